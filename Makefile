@@ -23,6 +23,9 @@ DEVICE ?= cpu
 # all runs of CI, so that a change fails by its own doing; try others now and then.
 PLANS ?= 200
 PLANS_SEED ?= 20261126
+# How many monoids of each sort `make laws` draws, about 0.1 s of CPU each, and from which seed.
+LAWS ?= 300
+LAWS_SEED ?= 1
 
 PY  := $(VENV)/bin/python
 PIP := $(PY) -m pip -q --disable-pip-version-check --no-input
@@ -50,7 +53,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools kernels xray-newest plans adapter fuzz mutants demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit tools kernels xray-newest plans laws adapter fuzz mutants demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -70,7 +73,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
 
-test-long: tools kernels xray-newest plans adapter mutants ## what CI adds: tools, kernels from PTX, drawn plans, OpInfo samples, planted faults
+test-long: tools kernels xray-newest plans laws adapter mutants ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
@@ -107,6 +110,12 @@ plans: export TILEFOLD_RANDOM_SEED := $(PLANS_SEED)
 plans: $(INSTALLED) ## plans of drawn problems, compiled for three chips and executed beside the model (PLANS=200 PLANS_SEED=1)
 	@echo 'The same again: make plans PLANS=$(PLANS) PLANS_SEED=$(PLANS_SEED)'
 	$(PY) -m pytest -n $(WORKERS) tests/planner/test_random_plans.py
+
+laws: export TILEFOLD_DRAWN_MONOIDS := $(LAWS)
+laws: export TILEFOLD_DRAWN_SEED := $(LAWS_SEED)
+laws: $(INSTALLED) ## drawn monoids, right ones and wrong ones, by the check of the laws (LAWS=1000 LAWS_SEED=1)
+	@echo 'The same again: make laws LAWS=$(LAWS) LAWS_SEED=$(LAWS_SEED)'
+	$(PY) -m pytest -n $(WORKERS) tests/algebra/test_drawn.py
 
 adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU; a few by Triton's interpreter
 	TILEFOLD_BACKEND=cpu $(PY) $(ADAPTER) $(ADAPTER_ARGS)

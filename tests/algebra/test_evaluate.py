@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from tilefold import math, monoids
+from tilefold import Monoid, math, monoids
 from tilefold.algebra import typing
-from tilefold.algebra.evaluate import evaluate
+from tilefold.algebra.evaluate import evaluate, evaluate_as, stored
 from tilefold.algebra.expression import trace
 from tilefold.algebra.program import specialize
 from tilefold.backends import reference
@@ -190,3 +192,48 @@ def test_a_number_divided_by_a_value_is_rounded_once(dtype: torch.dtype) -> None
     x = torch.linspace(-7, 9, 10_000, dtype=dtype)
     (got,) = evaluate(typing.infer(trace(lambda v: 3.0 / v, 1), [dtype]), [x])
     assert torch.equal(got, torch.full_like(x, 3.0) / x)
+
+
+MADE_READY = {name: m for name, m in vars(monoids).items() if isinstance(m, Monoid)}
+MADE_READY["operations"] = Monoid(
+    lambda a, b: (
+        a.f**2.0 + b.f % 3 - 7 // b.f,
+        math.where(a.n, a.n << 3, b.n >> 1) ^ 5,
+        math.cast(a.f, torch.int64) + b.t,
+        a.t | (b.f > 0.1) | math.isnan(a.f),
+    ),
+    None, fields=("f", "n", "m", "t"), lift=lambda x: (x * 0.1, math.cast(x, torch.int64), 1, x > 0),
+    dtypes=("compute", torch.int64, torch.int32, torch.bool), check=False, commutative=False,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE_READY)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint64], ids=str)
+def test_graphs_made_ready_give_the_same_bits(name, dtype):
+    total = MADE_READY[name].total
+    try:
+        program = specialize(total, (dtype,) * total.inputs)
+    except DtypeError:
+        return  # not a fold of this dtype
+    generator = torch.Generator().manual_seed(1)
+    kind = torch.int64 if dtype == torch.uint64 else dtype
+    given = [torch.randint(-9, 9, (50,), generator=generator).to(kind) for _ in range(2 * total.inputs)]
+    places = [torch.arange(50)] * total.index
+    sides = []
+    for half in (given[: total.inputs], given[total.inputs :]):
+        want = evaluate_as(program.lift, [*half, *places], program.state)
+        got = program.lifted([*half, *places])
+        assert_same(got, want)
+        sides += [
+            torch.as_tensor(v, dtype=stored(d)).expand(50) for v, d in zip(want, program.state, strict=True)
+        ]
+    assert_same(program.combined(sides), evaluate_as(program.combine, sides, program.state))
+    graph = program.combine.graph
+    every = replace(program.combine, graph=replace(graph, outputs=tuple(range(len(graph.nodes)))))
+    assert_same(program.every_node(sides), evaluate(every, sides))
+
+
+def assert_same(got, want):
+    for one, other in zip(got, want, strict=True):
+        one, other = (torch.as_tensor(v).expand(50) for v in (one, other))
+        assert torch.equal(one.double().nan_to_num(0.125), other.double().nan_to_num(0.125))

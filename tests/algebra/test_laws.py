@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -412,3 +414,127 @@ def test_an_infinity_excuses_nothing_but_its_wrapping(combine, identity):
         LawError, match=r"combine\((identity, s|s, identity|identity, identity)\) must be|associative"
     ):
         Monoid(combine, identity)
+
+
+# ------------------------------------------------------------------------------------------ many lifts and tolerances
+
+
+@pytest.mark.parametrize("bound", [8, 77, 1000, 123_456, 2**33])
+@pytest.mark.parametrize("side", ["a", "b", "a + b"])
+def test_a_sum_that_is_reset_is_refused_however_many_lifts_it_takes(bound, side):
+    def combine(a, b):
+        return math.where({"a": a, "b": b, "a + b": a + b}[side] > bound, 0, a + b)
+
+    with pytest.raises(LawError):
+        Monoid(combine, 0, lift=lambda x: math.where(x > 0, 1, 0))
+
+
+@pytest.mark.parametrize("c", [1e-12, 3.7e-9, 1e-3, 0.4, 17, 1000])
+@pytest.mark.parametrize("form", ["sum", "difference", "near", "square", "ratio"])
+def test_a_tolerance_is_refused(c, form):
+    def combine(a, b):
+        if form == "near":
+            return math.where(abs(a - b) < c, a, math.maximum(a, b))
+        take = {
+            "sum": b > a + c,
+            "difference": b - a > c,
+            "square": (b - a) * (b - a) > c * c,
+            "ratio": b > a * (1 + c),
+        }
+        return math.where(take[form], b, a)
+
+    with pytest.raises(LawError, match="must be associative"):
+        Monoid(combine, None, domain=(0.1, 1e4) if form == "ratio" else "any")
+
+
+def test_rounding_breaks_no_law():
+    """Close to 1 the groupings differ by 2e-12, and in many lifts by all digits: without rounding they are equal."""
+    for domain in ((-0.99, 0.99), (-1, 1), (-0.9999999, 0.9999999)):
+        assert Monoid(lambda a, b: (a + b) / (1 + a * b), 0, domain=domain).commutative
+    with pytest.raises(LawError, match="must be associative"):
+        Monoid(lambda a, b: (a + b) / (1 + a * b) + 1e-9 * a * b * (a - b), 0, domain=(-0.99, 0.99))
+
+
+def rolling(n, base=31):
+    return lambda a, b: ((a.h * b.p + b.h) % n, a.p * b.p % n), {
+        "fields": ("h", "p"),
+        "lift": lambda x: (x % n, base),
+    }
+
+
+def test_laws_that_hold_for_whole_numbers_say_so():
+    """Of a fraction, a base modulo a number is another base."""
+    combine, options = rolling(1_000_000_007)
+    with pytest.raises(
+        LawError, match=r"declare dtypes=torch.int64 if it is for whole numbers: the laws hold for those"
+    ):
+        Monoid(combine, (0, 1), **options)
+    hashed = Monoid(combine, (0, 1), dtypes=torch.int64, **options)
+    x = torch.randint(1000, (300,))
+    want = functools.reduce(lambda h, v: (h * 31 + v) % 1_000_000_007, x.tolist(), 0)
+    assert tilefold.reduce(x, hashed).h.item() == want
+
+
+@pytest.mark.parametrize(
+    ("combine", "identity", "options"),
+    [
+        pytest.param(lambda a, b: (a + b) / 2, None, {}, id="arithmetic"),
+        pytest.param(lambda a, b: (a + b) * 0.5, 0, {}, id="with-an-identity"),
+        pytest.param(lambda a, b: math.sqrt(a * b), None, {"domain": "positive"}, id="geometric"),
+        pytest.param(lambda a, b: 2 / (1 / a + 1 / b), None, {"domain": "positive"}, id="harmonic"),
+        pytest.param(lambda a, b: math.log((math.exp(a) + math.exp(b)) / 2), None, {}, id="exponential"),
+        pytest.param(
+            lambda a, b: ((a.x + b.x) / 2, (a.y + b.y) / 2),
+            None,
+            {"fields": ("x", "y")},
+            id="middle-of-points",
+        ),
+    ],
+)
+def test_a_mean_is_told_to_carry_its_count(combine, identity, options):
+    with pytest.raises(
+        LawError, match=r"a mean of two sides is no monoid.*carry the sum and the count"
+    ) as caught:
+        Monoid(combine, identity, **options)
+    said = str(caught.value).partition("project: ")[2].partition("; of log(x)")[0]
+    assert said.startswith("fields=")
+    arguments = eval(f"dict({said})")
+    mean = Monoid(arguments.pop("combine"), arguments.pop("identity"), **arguments)
+    assert tilefold.reduce(torch.tensor([1.0, 2.0, 6.0]), mean).item() == 3.0
+
+
+def test_a_fading_mean_is_told_of_affine_maps():
+    with pytest.raises(LawError, match=r"what a later element leaves of earlier ones.*AFFINE"):
+        Monoid(lambda a, b: 0.9 * a + 0.1 * b, None)
+    with pytest.raises(LawError, match="carry in the state what a later combine needs"):
+        Monoid(lambda a, b: a - b, None)
+
+
+# ------------------------------------------------------------------------------------------------ what is kept
+
+
+def test_an_equal_monoid_is_not_checked_again(monkeypatch):
+    def make(name):
+        return Monoid(lambda a, b: math.maximum(a, b + 0.12345), None, name=name, check=True)
+
+    with pytest.raises(LawError, match=r"^first: "):
+        make("first")
+    Monoid(lambda a, b: math.maximum(a, b) + 0.0, None)
+    monkeypatch.setattr(laws, "_check", None)
+    assert Monoid(lambda a, b: math.maximum(a, b) + 0.0, None, name="another").commutative
+    with pytest.raises(LawError, match=r"^second: "):
+        make("second")
+
+
+def test_a_monoid_that_a_compiled_function_makes_is_not_traced():
+    counters = torch._dynamo.utils.counters
+    torch._dynamo.reset()
+    counters.clear()
+
+    @torch.compile(backend="eager")
+    def function(x):
+        made = Monoid(lambda a, b: math.maximum(a, b * 1.0), None)
+        return tilefold.reduce(x + 1, made) * 2
+
+    assert function(torch.ones(5)).item() == 4.0
+    assert counters["frames"]["total"] <= 4

@@ -233,7 +233,7 @@ def test_many_fields_have_a_block_form_and_an_order() -> None:
 
 
 def test_a_samples_pool_looks_at_every_node_once_a_combine() -> None:
-    """Where the largest number on the way is asked for, all nodes are outputs of one evaluation."""
+    """Where the largest number on the way is asked for, one evaluation gives all nodes."""
     graph = trace(lambda a, b: a * 1000.0 + b, 2)
     pool = samples.pool_of(
         Monoid(lambda a, b: a * 1000.0 + b, None, check=False, commutative=False).total,
@@ -241,5 +241,5 @@ def test_a_samples_pool_looks_at_every_node_once_a_combine() -> None:
         samples.NEAR,
     )
     assert pool is not None
-    assert len(pool.every_node.graph.outputs) >= len(graph.nodes)
+    assert len(pool.program.every_node.outputs) >= len(graph.nodes)
     assert (pool.reach >= pool.states[0][0].abs()).all()

@@ -319,6 +319,20 @@ def test_a_monoid_of_lambdas_is_pickled_as_its_graphs(monoid: Monoid) -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("fields", [None, ("x",)], ids=["scalar", "tuple"])
+def test_a_pickled_monoid_is_equal(fields: tuple[str, ...] | None) -> None:
+    def made(k: float, name: str = "largest", form: object = fields) -> Monoid:
+        scalar = lambda a, b: math.maximum(a, b * k)  # noqa: E731  # one of two
+        combine = scalar if form is None else lambda a, b: (scalar(a.x, b.x),)
+        return Monoid(combine, None, fields=form, name=name, check=False, commutative=False)
+
+    one = made(1.5)
+    assert there_and_back(one) == one == made(1.5)
+    assert hash(there_and_back(one)) == hash(one)
+    assert len({one, there_and_back(one), made(2.5), made(1.5, "other")}) == 3
+    assert one not in (made(2.5), made(1.5, "other"), made(1.5, form=("x",) if fields is None else None), 1.5)
+
+
 def test_a_pickled_monoid_that_folds_floats_alone_still_does() -> None:
     longest = Monoid(lambda f, g: (f.a + g.a, math.maximum(f.b + g.a, g.b)), (0, -INF), fields=("a", "b"))
     x = torch.ones(3, dtype=torch.int32)

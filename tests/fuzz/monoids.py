@@ -169,7 +169,7 @@ PIECES = {
         Piece("first valid", "tn", (False, 0), lambda a, b: (a[0] | b[0], math.where(a[0], a[1], b[1])),
               lambda c, t: (c, math.where(c, t, 0)), ("b", "x"), commutative=False, grows=False),
         Piece("last above ten", "n", (0,), lambda a, b: (math.where(b[0] > 10, b[0], a[0]),),
-              lambda t: (math.where(t * 8 > 10, t * 8, 0),), ("x",), commutative=False, grows=False),
+              lambda t: (math.where(t * 8 >= 11, t * 8, 0),), ("x",), commutative=False, grows=False),
         Piece("segmented sum", "tn", (False, 0), _segmented, lambda c, t: (c, t), ("b", "s"), commutative=False,
               elements="finite"),
         Piece("signed shift", "tn", (1, 0), lambda f, g: (g[0] * f[0], g[0] * f[1] + g[1]),

@@ -124,6 +124,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "laws are tried on states of a thousand lifts at most",
+        "algebra/reach.py",
+        "_DOUBLINGS, _FEW_DOUBLINGS = 40, 6",
+        "_DOUBLINGS, _FEW_DOUBLINGS = 10, 6",
+        (
+            "tests/algebra/test_reach.py::test_every_lift_is_combined_with_itself_up_to_2_to_the_40",
+            "tests/algebra/test_laws.py::test_a_sum_that_is_reset_is_refused_however_many_lifts_it_takes[a + b-8589934592]",
+        ),
+    ),
+    Mutant(
+        "a sum forgets the errors of its operands",
+        "algebra/exact.py",
+        "return _made(value, a.error + b.error) if a.error or b.error else _made(value, _ZERO)",
+        "return _made(value, _ZERO)",
+        ("tests/algebra/test_exact.py::test_an_error_holds_what_it_bounds",),
+    ),
+    Mutant(
+        "rounding breaks a law",
+        "algebra/laws.py",
+        "    exact = Exact(pool.program.algebra, pool.program.state)\n    return next(",
+        "    return int(rows.nonzero()[0])\n    return next(",
+        ("tests/algebra/test_laws.py::test_rounding_breaks_no_law",),
+    ),
+    Mutant(
         "of two positions in order the left is taken for the later one",
         "algebra/written.py",
         '_IN_ORDER = {"lt": True, "le": True, "ne": True, "gt": False, "ge": False, "eq": False}',

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -76,6 +78,85 @@ def evaluate_as(
     """`evaluate` with its outputs converted; the bits of uint64 are then the numbers that they mean."""
     outputs = zip(evaluate(typed, arguments, block_dims), typed.output_dtypes, dtypes, strict=True)
     return [cast(value, source, dtype) for value, source, dtype in outputs]
+
+
+class Steps:
+    """A typed graph without block operations made ready for many evaluations on a CPU's tensors of its inputs' dtypes.
+
+    As `evaluate_as` for `dtypes`, or without them `evaluate` of every node; what depends on dtypes alone is done once.
+    """
+
+    def __init__(self, typed: TypedGraph, dtypes: Sequence[torch.dtype] | None = None) -> None:
+        nodes = typed.graph.nodes
+        self.typed = typed
+        self.values: list[Any] = [node.value if node.op == "const" else None for node in nodes]
+        self.inputs = [(p, node.value) for p, node in enumerate(nodes) if node.op == "input"]
+        self.steps: list[tuple[int, Callable[..., Any], tuple[int, ...]]] = []
+        self._places: dict[tuple[int, torch.dtype, bool], int] = {}
+        for position, node in enumerate(nodes):
+            if node.op not in ("input", "const"):
+                self._add(position, node.op, node.args)
+        self.outputs = list(range(len(nodes)))
+        if dtypes is not None:
+            outputs = zip(typed.graph.outputs, dtypes, strict=True)
+            self.outputs = [self._cast(p, dtype, number=False) for p, dtype in outputs]
+
+    def __call__(self, arguments: Sequence[Tensor]) -> list[Any]:
+        """The values asked for: tensors, and constants as numbers or tensors of no dims."""
+        values = self.values.copy()
+        for place, number in self.inputs:
+            values[place] = arguments[number]
+        for place, function, operands in self.steps:
+            values[place] = function(*[values[p] for p in operands])
+        return [values[p] for p in self.outputs]
+
+    def _add(self, position: int, op: str, args: tuple[int, ...]) -> None:
+        typed, row = self.typed, OPS[op].torch
+        dtype = typed.operand_dtypes[position]
+        if row is None:  # a cast
+            convert_to = functools.partial(cast, source=dtype, target=typed.dtypes[position])
+            self.steps.append((position, convert_to, args))
+            return
+        places = [self._cast(a, dtype, number=False) for a in args]
+        if OPS[op].kind == "select":
+            places[0] = (
+                args[0]
+                if typed.dtypes[args[0]] == torch.bool
+                else self._cast(args[0], torch.bool, number=False)
+            )
+            self.steps.append((position, torch.where, tuple(places)))
+            return
+        if row.numbers:
+            places[-1] = self._cast(args[-1], dtype, number=True)
+        if dtype in row.leaves:
+            self.steps.append((position, lambda value: value, tuple(places)))
+            return
+        function = row.function
+        if dtype == torch.uint64:
+            function = functools.partial(_applied_to, row, dtype)
+        self.steps.append((position, function, tuple(places)))
+
+    def _cast(self, position: int, dtype: torch.dtype, *, number: bool) -> int:
+        """Where the value of a node in a dtype is kept: of a constant as a tensor, unless a number is asked for."""
+        node, source = self.typed.graph.nodes[position], self.typed.dtypes[position]
+        constant = node.op == "const"
+        if source == dtype and not constant:
+            return position
+        key = (position, dtype, number)
+        if key not in self._places:
+            self._places[key] = len(self.values)
+            if constant:
+                made = cast(node.value, source, dtype)
+                self.values.append(made if number else _tensor(made, dtype, torch.device("cpu")))
+            else:
+                self.values.append(None)
+                convert_to = functools.partial(cast, source=source, target=dtype)
+                self.steps.append((self._places[key], convert_to, (position,)))
+        return self._places[key]
+
+
+def _applied_to(row: Torch, dtype: torch.dtype, *operands: Operand) -> Tensor:
+    return _applied(row, operands, dtype)
 
 
 def _last_uses(typed: TypedGraph) -> dict[int, list[int]]:

@@ -1,7 +1,7 @@
 """Laws checked by example: identity, associativity, a declared commutativity, and that absorb means what combine means.
 
 Only reachable states are tried: lifted samples, combinations of those, and the identity. Every triple of states is one
-row of a tensor, so that a few hundred cost as much as one. Samples come in four pools:
+row of a tensor, so that a few hundred cost as much as one. Samples come in five pools:
 
     moderate   small dyadic numbers with many ties; nothing overflows, so any difference breaks a law
     infinite   the same with infinities; rows that make NaN (inf - inf) prove nothing, infinities must agree exactly
@@ -9,14 +9,16 @@ row of a tensor, so that a few hundred cost as much as one. Samples come in four
                with sides exchanged: cancellation inside a combine may lose all digits, in one grouping and not in another
     near       the constants of the monoid's own graphs and their neighbours, in rows of their own: a law may break at 1000
                and nowhere else; rows that overflow prove nothing here either
+    many       states of many lifts, and pairs on both sides of every comparison in combine (`reach`)
 
 NaN is no sample. What a fold of NaN gives is the author's choice, and one made with a bare comparison
 (where(b > a, b, a)) drops or keeps it by the order of the elements, which a law could only forbid. `tilefold.math.maximum`
 and `minimum` keep it; the catalogue's rules are torch's, and tested against torch.
 A block form that was derived, though, is tried with NaN too: it must do what its combine does.
 
-A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to
-the largest number in the states involved; of huge ones and those near constants, to the largest that came up in between.
+A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to the
+largest number in the states involved. Where they differ by more, the same elements are combined once more without rounding
+(`exact`): what then agrees, or is not decided, breaks no law. So a loss of all digits is no break, and one of 1e-9 is.
 
 Samples refuse, they do not show: a combine that agrees with its exchanged sides in every sample may still not commute. So
 `is_commutative` asks the graph first (`commute`), and what the graph does not show is ordered.
@@ -36,6 +38,9 @@ from tilefold.algebra.commute import shown_commutative
 from tilefold.algebra.domain import ANY, NAMES, Domain, domain_text
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import Operand, evaluate_as
+from tilefold.algebra.exact import Exact, UndecidedError, apart, size
+from tilefold.algebra.exact import State as ExactState
+from tilefold.algebra.reach import MANY, pool_of_many
 from tilefold.algebra.samples import (
     ELEMENTS,
     MORE_SAMPLES,
@@ -53,6 +58,8 @@ from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError, LawError
 
 INFINITY = float("inf")
+_NAME = "\0"
+_TRIED = 5  # rows that are looked at without rounding, of each kind
 
 
 def verify(algebra: Algebra, name: str) -> bool:
@@ -63,39 +70,67 @@ def verify(algebra: Algebra, name: str) -> bool:
         laws that hold for floats and break for whole numbers then say that there is no such fold.
 
     Raises:
-        LawError: a law fails; the message shows the states and both results, and a domain in which the laws hold, if one
-            of the usual ones is.
+        LawError: a law fails; the message shows the states and both results, and where the laws hold: for whole numbers, or
+            in one of the usual domains.
         DtypeError: the monoid folds none of the sampled dtypes.
     """
+    folds_integers, refused, why = _verdict(algebra)
+    if refused is not None:
+        raise refused(why.replace(_NAME, name))
+    return folds_integers
+
+
+@kept_outside_modes(1024)
+def _verdict(algebra: Algebra) -> tuple[bool, type[LawError | DtypeError] | None, str]:
+    """Whether it folds integers, or the error, in which the monoid's name is `_NAME`."""
     try:
-        return _verified(algebra, name)
+        return _verified(_widened(algebra), _NAME), None, ""
+    except DtypeError as error:
+        return False, DtypeError, str(error)
     except LawError as error:
-        domain = None if algebra.domain is not None else _lawful_domain(algebra, name)
-        if domain is None:
-            raise
-        raise LawError(
-            f"{error}, or declare domain={domain_text(domain)} if no input is ever outside of it: the laws hold there"
-        ) from None
+        return False, LawError, f"{error}{_where_lawful(_widened(algebra))}"
 
 
-def _lawful_domain(algebra: Algebra, name: str) -> Domain | None:
+def _widened(algebra: Algebra) -> Algebra:
+    """The algebra with float64 for narrower fields, in which a law's break shows that these would round away."""
+    wide = (torch.float64 if isinstance(d, torch.dtype) and is_float(d) else d for d in algebra.dtypes)
+    return replace(algebra, dtypes=tuple(wide))
+
+
+def _where_lawful(algebra: Algebra) -> str:
+    """What may be declared so that the laws hold, for the end of a message; nothing where no such thing is known."""
+    whole = replace(algebra, dtypes=tuple(torch.int64 if d == "compute" else d for d in algebra.dtypes))
+    if whole != algebra and _is_lawful(whole):
+        return ", or declare dtypes=torch.int64 if it is for whole numbers: the laws hold for those"
+    domain = None if algebra.domain is not None else _lawful_domain(algebra)
+    if domain is None:
+        return ""
+    return f", or declare domain={domain_text(domain)} if no input is ever outside of it: the laws hold there"
+
+
+def _is_lawful(algebra: Algebra) -> bool:
+    try:
+        _verified(algebra, _NAME)
+    except (LawError, DtypeError):
+        return False
+    return True
+
+
+def _lawful_domain(algebra: Algebra) -> Domain | None:
     """One input, or all of them, in the first of the usual ranges that makes a monoid of it."""
     each = [{number} for number in range(algebra.inputs)]
     for inputs in [*each, *([set(range(algebra.inputs))] if algebra.inputs > 1 else [])]:
         for usual in ("finite", "nonnegative", "positive"):
             domain = tuple(NAMES[usual] if number in inputs else ANY for number in range(algebra.inputs))
-            try:
-                _verified(replace(algebra, domain=domain), name)
-            except (LawError, DtypeError):
-                continue
-            return domain
+            if _is_lawful(replace(algebra, domain=domain)):
+                return domain
     return None
 
 
 def _verified(algebra: Algebra, name: str) -> bool:
     tried = set[bool]()
     infinite = _begins_infinite(algebra)
-    for pool in pools_of(completed(algebra)):
+    for pool in _pools(completed(algebra)):
         floats = is_float(pool.program.elements[0])
         tried.add(floats)
         if floats or not infinite or True not in tried:
@@ -110,13 +145,33 @@ def _verified(algebra: Algebra, name: str) -> bool:
     return True
 
 
+def _pools(algebra: Algebra) -> Iterator[Pool]:
+    """Samples of a few lifts, then of many. Where whole numbers wrap at an infinity's limit, many say nothing."""
+    few = _few(algebra)
+    yield from few
+    dtypes = [pool.program.elements[0] for pool in few]
+    for dtype in dict.fromkeys(dtypes):
+        wraps = not is_float(dtype) and _begins_infinite(algebra)
+        if wraps or (dtype == torch.bool and dtypes[0] != torch.bool):
+            continue
+        many = pool_of_many(algebra, (dtype,) * algebra.inputs)
+        if many is not None:
+            yield many
+
+
+@kept_outside_modes(2)
+def _few(algebra: Algebra) -> tuple[Pool, ...]:
+    """Samples of a few lifts, which the laws and the order are tried on one after the other."""
+    return tuple(pools_of(algebra))
+
+
 def _check(pool: Pool, name: str) -> None:
     _check_identity(pool, name)
     if not pool.cancels:
         _check_associativity(pool, name)
     if pool.program.algebra.commutative:
         _check_commutativity(pool, name)
-    if not pool.cancels and pool.program.absorb is not None:
+    if not pool.cancels and pool.blocks and pool.program.absorb is not None:
         _check_absorb(pool, name)
 
 
@@ -149,18 +204,35 @@ def _begins_infinite(algebra: Algebra) -> bool:
     return any(number in (INFINITY, -INFINITY) for number in (*(algebra.identity_numbers or ()), *constants))
 
 
+@kept_outside_modes(1024)
 def is_commutative(algebra: Algebra, *, sampled: bool = True) -> bool:
     """Whether combine's graph shows that sides may be exchanged, and (if `sampled`) no sample says otherwise."""
     if not shown_commutative(algebra):
         return False
-    return not sampled or all(_exchanged(pool)[0] is None for pool in pools_of(completed(algebra)))
+    return not sampled or all(_first_exchanged(pool) is None for pool in _pools(completed(_widened(algebra))))
 
 
-def _exchanged(pool: Pool) -> tuple[int | None, State, State]:
-    """The first row in which combine(a, b) and combine(b, a) differ, and both."""
+def _exchanged(pool: Pool) -> tuple[torch.Tensor, State, State]:
+    """The rows in which combine(a, b) and combine(b, a) differ, and both."""
     a, b, _ = pool.states
     one, other = pool.combine(a, b), pool.combine(b, a)
     return _disagreement(pool, one, other, [a, b]), one, other
+
+
+def _first_exchanged(pool: Pool) -> int | None:
+    """The first row in which sides may not be exchanged."""
+    return _sure(pool, _exchanged(pool)[0], _sides)
+
+
+def _sides(exact: Exact, a: ExactState, b: ExactState, c: ExactState) -> list[ExactState]:
+    """combine(a, b) and combine(b, a)."""
+    return [exact.combine(a, b), exact.combine(b, a)]
+
+
+def _groupings(exact: Exact, a: ExactState, b: ExactState, c: ExactState) -> list[ExactState]:
+    """combine(combine(a, b), c) and combine(a, combine(b, c)), and what they are made of."""
+    ab, bc = exact.combine(a, b), exact.combine(b, c)
+    return [exact.combine(ab, c), exact.combine(a, bc), ab, bc]
 
 
 def _check_identity(pool: Pool, name: str) -> None:
@@ -168,18 +240,25 @@ def _check_identity(pool: Pool, name: str) -> None:
     twice = pool.combine(e, e)
     if any(bool(v.isnan().any()) for v in twice) and not any(bool(v.isnan().any()) for v in e):
         raise LawError(_identity_guard(pool, name, e, twice))
-    for s in (e, *pool.states):
+    for which, s in enumerate((e, *pool.states) if pool.blocks else (e, pool.states[0])):
         for left, got in ((True, pool.combine(e, s)), (False, pool.combine(s, e))):
-            row = _disagreement(pool, got, s, [s])  # a NaN of the identity excuses nothing
-            if row is not None and not _makes_nan(pool, got, s):
-                row = _apart(pool, got, s, [s])  # it may be another form of s
+            rows = _disagreement(pool, got, s, [s])  # a NaN of the identity excuses nothing
+            if bool(rows.any()) and not _makes_nan(pool, got, s):
+                rows = _apart(pool, got, s, [s])  # it may be another form of s
+            row = _sure(pool, rows, functools.partial(_beside_identity, which=which, left=left))
             if row is not None:
                 call = "combine(identity, s)" if left else "combine(s, identity)"
                 raise LawError(
                     f"{name}: {call} must be s, got {_show(pool, got, row)} for s = {_show(pool, s, row)} and "
                     f"identity = {_show(pool, e, row)} ({_elements(pool)}); "
-                    "give the state that changes nothing, or identity=None"
+                    f"{_of_a_mean(pool) or 'give the state that changes nothing, or identity=None'}"
                 )
+
+
+def _beside_identity(exact: Exact, *states: ExactState, which: int, left: bool) -> list[ExactState]:
+    """A state, combined with the identity, and itself."""
+    s, e = (exact.identity, *states)[which], exact.identity
+    return [exact.combine(e, s) if left else exact.combine(s, e), s]
 
 
 def _makes_nan(pool: Pool, got: State, state: State) -> bool:
@@ -206,48 +285,143 @@ def _check_associativity(pool: Pool, name: str) -> None:
     a, b, c = pool.states
     ab, bc = pool.combine(a, b), pool.combine(b, c)
     left, right = pool.combine(ab, c), pool.combine(a, bc)
-    row = _apart(pool, left, right, [a, b, c, ab, bc])
+    row = _sure(pool, _apart(pool, left, right, [a, b, c, ab, bc]), _groupings)
     if row is not None:
         raise LawError(
             f"{name}: combine must be associative, got combine(combine(a, b), c) = {_show(pool, left, row)} but "
             f"combine(a, combine(b, c)) = {_show(pool, right, row)} for a = {_show(pool, a, row)}, "
-            f"b = {_show(pool, b, row)}, c = {_show(pool, c, row)} ({_elements(pool)}); carry in the state what a "
-            "later combine needs (a mean needs its count), and finish in project"
+            f"b = {_show(pool, b, row)}, c = {_show(pool, c, row)} ({_elements(pool)}); {_remedy(pool)}"
         )
 
 
-def _apart(pool: Pool, one: State, other: State, states: Sequence[State]) -> int | None:
-    """The first row in which two states differ, and something that comes of them.
+def _remedy(pool: Pool) -> str:
+    """How to make a monoid of what is none."""
+    return _of_a_mean(pool) or (
+        "carry in the state what a later combine needs (a mean needs its count), and finish in project"
+    )
+
+
+def _of_a_mean(pool: Pool) -> str:
+    """How to fold a mean, where combine is one of its two sides: it gives s of s and s, and else what lies between."""
+    a, b, _ = pool.states
+    both, same, turned = pool.combine(a, b), pool.combine(a, a), pool.combine(b, a)
+    tolerance = pool.rounding * _magnitude([a, b, both])
+    numbers = [f for f, v in enumerate(a) if v.is_floating_point()]
+    finite = ~_any(_has(_not_finite, state) for state in (a, b, both, same))
+    differ = _any(~_close(a[f], b[f], tolerance) for f in numbers) & finite
+    between = [
+        (both[f] > a[f].minimum(b[f])) & (both[f] < a[f].maximum(b[f])) | (a[f] == b[f]) for f in numbers
+    ]
+    is_mean = functools.reduce(torch.logical_and, between, differ)
+    repeats = functools.reduce(
+        torch.logical_and, [_close(x, y, tolerance) for x, y in zip(same, a, strict=True)], finite
+    )
+    if (
+        not bool((repeats == finite).all())
+        or 10 * int(is_mean.sum()) < 9 * int(differ.sum())
+        or not bool(is_mean.any())
+    ):
+        return ""
+    begin = "a mean of two sides is no monoid, since it forgets how many elements each stands for: carry"
+    if bool((_any(~_close(both[f], turned[f], tolerance) for f in numbers) & finite).any()):
+        return (
+            f"{begin} what a later element leaves of earlier ones, as w * a + (1 - w) * b does in the maps a -> w * a + "
+            "(1 - w) * x: tilefold.monoids.AFFINE with the inputs w and (1 - w) * x"
+        )
+    return (
+        f'{begin} the sum and the count, and divide in project: fields=("sum", "count"), lift=lambda x: (x, 1), combine='
+        "lambda a, b: (a.sum + b.sum, a.count + b.count), identity=(0, 0), project=lambda sum, count: sum / count; of log(x) "
+        "for a geometric mean, of 1 / x for a harmonic one, and project undoes that"
+    )
+
+
+def _apart(pool: Pool, one: State, other: State, states: Sequence[State]) -> torch.Tensor:
+    """The rows in which two states differ, and something that comes of them.
 
     Sums about a pivot, say, may have any pivot: such states are forms of one, if their projections agree, alone and
     combined with others. Where whole numbers wrap at an infinity's limit, that they agree in samples says nothing.
     """
-    row = _disagreement(pool, one, other, states)
-    algebra = pool.program.algebra
-    wraps = not is_float(pool.program.elements[0]) and _begins_infinite(algebra)
-    if row is None or algebra.project is None or wraps:
-        return row
+    rows = _disagreement(pool, one, other, states)
+    if not bool(rows.any()) or pool.program.algebra.project is None or _wraps(pool):
+        return rows
     ways = [(one, other)]
     for s in pool.states:
         ways += [
             (pool.combine(s, one), pool.combine(s, other)),
             (pool.combine(one, s), pool.combine(other, s)),
         ]
-    rows = (_results_apart(pool, x, y, [*states, x, y]) for x, y in ways)
-    return next((row for row in rows if row is not None), None)
+    return rows & _any(_results_apart(pool, x, y, [*states, x, y]) for x, y in ways)
+
+
+def _wraps(pool: Pool) -> bool:
+    """Whether an infinity stands for a limit of whole numbers, with which arithmetic wraps."""
+    return not is_float(pool.program.elements[0]) and _begins_infinite(pool.program.algebra)
 
 
 def _check_commutativity(pool: Pool, name: str) -> None:
     a, b, _ = pool.states
-    row, one, other = _exchanged(pool)
-    if row is not None:
-        row = _apart(pool, one, other, [a, b])  # they may be two forms of one state
+    rows, one, other = _exchanged(pool)
+    if bool(rows.any()):
+        rows = _apart(pool, one, other, [a, b])  # they may be two forms of one state
+    row = _sure(pool, rows, _sides)
     if row is not None:
         raise LawError(
             f"{name}: commutative=True must hold, got combine(a, b) = {_show(pool, one, row)} but combine(b, a) = "
             f"{_show(pool, other, row)} for a = {_show(pool, a, row)}, b = {_show(pool, b, row)} ({_elements(pool)}); "
             "leave `commutative` out to have it found"
         )
+
+
+# ---------------------------------------------------------------------------------------------- without rounding
+
+
+def _sure(pool: Pool, rows: torch.Tensor, ways: Callable[..., list[ExactState]]) -> int | None:
+    """The first of these rows in which two states differ without rounding too, None where it may be rounding.
+
+    `ways` makes the two of the row's three states, and what else came up. Whole numbers are what they are, but for those of
+    many lifts, which wrap.
+    """
+    if not bool(rows.any()):
+        return None
+    if not pool.rounding and (pool.kind != MANY or _wraps(pool)):
+        return int(rows.nonzero()[0])
+    exact = Exact(pool.program.algebra, pool.program.state)
+    return next((row for row in _in_turn(pool, rows) if _surely_apart(pool, exact, row, ways)), None)
+
+
+def _in_turn(pool: Pool, rows: torch.Tensor) -> list[int]:
+    """Some of the rows: the first, and those of the smallest numbers."""
+    some = rows.nonzero()[:, 0]
+    sizes = _magnitude([tuple(field[some].double() for field in state) for state in pool.states])
+    small = some[sizes.argsort(stable=True)[:_TRIED]].tolist()
+    spread = some[:: max(1, len(some) // _TRIED)].tolist()[:_TRIED]
+    return list(dict.fromkeys([*some[:_TRIED].tolist(), *small, *spread]))
+
+
+def _surely_apart(pool: Pool, exact: Exact, row: int, ways: Callable[..., list[ExactState]]) -> bool:
+    try:
+        states = pool.exactly(exact, row)
+        one, other, *others = ways(exact, *states)
+        if not _differ(pool, one, other, [*states, *others]):
+            return False
+        if exact.algebra.project is None:
+            return True
+        pairs = [(one, other)]
+        for s in states:
+            pairs += [
+                (exact.combine(s, one), exact.combine(s, other)),
+                (exact.combine(one, s), exact.combine(other, s)),
+            ]
+        return any(
+            _differ(pool, exact.project(x), exact.project(y), [*states, *others, x, y]) for x, y in pairs
+        )
+    except (UndecidedError, ArithmeticError, TypeError, ValueError):
+        return False
+
+
+def _differ(pool: Pool, one: ExactState, other: ExactState, involved: Sequence[ExactState]) -> bool:
+    largest = max(size(number) for state in (*involved, one, other) for number in state)
+    return any(apart(x, y, pool.rounding * largest) for x, y in zip(one, other, strict=True))
 
 
 def _check_absorb(pool: Pool, name: str) -> None:
@@ -257,7 +431,7 @@ def _check_absorb(pool: Pool, name: str) -> None:
     Absorbing may leave another form of the state than combining does: then the projections must agree.
     """
     a, _, c = pool.states
-    commutes = _disagreement(pool, pool.combine(a, c), pool.combine(c, a), [a, c]) is None
+    commutes = not bool(_disagreement(pool, pool.combine(a, c), pool.combine(c, a), [a, c]).any())
     _check_absorbed(pool, name, 0, 2)
     if pool.program.algebra.index and commutes:
         _check_absorbed(pool, name, 2, 0)
@@ -305,16 +479,16 @@ def _absorbed(
 
 def _absorbs_apart(pool: Pool, steps: Sequence[State], got: State, lost: torch.Tensor) -> int | None:
     """The first row in which an absorbed block and the last of `steps` differ, in the state and in the result."""
-    row = _disagreement(pool, got, steps[-1], steps, lost=lost)
-    if row is None or pool.program.algebra.project is None:
-        return row
-    return _results_apart(pool, got, steps[-1], steps, lost)
+    rows = _disagreement(pool, got, steps[-1], steps, lost=lost)
+    if bool(rows.any()) and pool.program.algebra.project is not None:
+        rows = _results_apart(pool, got, steps[-1], steps, lost)
+    return int(rows.nonzero()[0]) if bool(rows.any()) else None
 
 
 def _results_apart(
     pool: Pool, one: State, other: State, involved: Sequence[State], lost: torch.Tensor | None = None
-) -> int | None:
-    """The first row in which the projections of two states differ."""
+) -> torch.Tensor:
+    """The rows in which the projections of two states differ."""
     return _disagreement(pool, pool.project(one), pool.project(other), involved, lost=lost, states=False)
 
 
@@ -362,13 +536,14 @@ def _disagreement(
     *,
     lost: torch.Tensor | None = None,
     states: bool = True,
-) -> int | None:
-    """The first row in which two states (or results) differ beyond rounding and which proves something, or None.
+) -> torch.Tensor:
+    """The rows in which two states (or results) differ by more than rounding may usually do and which prove something.
 
     `lost` rows prove nothing; by default those with NaN: in what was combined, and where elements are infinite anywhere.
     """
     everything = [*involved, got, want]
-    tolerance = pool.rounding * pool.reach.maximum(_magnitude(everything))
+    largest = _magnitude(everything)
+    tolerance = pool.rounding * (largest if lost is None else largest.maximum(pool.reach))
     differs = _any(~_close(g, w, tolerance) for g, w in zip(got, want, strict=True))
     if lost is None:
         combined = everything if pool.kind == "infinite" else involved[:3]
@@ -378,8 +553,7 @@ def _disagreement(
         differs &= ~_any(_has(_not_finite, state) for state in everything)
     if pool.kind == "infinite" and states and bool(differs.any()):
         differs &= ~_alike_in_effect(pool, got, want)
-    rows = differs.nonzero()
-    return int(rows[0]) if len(rows) else None
+    return differs
 
 
 def _alike_in_effect(pool: Pool, got: State, want: State) -> torch.Tensor:
@@ -403,7 +577,7 @@ def _magnitude(states: Sequence[State]) -> torch.Tensor:
     """The largest finite float of each row."""
     fields = [field.double() for state in states for field in state if field.is_floating_point()]
     if not fields:
-        return torch.zeros(ROWS, dtype=torch.float64)
+        return torch.zeros(len(states[0][0]), dtype=torch.float64)
     sizes = torch.stack(fields).abs_()
     return sizes.masked_fill_(~sizes.isfinite(), 0.0).amax(0)
 
@@ -417,7 +591,7 @@ def _not_finite(field: torch.Tensor) -> torch.Tensor:
 
 
 def _any(rows: Iterator[torch.Tensor]) -> torch.Tensor:
-    return functools.reduce(torch.logical_or, rows, torch.zeros(ROWS, dtype=torch.bool))
+    return functools.reduce(torch.logical_or, rows, torch.zeros((), dtype=torch.bool))
 
 
 def _show(pool: Pool, state: State, row: int) -> str:

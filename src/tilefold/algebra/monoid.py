@@ -6,6 +6,7 @@ import difflib
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -31,6 +32,7 @@ from tilefold.algebra.numbers import Number
 from tilefold.caching import kept_outside_modes
 from tilefold.errors import ArityError, MemberError, MonoidError
 from tilefold.modes import outside_modes
+from tilefold.uncompiled import uncompiled
 
 Absorb = Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | Literal[False] | None
 
@@ -88,8 +90,9 @@ class Monoid:
         tensor([5., 4.])
     """
 
-    __slots__ = ("__weakref__", "_by_name", "_state_type", "algebra", "name", "outputs", "total")
+    __slots__ = ("__weakref__", "_by_name", "_hash", "_state_type", "algebra", "name", "outputs", "total")
 
+    @uncompiled
     def __init__(
         self,
         combine: Callable[..., Any],
@@ -107,6 +110,7 @@ class Monoid:
         check: bool = True,
     ) -> None:
         self._by_name: tuple[Callable[[str], Monoid], tuple[str]] | None = None  # how it is pickled
+        self._hash: int | None = None
         self.name = checked_name(name, combine)
         check_kinds(self.name, combine, lift, project, absorb, commutative, index=index, check=check)
         names, identities = state_shape(self.name, identity, fields)
@@ -172,7 +176,7 @@ class Monoid:
         """Try the laws on samples, and find whether order matters where nobody says so."""
         with outside_modes():
             if check:
-                object.__setattr__(self.algebra, "folds_integers", laws.verify(self.algebra, self.name))
+                self.algebra = replace(self.algebra, folds_integers=laws.verify(self.algebra, self.name))
             if commutative is not None:
                 return
             shown = laws.is_commutative(self.algebra, sampled=check)
@@ -181,7 +185,7 @@ class Monoid:
                     f"{self.name}: with check=False, whether order matters must be declared where combine's graph does not "
                     "show it, got commutative=None; pass commutative=True, or False to have elements combined in order"
                 )
-            object.__setattr__(self.algebra, "commutative", shown)
+            self.algebra = replace(self.algebra, commutative=shown)
 
     def _state(self, values: Sequence[Any]) -> Any:
         return values[0] if self._state_type is None else self._state_type(*values)
@@ -244,6 +248,20 @@ class Monoid:
             return tuple(results) if self.outputs is tuple else self.outputs(*results)
         return self._state(results)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the other has the same graphs, name and form of results, as a pickle of this one has."""
+        if not isinstance(other, Monoid):
+            return NotImplemented
+        return self is other or self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self._parts())
+        return self._hash
+
+    def _parts(self) -> tuple[Algebra, str, type | None, bool]:
+        return self.algebra, self.name, self.outputs, self._state_type is not None
+
     def __copy__(self) -> Monoid:
         return self  # nothing changes a monoid, and compiled kernels are kept by it
 
@@ -259,7 +277,7 @@ class Monoid:
                 f"{self.name}: what project returns must be found by its name to be pickled, got "
                 f"{self.outputs.__qualname__}; define that class at the top of a module"
             )
-        return _restored, (self.algebra, self.name, self.outputs, self._state_type is not None)
+        return _restored, self._parts()
 
     def __repr__(self) -> str:
         order = "commutative" if self.commutative else "ordered"
@@ -293,7 +311,7 @@ def _restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bo
     monoid = Monoid.__new__(Monoid)
     monoid.name, monoid.algebra, monoid.outputs = name, algebra, outputs
     monoid._state_type = _state_type(algebra.fields) if tuple_state else None
-    monoid._by_name = None
+    monoid._by_name = monoid._hash = None
     monoid.total = completed(algebra)
     return monoid
 

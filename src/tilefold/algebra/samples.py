@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.domain import ends_of, within
 from tilefold.algebra.dtypes import is_float
-from tilefold.algebra.evaluate import Operand, cast, convert, evaluate, evaluate_as, stored
+from tilefold.algebra.evaluate import Operand, convert, evaluate, stored
+from tilefold.algebra.exact import Exact
+from tilefold.algebra.exact import State as ExactState
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.operations import OPS
-from tilefold.algebra.typing import TypedGraph
 from tilefold.algebra.written import Program, as_written
 from tilefold.caching import kept_outside_modes
 
@@ -55,7 +56,8 @@ _LARGEST_INTEGER = (1 << 58) + 1  # a dozen of them sum to what int64 holds
 class Pool:
     """Lifted samples of one kind: `elements[j][k]` is row-wise the k-th element of the j-th state.
 
-    `reach` is the largest float in a row's combines so far, where that says what rounding may do.
+    `reach` is the largest float in a row's combines so far, where that says what rounding may do in a block. `exactly` makes
+    the three states of a row of the same elements in exact arithmetic.
     """
 
     program: Program
@@ -64,11 +66,17 @@ class Pool:
     lifted: list[list[State]]
     states: list[State]
     reach: torch.Tensor
+    exactly: Callable[[Exact, int], list[ExactState]]
+
+    @property
+    def rows(self) -> int:
+        """How many samples there are of each state."""
+        return len(self.reach)
 
     @property
     def identity(self) -> State:
         """The identity, a row each."""
-        return as_state(self.program.identity, self.program)
+        return as_state(self.program.identity, self.program, self.rows)
 
     @property
     def cancels(self) -> bool:
@@ -78,7 +86,7 @@ class Pool:
     @property
     def lenient(self) -> bool:
         """Whether values may be so far apart that overflow, or rounding between them, proves nothing."""
-        return self.kind in ("huge", NEAR)
+        return self.kind not in ("moderate", "infinite", "nan")
 
     @functools.cached_property
     def rounding(self) -> float:
@@ -91,32 +99,23 @@ class Pool:
 
     def combine(self, a: State, b: State) -> State:
         """The states of two, row by row."""
-        if not self.lenient:
-            return as_state(evaluate_as(self.program.combine, [*a, *b], self.program.state), self.program)
-        everything = evaluate(self.every_node, [*a, *b])
-        sizes = [
-            v.double().expand(ROWS)
-            for v in everything
-            if isinstance(v, torch.Tensor) and v.is_floating_point()
-        ]
-        if sizes:
-            absolute = torch.stack(sizes).abs_()
-            self.reach.copy_(self.reach.maximum(absolute.masked_fill_(~absolute.isfinite(), 0.0).amax(0)))
-        typed, outputs = self.program.combine, self.program.combine.graph.outputs
-        given = zip((everything[o] for o in outputs), typed.output_dtypes, self.program.state, strict=True)
-        return as_state([cast(value, source, target) for value, source, target in given], self.program)
-
-    @functools.cached_property
-    def every_node(self) -> TypedGraph:
-        """The combine with all of its nodes for outputs."""
-        graph = self.program.combine.graph
-        return replace(self.program.combine, graph=replace(graph, outputs=tuple(range(len(graph.nodes)))))
+        if self.kind in ("huge", NEAR):
+            everything = self.program.every_node([*a, *b])
+            sizes = [
+                v.double().expand(self.rows)
+                for v in everything
+                if isinstance(v, torch.Tensor) and v.is_floating_point()
+            ]
+            if sizes:
+                absolute = torch.stack(sizes).abs_()
+                self.reach.copy_(self.reach.maximum(absolute.masked_fill_(~absolute.isfinite(), 0.0).amax(0)))
+        return full(self.program.combined([*a, *b]), self.rows)
 
     def project(self, state: State) -> State:
         """The results of a state, a row each."""
         project = self.program.project
         results = zip(evaluate(project, [*state]), project.output_dtypes, strict=True)
-        return tuple(torch.as_tensor(r, dtype=stored(d)).expand(ROWS) for r, d in results)
+        return tuple(torch.as_tensor(r, dtype=stored(d)).expand(self.rows) for r, d in results)
 
 
 @kept_outside_modes(64)
@@ -174,13 +173,21 @@ def _values(algebra: Algebra, number: int, dtype: torch.dtype, kind: str) -> tor
 def sampled(program: Program, kind: str, samples: Sequence[torch.Tensor]) -> Pool:
     """The pool of a program over these values of its elements."""
     blocks = [[element_of(program, samples, j * ELEMENTS + k) for k in range(ELEMENTS)] for j in range(3)]
-    lifted = [
-        [as_state(evaluate_as(program.lift, element, program.state), program) for element in block]
-        for block in blocks
-    ]
-    pool = Pool(program, kind, blocks, lifted, [], torch.zeros(ROWS, dtype=torch.float64))
+    lifted = [[full(program.lifted(element), ROWS) for element in block] for block in blocks]
+    last = [choices(ROWS, ELEMENTS, 1000 + number) for number in range(3)]
+
+    def exactly(exact: Exact, row: int) -> list[ExactState]:
+        made = []
+        for block, lasts in zip(blocks, last, strict=True):
+            states = [
+                exact.lift([v[row].item() for v in element]) for element in block[: int(lasts[row]) + 1]
+            ]
+            made.append(functools.reduce(exact.combine, states))
+        return made
+
+    pool = Pool(program, kind, blocks, lifted, [], torch.zeros(ROWS, dtype=torch.float64), exactly)
     for number, block in enumerate(lifted):
-        pool.states.append(folded(pool, block, choices(ROWS, ELEMENTS, 1000 + number)))
+        pool.states.append(folded(pool, block, last[number]))
     return pool
 
 
@@ -254,12 +261,17 @@ def folded(pool: Pool, block: Sequence[State], last: torch.Tensor) -> State:
     return state
 
 
-def as_state(values: Sequence[Operand], program: Program) -> State:
+def full(values: Sequence[torch.Tensor], rows: int) -> State:
+    """A full row of every field."""
+    return tuple(v.expand(rows) for v in values)
+
+
+def as_state(values: Sequence[Operand], program: Program, rows: int = ROWS) -> State:
     """Every field a full row of its carried dtype."""
     fields = []
     for value, dtype in zip(values, program.state, strict=True):
         converted = convert(value, dtype)
         if not isinstance(converted, torch.Tensor):
             converted = torch.tensor(converted, dtype=stored(dtype), device="cpu")
-        fields.append(converted.expand(ROWS))
+        fields.append(converted.expand(rows))
     return tuple(fields)

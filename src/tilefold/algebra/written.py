@@ -23,6 +23,7 @@ from tilefold.algebra.dtypes import (
     promote,
     result_dtype,
 )
+from tilefold.algebra.evaluate import Steps
 from tilefold.algebra.expression import Graph, Value, apply, trace
 from tilefold.algebra.narrow import without_infinities, wrapped
 from tilefold.algebra.numbers import Number
@@ -54,6 +55,21 @@ class Program:
     absorb: TypedGraph | None
     begin: TypedGraph | None
     project: TypedGraph
+
+    @functools.cached_property
+    def lifted(self) -> Steps:
+        """`lift`, ready for many rows of samples on a CPU: its outputs as the state's dtypes."""
+        return Steps(self.lift, self.state)
+
+    @functools.cached_property
+    def combined(self) -> Steps:
+        """`combine`, as `lifted`."""
+        return Steps(self.combine, self.state)
+
+    @functools.cached_property
+    def every_node(self) -> Steps:
+        """All nodes of `combine`, as `lifted`."""
+        return Steps(self.combine)
 
 
 @kept_outside_modes(1024)
