@@ -18,8 +18,9 @@ BANKS, BANK = 32, 4  # of shared memory: how many, and bytes of each
 class GlobalCost:
     """Accesses to global memory. A request is one instruction of one warp with an active lane.
 
-    `asked` counts bytes lane by lane, `needed` each byte of a request once; `sectors` are touched, `ideal` would hold
-    the needed bytes.
+    `asked` counts bytes lane by lane, `needed` each byte of a request once; `sectors` go to L2, `ideal` would hold the
+    needed bytes. Lanes of an atomic that meet at one place go one after the other, and each turn sends its sectors again:
+    a sector as often as lanes meet at one of its places. `again` are those beyond the first of each sector.
     """
 
     requests: int = 0
@@ -27,10 +28,11 @@ class GlobalCost:
     ideal: int = 0
     asked: int = 0
     needed: int = 0
+    again: int = 0
 
     @property
     def moved(self) -> int:
-        """Bytes of all sectors touched."""
+        """Bytes of all sectors."""
         return self.sectors * SECTOR
 
 
@@ -54,20 +56,25 @@ def global_cost(accesses: Iterable[Access]) -> GlobalCost:
     for access in accesses:
         if access.space == "global":
             for addresses in _requests(access):
-                total = _with_request(total, addresses, access.bytes)
+                total = _with_request(total, addresses, access)
     return total
 
 
-def _with_request(total: GlobalCost, addresses: Array, size: int) -> GlobalCost:
+def _with_request(total: GlobalCost, addresses: Array, access: Access) -> GlobalCost:
     # An access is aligned to its own size: up to 32 bytes it lies in one sector, and lanes overlap whole or not at all.
-    sectors = len(np.unique(addresses // SECTOR))
-    needed = len(np.unique(addresses)) * size
+    size = access.bytes
+    places, lanes = np.unique(addresses, return_counts=True)
+    begins = np.flatnonzero(np.diff(places // SECTOR, prepend=-1))
+    sectors = len(begins)
+    again = int(np.maximum.reduceat(lanes, begins).sum()) - sectors if access.kind == "atomic" else 0
+    needed = len(places) * size
     return GlobalCost(
         total.requests + 1,
-        total.sectors + sectors,
+        total.sectors + sectors + again,
         total.ideal - (-needed // SECTOR),
         total.asked + len(addresses) * size,
         total.needed + needed,
+        total.again + again,
     )
 
 
