@@ -162,6 +162,23 @@ def _ragged() -> list[Launch]:
         Launch("segment adds", r.segment_adds,
                lambda: {"x_ptr": random(100, 60), "ids_ptr": random(100, dtype=i32, below=9).sort().values.to(i32),
                         "y_ptr": empty(9, 60), "n": 100, "columns": 60}, {"ROWS": 16, "COLUMNS": 64}, (7,)),
+        Launch("jagged softmax", r.jagged_softmax,
+               lambda: {"x_ptr": random(1999), "begins_ptr": begins, "y_ptr": empty(1999)}, {"BLOCK": 256}, (8,)),
+        Launch("sums since", r.sums_since,
+               lambda: {"x_ptr": random(16, 256), "flags_ptr": random(16, 256, dtype=i32), "y_ptr": empty(16, 256)},
+               {"M": 4, "N": 256}, (4,)),
+        Launch("sparse rows", r.sparse_rows,
+               lambda: {"values_ptr": random(1999), "columns_ptr": random(1999, dtype=i32, below=300), "begins_ptr": begins,
+                        "v_ptr": random(300), "y_ptr": empty(8)}, {"BLOCK": 64}, (8,), 2),
+        Launch("until enough", r.until_enough, lambda: {"x_ptr": random(5, 3000), "y_ptr": empty(5, dtype=i32), "n": 3000,
+                                                        "limit": 900.0}, {"BLOCK": 512}, (5,)),
+        Launch("by turns", r.by_turns, _through(torch.float32, 2500, n=2500), {"BLOCK": 512}, (5,), 2),
+        Launch("tickets", r.tickets,
+               lambda: {"keys_ptr": random(1500, dtype=i32, below=400), "counts_ptr": empty(64, dtype=i32),
+                        "old_ptr": empty(1500, dtype=i32), "n": 1500}, {"BLOCK": 256, "K": 7}, (6,)),
+        Launch("halves added", r.halves_added,
+               lambda: {"x_ptr": random(32, dtype=torch.float16), "at_ptr": random(32, dtype=i32, below=40),
+                        "y_ptr": empty(40, dtype=torch.float16), "n": 30}, {"BLOCK": 32}, (1,), 1),
     ]  # fmt: skip
 
 

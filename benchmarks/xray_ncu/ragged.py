@@ -129,3 +129,91 @@ def segment_adds(x_ptr, ids_ptr, y_ptr, n, columns, ROWS: tl.constexpr, COLUMNS:
     x = tl.load(x_ptr + rows[:, None] * columns + offs[None, :], mask=mask, other=0.0)
     ids = tl.load(ids_ptr + rows, mask=rows < n, other=0)
     tl.atomic_add(y_ptr + ids[:, None] * columns + offs[None, :], x, mask=mask, sem="relaxed")
+
+
+@triton.jit
+def jagged_softmax(x_ptr, begins_ptr, y_ptr, BLOCK: tl.constexpr):
+    """The softmax of rows of their own lengths, in two walks."""
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    begin, end = tl.load(begins_ptr + row), tl.load(begins_ptr + row + 1)
+    top, total = tl.full((BLOCK,), -float("inf"), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    at = begin
+    while at < end:
+        x = tl.load(x_ptr + at + offs, mask=at + offs < end, other=-float("inf"))
+        higher = tl.maximum(tl.maximum(top, x), -1e30)
+        total = total * tl.exp(top - higher) + tl.exp(x - higher)
+        top = higher
+        at += BLOCK
+    highest = tl.max(top, 0)
+    whole = tl.sum(total * tl.exp(top - highest), 0)
+    for start in range(begin, end, BLOCK):
+        mask = start + offs < end
+        x = tl.load(x_ptr + start + offs, mask=mask)
+        tl.store(y_ptr + start + offs, tl.exp(x - highest) / whole, mask=mask)
+
+
+@triton.jit
+def _since(a, fa, b, fb):
+    return tl.where(fb > 0, b, a + b), tl.maximum(fa, fb)
+
+
+@triton.jit
+def sums_since(x_ptr, flags_ptr, y_ptr, M: tl.constexpr, N: tl.constexpr):
+    """Sums of each row since its last flag: a scan of pairs of a tile."""
+    at = (tl.program_id(0) * M + tl.arange(0, M))[:, None] * N + tl.arange(0, N)[None, :]
+    y, _ = tl.associative_scan((tl.load(x_ptr + at), tl.load(flags_ptr + at) // 15), 1, _since)
+    tl.store(y_ptr + at, y)
+
+
+@triton.jit
+def sparse_rows(values_ptr, columns_ptr, begins_ptr, v_ptr, y_ptr, BLOCK: tl.constexpr):
+    """A sparse matrix times a vector, a row a program."""
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    end = tl.load(begins_ptr + row + 1)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for start in range(tl.load(begins_ptr + row), end, BLOCK):
+        mask = start + offs < end
+        at = tl.load(columns_ptr + start + offs, mask=mask, other=0)
+        sums += tl.load(values_ptr + start + offs, mask=mask, other=0.0) * tl.load(v_ptr + at)
+    tl.store(y_ptr + row, tl.sum(sums, 0))
+
+
+@triton.jit
+def until_enough(x_ptr, y_ptr, n, limit, BLOCK: tl.constexpr):
+    """How many blocks of a row it takes for the sum to pass a limit."""
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    total, at = 0.0, 0
+    while (at < n) & (total < limit):
+        total += tl.sum(tl.abs(tl.load(x_ptr + row * n + at + offs, mask=at + offs < n, other=0.0)), 0)
+        at += BLOCK
+    tl.store(y_ptr + row, at)
+
+
+@triton.jit
+def by_turns(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Even programs sum their block, odd ones scan it."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    if tl.program_id(0) % 2 == 0:
+        x = x / tl.sum(x, 0)
+    else:
+        x = tl.cumsum(x, 0)
+    tl.store(y_ptr + offs, x, mask=offs < n)
+
+
+@triton.jit
+def tickets(keys_ptr, counts_ptr, old_ptr, n, BLOCK: tl.constexpr, K: tl.constexpr):
+    """Each element takes a place among those of its key."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    key = tl.load(keys_ptr + offs, mask=mask, other=0) // K
+    tl.store(old_ptr + offs, tl.atomic_add(counts_ptr + key, 1, mask=mask), mask=mask)
+
+
+@triton.jit
+def halves_added(x_ptr, at_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Elements of 16 bits added where an index says: a loop of the machine."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    at = tl.load(at_ptr + offs, mask=mask, other=0)
+    tl.atomic_add(y_ptr + at, tl.load(x_ptr + offs, mask=mask, other=0.0), mask=mask, sem="relaxed")

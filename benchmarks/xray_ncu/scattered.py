@@ -44,6 +44,7 @@ PATTERNS: Patterns = {
 _OF_OTHERS = ("one place", "eight neighbours by turns", "in a row", "every fourth", "every 64th", "random of 13",
               "random of 61", "sixteen neighbours by pairs")  # fmt: skip
 _DRAWN = 24  # launches drawn at random
+_WIDE = 40  # the same of one request each, to places in several runs of 128 bytes
 
 
 def _drawn(below: int, count: int = 32, seed: int = 7) -> torch.Tensor:
@@ -96,6 +97,8 @@ def sends() -> Iterator[tuple[str, Any, Callable[[], dict[str, Any]], dict[str, 
                 yield _row(kind, block, first, step)
     for seed in range(_DRAWN):
         yield _random(seed)
+    for seed in range(_WIDE):
+        yield _wide(seed)
 
 
 def _sent(pattern: str, kind: torch.dtype, operation: str = "add", sem: str = "relaxed", *, kept: bool = False) -> Any:
@@ -137,6 +140,22 @@ def _random(seed: int) -> Any:
     constants = {"BLOCK": block, "OPERATION": operation, "SEM": "relaxed", "KEPT": kept}
     name = f"atomics: drawn {seed}, {_short(kind)} {operation} below {below}{', kept' if kept else ''}"
     return name, sent, make, constants, (-(-n // block),), warps
+
+
+def _wide(seed: int) -> Any:
+    """One request whose lanes meet in some places of 2 to 24 runs of memory."""
+    generator = torch.Generator().manual_seed(2000 + seed)
+    runs, each, kind = 2 + seed % 23, 1 + seed % 5, (torch.int32, torch.float32, torch.int64)[seed % 3]
+    words = 128 // kind.itemsize
+    places = torch.randint(0, runs, (32,), generator=generator) * words
+    places += torch.randint(0, each, (32,), generator=generator) * (words // 8)
+
+    def make() -> dict[str, Any]:
+        return {"at_ptr": places.to(torch.int32), "out_ptr": torch.zeros(4096, dtype=kind),
+                "old_ptr": torch.zeros(32, dtype=kind), "n": 32}  # fmt: skip
+
+    constants = {"BLOCK": 32, "OPERATION": "add", "SEM": "relaxed", "KEPT": False}
+    return f"atomics: wide {seed}, {_short(kind)}, {runs} runs", sent, make, constants, (1,), 1
 
 
 def _short(kind: torch.dtype) -> str:

@@ -11,6 +11,7 @@ from tilefold.xray.machine.log import Access
 from tilefold.xray.machine.types import Array
 
 SECTOR = 32  # bytes that global memory moves at least
+NARROW = 2  # bytes of an atomic for which the machine has no instruction
 BANKS, BANK = 32, 4  # of shared memory: how many, and bytes of each
 
 
@@ -62,20 +63,34 @@ def global_cost(accesses: Iterable[Access]) -> GlobalCost:
 
 def _with_request(total: GlobalCost, addresses: Array, access: Access) -> GlobalCost:
     # An access is aligned to its own size: up to 32 bytes it lies in one sector, and lanes overlap whole or not at all.
-    size = access.bytes
+    needed = len(np.unique(addresses)) * access.bytes
+    turns = _turns(addresses, access) if access.kind == "atomic" else [addresses]
+    sent = [_sectors(turn, access) for turn in turns]
+    return GlobalCost(
+        total.requests + len(turns),
+        total.sectors + sum(sent),
+        total.ideal - (-needed // SECTOR),
+        total.asked + len(addresses) * access.bytes,
+        total.needed + needed,
+        total.again + sum(sent) - len(np.unique(addresses // SECTOR)),
+    )
+
+
+def _turns(addresses: Array, access: Access) -> list[Array]:
+    """The requests that an atomic is on the machine: one; but of 16 bits a loop that compares and swaps words of 32, in each
+    round of which one lane of those that meet in a word succeeds."""
+    if access.bytes != NARROW:
+        return [addresses]
+    words = np.sort(addresses // BANK * BANK)
+    rank = np.arange(len(words)) - np.searchsorted(words, words)
+    return [words[rank >= turn] for turn in range(int(rank.max()) + 1)]
+
+
+def _sectors(addresses: Array, access: Access) -> int:
+    """Sectors that a request sends or asks for; of an atomic as often as lanes meet at one place of each."""
     places, lanes = np.unique(addresses, return_counts=True)
     begins = np.flatnonzero(np.diff(places // SECTOR, prepend=-1))
-    sectors = len(begins)
-    again = int(np.maximum.reduceat(lanes, begins).sum()) - sectors if access.kind == "atomic" else 0
-    needed = len(places) * size
-    return GlobalCost(
-        total.requests + 1,
-        total.sectors + sectors + again,
-        total.ideal - (-needed // SECTOR),
-        total.asked + len(addresses) * size,
-        total.needed + needed,
-        total.again + again,
-    )
+    return int(np.maximum.reduceat(lanes, begins).sum()) if access.kind == "atomic" else len(begins)
 
 
 def shared_cost(accesses: Iterable[Access]) -> SharedCost:
