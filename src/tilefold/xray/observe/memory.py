@@ -18,6 +18,7 @@ from tilefold.xray.report.static import access_of, line_of
 
 _WRITES = ("store", "atomic")
 _APART = "neighbouring lanes are "
+_MOST = 0.5  # of the bytes of all requests, from which those that a cache may give are no small matter
 _SPARE = 1.2  # sectors over ideal from which it is said: a row that starts between two sectors costs 1 of 16
 
 
@@ -25,14 +26,20 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """Accesses whose requests touch more sectors than hold the bytes needed."""
     for line in report.lines:
         for access in line.accesses:
-            if access.sectors and access.ideal is not None and access.sectors > _SPARE * access.ideal:
+            if access.sectors and access.ideal is not None and _touched(access) > _SPARE * access.ideal:
                 yield _wasted(
                     line,
                     access,
                     _used(line, access, evidence),
                     _why_wasted(line, access, report, evidence),
                     due=_looked_up(line, access, evidence) or _short(access),
+                    all_moved=report.totals.bytes_moved or 0,
                 )
+
+
+def _touched(access: Access) -> int:
+    """Sectors of all requests; of atomics without those that are sent again, since lanes meet at one place."""
+    return (access.sectors or 0) - (access.again or 0)
 
 
 def _used(line: Line, access: Access, evidence: Evidence) -> float:
@@ -70,13 +77,17 @@ def _short(access: Access) -> bool:
     return access.ideal == access.requests and abs(access.stride or 0) <= access.bytes
 
 
-def _wasted(line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool) -> Observation:
-    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather."""
-    assert access.sectors is not None
+def _wasted(
+    line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int
+) -> Observation:
+    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather. Where a cache
+    gives the rest, L2 is asked for them all the same: that is a warning where it is most of all that is asked of it."""
     assert access.ideal is not None
-    requests = access.requests or 1
+    requests, sectors = access.requests or 1, _touched(access)
+    wasted = 32 * (sectors - access.ideal)
     reason, change = why
     cached = _SPARE * used >= 1
+    quiet = due or (cached and wasted < _MOST * all_moved)
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
         reason += f"; the program's other requests take the rest of these sectors, from {source}"
@@ -89,15 +100,16 @@ def _wasted(line: Line, access: Access, used: float, why: tuple[str, str], *, du
         )
     return Observation(
         "wasted-sectors",
-        "note" if cached or due else "warning",
+        "note" if quiet else "warning",
         line.file,
         line.line,
-        f"{'an' if access.kind == 'atomic' else 'a'} {access.kind} touches {access.sectors / requests:.1f} sectors a request "
+        f"{'an' if access.kind == 'atomic' else 'a'} {access.kind} touches {sectors / requests:.1f} sectors a request "
         f"where {access.ideal / requests:.1f} would hold its bytes",
         reason,
         change,
-        bytes_at_stake=32 * (access.sectors - access.ideal),
-        numbers=(("sectors", access.sectors), ("ideal", access.ideal), ("requests", requests)),
+        bytes_at_stake=wasted,
+        numbers=(("sectors", sectors), ("ideal", access.ideal), ("requests", requests),
+                 ("from", "L2" if cached else "memory")),
     )
 
 
