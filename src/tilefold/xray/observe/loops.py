@@ -12,6 +12,7 @@ from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import line_of
 
 _LOOPS = ("scf.for", "scf.while")
+_ATOMICS = {"tt.atomic_rmw", "tt.atomic_cas"}
 _FEW = 8  # changes of layout at one line outside of loops from which they count as a loop that was unrolled
 
 
@@ -79,7 +80,7 @@ def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             operation.name == "ttg.convert_layout"
             and place is not None
             and "dot_op" not in _target(operation, evidence)
-            and not _result_of_a_product(operation, evidence)
+            and not _well_spent(operation, evidence)
         ):
             found.setdefault(place, []).append(operation)
     for place, changes in found.items():
@@ -113,11 +114,13 @@ def _rounds(place: tuple[str, int], evidence: Evidence) -> int:
     return max((int(o.issued[here].max()) for o in evidence.execution.outcomes), default=0) if here else 0
 
 
-def _result_of_a_product(operation: Operation, evidence: Evidence) -> bool:
-    """Whether a change of layout makes the stores of a matrix unit's result wide: once a tile of it, and well spent."""
+def _well_spent(operation: Operation, evidence: Evidence) -> bool:
+    """Whether a change of layout makes the stores of a matrix unit's result wide, once a tile of it; or lets neighbouring lanes
+    send neighbouring atomics, which costs L2 less than the change costs."""
     source = tensors(operation.types)[0].encoding
-    users = [o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)]
-    return "mma" in evidence.ttgir.aliases.get(source, source) and bool(users) and set(users) == {"tt.store"}
+    users = {o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)}
+    product = "mma" in evidence.ttgir.aliases.get(source, source)
+    return bool(users) and (users <= _ATOMICS or (product and users <= {"tt.store", *_ATOMICS}))
 
 
 def _target(operation: Operation, evidence: Evidence) -> str:

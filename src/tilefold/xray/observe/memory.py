@@ -12,6 +12,7 @@ from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.addresses import run_of
 from tilefold.xray.observe.joined import ASTRAY, PIECES, TRANSPOSE
+from tilefold.xray.observe.resources import MOST_WARPS
 from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
@@ -171,7 +172,14 @@ def _in_pieces(line: Line, access: Access, stride: int, report: Report) -> tuple
     """A thread's own bytes lie together and go in several requests: the layout gives it more than one access moves."""
     reason = f"{PIECES}{stride} neighbouring bytes and takes {access.bytes} of them at a time"
     if access.kind == "atomic":
-        return reason, "nothing to do: an atomic is of one element"
+        # A layout of one element a lane would send neighbours together.
+        each = max((x.bytes_a_thread // element_bytes(x.element) for x in line.layouts if "atomic" in x.operation), default=0)
+        warps = report.num_warps * each
+        launch = f"num_warps={warps}, or " if 1 < each and warps <= MOST_WARPS else ""
+        return reason, (
+            f"let a lane hold one element, so that neighbouring lanes send neighbouring elements ({launch}a tile of "
+            f"{32 * report.num_warps} elements)"
+        )
     if access.bytes < WHOLE:
         return reason, "let a thread move its neighbouring elements at once: see why under scalar-access"
     other = _narrower(line, access, stride, report)
