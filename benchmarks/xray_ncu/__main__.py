@@ -52,6 +52,8 @@ def _compare(folder: Path) -> None:
         "versions": json.loads((folder / "versions.json").read_text()),
         "launches": compare(read(*files)),
     }
+    if (folder / "costs.json").is_file():
+        made["costs"] = json.loads((folder / "costs.json").read_text())
     RESULTS.write_text(json.dumps(made, indent=1) + "\n")
     _write()
 

@@ -42,7 +42,9 @@ def costs() -> list[dict[str, Any]]:
                     at = PATTERNS[name](torch.arange(32)).to(torch.int32)
                     # Every warp has places of its own, 2048 elements apart at the most.
                     own = torch.arange(_WARPS)[:, None] * (0 if not spread else 128)
-                    places = torch.where(at[None, :] < 0, -1, at[None, :] + own).ravel().to(torch.int32).cuda()
+                    places = (
+                        torch.where(at[None, :] < 0, -1, at[None, :] + own).ravel().to(torch.int32).cuda()
+                    )
                     out = torch.zeros(_PROGRAMS * 4096 + 2**16, dtype=kind, device="cuda")
                     old = torch.zeros(32 * _WARPS, dtype=kind, device="cuda")
 

@@ -52,7 +52,16 @@ def _drawn(below: int, count: int = 32, seed: int = 7) -> torch.Tensor:
 
 
 @triton.jit
-def sent(at_ptr, out_ptr, old_ptr, n, BLOCK: tl.constexpr, OPERATION: tl.constexpr, SEM: tl.constexpr, KEPT: tl.constexpr):
+def sent(
+    at_ptr,
+    out_ptr,
+    old_ptr,
+    n,
+    BLOCK: tl.constexpr,
+    OPERATION: tl.constexpr,
+    SEM: tl.constexpr,
+    KEPT: tl.constexpr,
+):
     """An atomic an element to a place that is data; what was there before is stored (KEPT) or not."""
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = tl.load(at_ptr + offs, mask=offs < n, other=-1)
@@ -76,7 +85,9 @@ def sent(at_ptr, out_ptr, old_ptr, n, BLOCK: tl.constexpr, OPERATION: tl.constex
 def in_rows(out_ptr, first, step, BLOCK: tl.constexpr):
     """An atomic an element, side by side or `step` apart, which the compiler knows: elements of a thread may go at once."""
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(out_ptr + first + offs * step, tl.full((BLOCK,), 1, out_ptr.dtype.element_ty), sem="relaxed")
+    tl.atomic_add(
+        out_ptr + first + offs * step, tl.full((BLOCK,), 1, out_ptr.dtype.element_ty), sem="relaxed"
+    )
 
 
 def sends() -> Iterator[tuple[str, Any, Callable[[], dict[str, Any]], dict[str, Any], tuple[int, ...], int]]:
@@ -92,7 +103,14 @@ def sends() -> Iterator[tuple[str, Any, Callable[[], dict[str, Any]], dict[str, 
         for name in ("one place", "eight neighbours by turns", "in a row", "every fourth", "random of 13"):
             yield _sent(name, i32, **how)
     for kind in (f32, torch.float16, torch.bfloat16, i32, torch.int64):
-        for block, first, step in ((64, 0, 1), (128, 0, 1), (128, 4, 1), (256, 0, 1), (256, 1, 1), (128, 0, 2)):
+        for block, first, step in (
+            (64, 0, 1),
+            (128, 0, 1),
+            (128, 4, 1),
+            (256, 0, 1),
+            (256, 1, 1),
+            (128, 0, 2),
+        ):
             if kind.itemsize > 2 or (block >= 64 and step == 1 and first != 1):
                 yield _row(kind, block, first, step)
     for seed in range(_DRAWN):
@@ -101,13 +119,26 @@ def sends() -> Iterator[tuple[str, Any, Callable[[], dict[str, Any]], dict[str, 
         yield _wide(seed)
 
 
-def _sent(pattern: str, kind: torch.dtype, operation: str = "add", sem: str = "relaxed", *, kept: bool = False) -> Any:
+def _sent(
+    pattern: str, kind: torch.dtype, operation: str = "add", sem: str = "relaxed", *, kept: bool = False
+) -> Any:
     def make() -> dict[str, Any]:
         at = PATTERNS[pattern](torch.arange(32)).to(torch.int32)
-        return {"at_ptr": at, "out_ptr": torch.zeros(4096, dtype=kind), "old_ptr": torch.zeros(32, dtype=kind), "n": 32}
+        return {
+            "at_ptr": at,
+            "out_ptr": torch.zeros(4096, dtype=kind),
+            "old_ptr": torch.zeros(32, dtype=kind),
+            "n": 32,
+        }
 
     constants = {"BLOCK": 32, "OPERATION": operation, "SEM": sem, "KEPT": kept}
-    words = [pattern, _short(kind), operation, *([sem] if sem != "relaxed" else []), *(["kept"] if kept else [])]
+    words = [
+        pattern,
+        _short(kind),
+        operation,
+        *([sem] if sem != "relaxed" else []),
+        *(["kept"] if kept else []),
+    ]
     return f"atomics: {', '.join(words)}", sent, make, constants, (1,), 1
 
 
@@ -135,7 +166,12 @@ def _random(seed: int) -> Any:
     places = torch.where(torch.rand(1024, generator=generator) < draw(0.0, 0.0, 0.4), -1, places)
 
     def make() -> dict[str, Any]:
-        return {"at_ptr": places, "out_ptr": torch.zeros(4096, dtype=kind), "old_ptr": torch.zeros(1024, dtype=kind), "n": n}
+        return {
+            "at_ptr": places,
+            "out_ptr": torch.zeros(4096, dtype=kind),
+            "old_ptr": torch.zeros(1024, dtype=kind),
+            "n": n,
+        }
 
     constants = {"BLOCK": block, "OPERATION": operation, "SEM": "relaxed", "KEPT": kept}
     name = f"atomics: drawn {seed}, {_short(kind)} {operation} below {below}{', kept' if kept else ''}"

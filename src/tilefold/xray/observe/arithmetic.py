@@ -116,7 +116,9 @@ def _exact_in_tf32(name: str, evidence: Evidence) -> bool:
     if operation is None or operation.name not in _WIDENING:
         return False
     narrow = tensors(operation.types)[0].element
-    return narrow in _WIDENING[operation.name] or (operation.name in ("arith.extf", "tt.fp_to_fp") and narrow.startswith("f8"))
+    return narrow in _WIDENING[operation.name] or (
+        operation.name in ("arith.extf", "tt.fp_to_fp") and narrow.startswith("f8")
+    )
 
 
 def _precision(operation: Operation) -> str:

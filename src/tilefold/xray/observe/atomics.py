@@ -89,7 +89,7 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
             "atomics on one address are done one after the other in L2",
             "count or add up what goes to one place within the program first (tl.histogram, or a sort by place), then "
             "do one atomic a program and place; nothing to do where few elements go to one place"
-            if _scattered(evidence.ttir, operation)
+            if places > 1 or _scattered(evidence.ttir, operation)
             else "fold the tile first (tl.sum, tl.max), then do one atomic a program and place",
             bytes_at_stake=32 * (_again(evidence, file, line) or lanes - places),
             numbers=(("elements", lanes), ("places", places)),
@@ -135,7 +135,11 @@ def _places(evidence: Evidence, file: str, line: int) -> tuple[int, int | None]:
 def _issued(evidence: Evidence, file: str, line: int) -> int:
     """How often warps issued an atomic of a line with a lane that acted, in all executed programs."""
     outcomes = evidence.execution.outcomes if evidence.execution is not None else ()
-    return sum(int(a.active.reshape(-1, 32).any(1).sum()) for o in outcomes for a in _accesses(o, evidence, file, line))
+    return sum(
+        int(a.active.reshape(-1, 32).any(1).sum())
+        for o in outcomes
+        for a in _accesses(o, evidence, file, line)
+    )
 
 
 def _addresses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> Array:

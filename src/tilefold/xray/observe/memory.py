@@ -18,6 +18,7 @@ from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 
 _WRITES = ("store", "atomic")
+_UNLESS = "; nothing to do where the next request finds the rest in a cache"
 _APART = "neighbouring lanes are "
 _MOST = 0.5  # of the bytes of all requests, from which those that a cache may give are no small matter
 _SPARE = 1.2  # sectors over ideal from which it is said: a row that starts between two sectors costs 1 of 16
@@ -81,8 +82,8 @@ def _short(access: Access) -> bool:
 def _wasted(
     line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int
 ) -> Observation:
-    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather. Where a cache
-    gives the rest, L2 is asked for them all the same: that is a warning where it is most of all that is asked of it."""
+    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather. Where a
+    cache gives the rest, L2 may be asked for them all the same: a warning where it is most of all that is asked of it."""
     assert access.ideal is not None
     requests, sectors = access.requests or 1, _touched(access)
     wasted = 32 * (sectors - access.ideal)
@@ -97,7 +98,10 @@ def _wasted(
             "join what is stored side by side in registers (tl.join, tl.reshape) and store it as one tile"
             if access.kind in _WRITES
             else "load what lies side by side as one tile and take it apart in registers (tl.reshape, tl.split: 2 or 4 of "
-            "them); nothing to do where the next request finds the rest in a cache"
+            "them)" + _UNLESS
+            if quiet
+            else "give the tile a second dim along what lies side by side, as many elements as a sector holds or more, and "
+            "fold or walk it in registers"
         )
     return Observation(
         "wasted-sectors",
@@ -109,8 +113,12 @@ def _wasted(
         reason,
         change,
         bytes_at_stake=wasted,
-        numbers=(("sectors", sectors), ("ideal", access.ideal), ("requests", requests),
-                 ("from", "L2" if cached else "memory")),
+        numbers=(
+            ("sectors", sectors),
+            ("ideal", access.ideal),
+            ("requests", requests),
+            ("from", "L2" if cached else "memory"),
+        ),
     )
 
 
@@ -173,9 +181,12 @@ def _in_pieces(line: Line, access: Access, stride: int, report: Report) -> tuple
     reason = f"{PIECES}{stride} neighbouring bytes and takes {access.bytes} of them at a time"
     if access.kind == "atomic":
         # A layout of one element a lane would send neighbours together.
-        each = max((x.bytes_a_thread // element_bytes(x.element) for x in line.layouts if "atomic" in x.operation), default=0)
+        each = max(
+            (x.bytes_a_thread // element_bytes(x.element) for x in line.layouts if "atomic" in x.operation),
+            default=0,
+        )
         warps = report.num_warps * each
-        launch = f"num_warps={warps}, or " if 1 < each and warps <= MOST_WARPS else ""
+        launch = f"num_warps={warps}, or " if each > 1 and warps <= MOST_WARPS else ""
         return reason, (
             f"let a lane hold one element, so that neighbouring lanes send neighbouring elements ({launch}a tile of "
             f"{32 * report.num_warps} elements)"

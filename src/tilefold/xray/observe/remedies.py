@@ -270,8 +270,8 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
     if launch := re.search(r"num_warps=(\d+)", found.change):
         made = trials.launch(warps=int(launch[1]))
         assert evidence.execution is not None
-        ran = evidence.execution.outcomes, trials.run(made).outcomes
-        return Remedy(launch[0], made, "bytes moved", *map(_moved, ran))
+        before, after = _moved(evidence.execution.outcomes), _moved(trials.run(made).outcomes)
+        return Remedy(launch[0], made, "bytes moved", before, after)
     moves = [*_at(evidence, found, "tt.load"), *_at(evidence, found, "tt.store")]
     try:
         text = rewrites.turned(evidence.compiled.ttir, moves)

@@ -49,11 +49,12 @@ def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
 
 
 def _why_spilled(report: Report) -> tuple[str, str]:
-    """Why registers are kept in memory, and what to do: a thread has no more, or the assembler gave it fewer than it may have."""
+    """Why registers are kept in memory, and what to do: there are no more, or the assembler gave fewer than it may."""
     most, used = registers_a_thread(report), report.resources.registers
     if used < _NEARLY * most:
         return (
-            f"the assembler chose {used} registers a thread, where {most} are possible with {report.num_warps} warps",
+            f"the assembler chose {used} registers a thread, where {most} are possible with {report.num_warps} warp"
+            f"{'s' * (report.num_warps > 1)}",
             f"ask for more in the launch (maxnreg={most}); nothing to do where they are kept around a call or a rare branch",
         )
     smaller = _SMALLER["registers"] if report.num_warps < MOST_WARPS else _SMALLER["most warps"]

@@ -1,8 +1,8 @@
 """What an observation is about, against what a program takes: less than a small part of it is no warning.
 
 A program takes as long as its busiest unit, and no less than one trip to memory and back. What could be saved is counted for
-the same executed programs, so the share does not depend on how many were executed, nor on the grid. What is shown is scaled to
-the grid, and in one unit: microseconds of the launch.
+the same executed programs, so the share does not depend on how many were executed, nor on the grid. What is shown is scaled
+to the grid, and in one unit: microseconds of the launch.
 """
 
 from __future__ import annotations

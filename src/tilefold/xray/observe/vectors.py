@@ -199,9 +199,9 @@ class Causes:
         return 16
 
     def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
-        """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be multiples,
-        unless it is the 16 that a launch tells; others are padded first. Where only a mask is in the way, the tile that it cuts
-        may also go alone; rows that are not aligned begin between vectors in every tile."""
+        """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
+        multiples, unless it is the 16 that a launch tells; others are padded first. Where only a mask is in the way, the tile
+        that it cuts may also go alone; rows that are not aligned begin between vectors in every tile."""
         pointers = {a.name for a in self._evidence.compiled.parameters if a.pointer}
         values = {a.name: a.value for a in self._evidence.compiled.parameters if isinstance(a.value, int)}
         begin, numbers = ([n for n in names if (n in pointers) == wanted] for wanted in (True, False))

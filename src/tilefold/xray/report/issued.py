@@ -28,8 +28,19 @@ from tilefold.xray.report.ways import Ways
 _MOVED = "shared load"  # behind jumps, and so no help in finding a warp's way
 # Merged, split and moved more freely: asked only of what the others leave open.
 _LOOSE = ("shared store", "special", "sum")
-_ORDERED = ("store", "atomic", "shared store", _MOVED)  # which keep their order: each can be told from the others
-_TELLING = ("load", "store", "copy", "atomic", "shared store")  # which stand behind a jump as behind a predicate
+_ORDERED = (
+    "store",
+    "atomic",
+    "shared store",
+    _MOVED,
+)  # which keep their order: each can be told from the others
+_TELLING = (
+    "load",
+    "store",
+    "copy",
+    "atomic",
+    "shared store",
+)  # which stand behind a jump as behind a predicate
 _SPECIAL = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div")
 
 
@@ -61,8 +72,8 @@ class _Anchor:
         return stood if self.guarded or stood == acted else None if self.guarded is None else acted
 
     def aside(self, block: int, outcome: Outcome, warp: int, passes: Sequence[int]) -> tuple[int, int] | None:
-        """How often a warp passes a block aside with some of these in it, and how often only some of its lanes do. `passes` are
-        those of the block that each of the machine's hangs on or is in."""
+        """How often a warp passes a block aside with some of these in it, and how often only some of its lanes do. `passes`
+        are those of the block that each of the machine's hangs on or is in."""
         lanes = slice(32 * warp, 32 * warp + 32)
         turns = [a.active[lanes] for a in outcome.accesses if a.instruction == self.numbers[0]]
         if len(self.places) != len(self.numbers) or set(self.places) != {block}:
@@ -131,7 +142,11 @@ def _choices(anchors: Sequence[_Anchor]) -> list[list[_Anchor]]:
     kept = [a for a in anchors if a.kind not in (_MOVED, *_LOOSE)]
     alike = [a for a in kept if a.alike]
     loose = [a for a in anchors if a.kind in _LOOSE and a.alike]
-    return [kept, alike, *([*alike, *(a for a in loose if a.kind in kinds)] for kinds in (_LOOSE[:2], _LOOSE))]
+    return [
+        kept,
+        alike,
+        *([*alike, *(a for a in loose if a.kind in kinds)] for kinds in (_LOOSE[:2], _LOOSE)),
+    ]
 
 
 class _Foreign:
@@ -143,14 +158,21 @@ class _Foreign:
             for place in lines.place(instruction)[:1]:
                 numbers[place].append(number)
         self._size = np.array([sum(block.opcodes.values()) for block in code.blocks.values()])
-        self._lines = [(at, np.array([place in block.lines for block in code.blocks.values()])) for place, at in numbers.items()]
+        self._lines = [
+            (at, np.array([place in block.lines for block in code.blocks.values()]))
+            for place, at in numbers.items()
+        ]
 
     def likeliest(self, ways: Sequence[tuple[int, ...]], outcome: Outcome, warp: int) -> list[int] | None:
-        """The way with the fewest blocks that have lines of which the warp issued nothing; of those that are left, which differ
-        in copies of a loop's body, the shortest: an unrolled loop takes all turns that it can. None of none."""
+        """The way with the fewest blocks that have lines of which the warp issued nothing; of those that are left, which
+        differ in copies of a loop's body, the shortest: an unrolled loop takes all turns that it can. None of none."""
         idle = [blocks for at, blocks in self._lines if not outcome.issued[at, warp].any()]
         unseen = np.any(idle, axis=0) if idle else np.zeros(len(self._size), bool)
-        ranked = min(ways, key=lambda way: (int(np.array(way)[unseen].sum()), int(self._size @ np.array(way))), default=None)
+        ranked = min(
+            ways,
+            key=lambda way: (int(np.array(way)[unseen].sum()), int(self._size @ np.array(way))),
+            default=None,
+        )
         return None if ranked is None else list(ranked)
 
 
@@ -178,9 +200,11 @@ def _beside(code: Code, anchors: Sequence[_Anchor], passed: _Passed, execution: 
     is issued once more, since lanes come to it that jumped and lanes that did not."""
     names, again = list(code.blocks), 0
     at = {name: i for i, name in enumerate(names)}
-    for name, (host, behind) in reversed(code.aside.items()):
+    for name, (host, behind) in reversed(list(code.aside.items())):
         inside = [a for a in anchors if at[name] in a.places and (a.kind in _TELLING or a.predicated)]
-        hosts = [[at[code.aside[names[p]][0]] if names[p] in code.aside else p for p in a.places] for a in inside]
+        hosts = [
+            [at[code.aside[names[p]][0]] if names[p] in code.aside else p for p in a.places] for a in inside
+        ]
         for (program, warp), times in passed.items():
             most = times[at[host]]
             each = (
@@ -232,7 +256,9 @@ def _anchors(code: Code, entry: Sequence[Instruction], lines: Lines, *, exact: b
         if numbers is None:
             continue
         if key[2] in _ORDERED and len(numbers) == len(machines):
-            anchors += [_anchor(key[2], [n], [m], code, entry) for n, m in zip(numbers, machines, strict=True)]
+            anchors += [
+                _anchor(key[2], [n], [m], code, entry) for n, m in zip(numbers, machines, strict=True)
+            ]
         else:
             anchors.append(_anchor(key[2], numbers, machines, code, entry))
     return anchors
@@ -256,8 +282,10 @@ def _anchor(
 def _looped(instruction: Instruction) -> bool:
     """Whether it is an atomic of 16 bits: a loop of the machine, until no other lane or warp comes between."""
     last = instruction.modifiers[-1:]
-    return instruction.opcode in ("atom", "red") and last in (("f16",), ("bf16",)) and not any(
-        instruction.has(v) for v in ("v2", "v4", "v8")
+    return (
+        instruction.opcode in ("atom", "red")
+        and last in (("f16",), ("bf16",))
+        and not any(instruction.has(v) for v in ("v2", "v4", "v8"))
     )
 
 

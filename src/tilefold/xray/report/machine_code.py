@@ -89,7 +89,13 @@ def _around(follow: Mapping[str, Sequence[str]], met: set[str]) -> tuple[str, st
     into = Counter(b for after in follow.values() for b in after)
     for host, after in follow.items():
         for body, behind in (after, after[::-1]) if len(after) == 2 else ():
-            if behind in met and body != behind and into[body] == 1 and follow[body] == [behind] and body != host:
+            if (
+                behind in met
+                and body != behind
+                and into[body] == 1
+                and follow[body] == [behind]
+                and body != host
+            ):
                 return host, body, behind
     return None
 
