@@ -15,9 +15,6 @@ REASONS = {
         _SUNK + "the X-ray leaves out warps that have left, but not lanes of a warp that stays."
     ),
     ("column sums", "conflicts of loads"): "The same: lanes that have left have no conflicts.",
-    ("row extremes", "passes of loads"): (
-        _SUNK + "here its code parts warps and joins them again, so that the X-ray does not know their way."
-    ),
     ("matmul, mma.sync", "passes of copies"): (
         "Nsight Compute counts 4 passes for a copy before the loop and 8 for the same addresses in it; the hardware's own "
         "counter of conflicts of copies is 0."
@@ -173,15 +170,16 @@ _OF_ATOMICS = """
 ## Atomics
 
 A request of an atomic sends sectors to L2 in turns: of lanes that meet at one place each turn takes one. So a sector is sent
-as often as lanes meet at one of its places, whichever of them that is most for: 32 lanes at one place are 32 sectors, at 8
-neighbours of 4 bytes by turns 4, and 32 side by side 4. Operation, order and whether the old value is used make no difference.
-An atomic of 16 bits that is no vector is a loop that compares and swaps words of 32: a request for each turn in a word.
+as often as lanes meet at that of its places where most of them meet: 32 lanes at one place are 32 sectors, at 8 neighbours of
+4 bytes by turns 4, and side by side 4. Operation, order and whether the old value is used make no difference. An atomic of 16
+bits that is no vector is a loop that compares and swaps words of 32: a request for each turn in a word.
+
 Of {launches} launches with atomics, most of them of one request, {same} have just the counter's sectors. The others' lanes go
 to more than four runs of 128 bytes and meet in some of them: the chip then sends up to {apart} % more.
 """
-_COSTS = """What a request of a warp takes, in ns on each SM of a full GPU (`python benchmarks/xray_ncu costs FILE`): programs with
-places of their own pay some 1.5 ns a sector; where all add to the same places, every atomic on one address waits for the one before,
-0.7 ns each of int32 and 1.8 ns of float32, whichever SM it comes from.
+_COSTS = """What a request of a warp takes, in ns on each SM of a full GPU (`python benchmarks/xray_ncu costs FILE`): programs
+with places of their own pay some 1.5 ns a sector. Where all add to the same places, every atomic on one address waits for the
+one before, 0.7 ns each of int32 and 1.8 ns of float32, whichever SM it comes from.
 
 | places of a warp's lanes, int32 | sectors | each program its own | all the same |
 |---|---:|---:|---:|"""

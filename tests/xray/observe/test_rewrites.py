@@ -38,6 +38,22 @@ def test_a_variable_that_a_tile_takes_in_before_its_fold_could_wait() -> None:
 
 
 @triton.jit
+def extremes(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    high, low, total = -float("inf"), float("inf"), 0.0
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + tl.arange(0, BLOCK))
+        high = tl.max(tl.maximum(x, high), 0)
+        low = tl.min(tl.minimum(low, x * 2), 0)
+        total += tl.sum(x, 0)
+    tl.store(y_ptr, high - low + total)
+
+
+def test_several_folds_of_both_kinds_are_tried() -> None:
+    for found in said("fold-in-loop", extremes, {**XY, "n": 8192}, {"BLOCK": 1024}):
+        assert "tried one fold behind the loop: barriers" in found.change
+
+
+@triton.jit
 def read_twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)

@@ -180,14 +180,12 @@ def _fold_behind(
     folding = rows[reduction.row : last + 1]
     folding[0] = folding[0].replace(spelled(reduction.results[0]), f"{mark}_folded", 1)
     folding[0] = folding[0].replace(f"({operand})", f"({result})", 1)
-    handed, made = [spelled(v) for v in end.operands], f"{joining} {variable}, {operand} : {whole}"
-    if splat is None:
-        rows[user.row] = f"{spelled(kept)} = {made}"
-        rows[end.row] = f"scf.yield {', '.join(handed)} : {', '.join(kinds)}"
-    else:  # the variable's first value may be taken in every round
+    if splat is not None:  # the variable's first value may be taken in every round
         rows[splat.row] = rows[splat.row].replace(f"tt.splat {variable}", f"tt.splat {start}", 1)
-        handed[index] = f"{mark}_kept"
-        rows[end.row] = f"{mark}_kept = {made}\nscf.yield {', '.join(handed)} : {', '.join(kinds)}"
+        rows[reduction.row : last + 1] = [""] * len(folding)
+    place = user.row if splat is None else reduction.row
+    rows[place] = f"{spelled(kept)} = {joining} {variable}, {operand} : {whole}"
+    rows[end.row] = f"scf.yield {', '.join(map(spelled, end.operands))} : {', '.join(kinds)}"
     for n in range(end.row + 2, len(rows)):
         rows[n] = re.sub(rf"{re.escape(result)}(?![\w.$#-])", f"{mark}_all", rows[n])
     after = [*folding, f"{mark}_all = {joining} {start}, {mark}_folded : {narrow}"]
