@@ -4,6 +4,7 @@ python benchmarks/xray_ncu profile FOLDER   on a machine with a GPU and ncu: pro
 python benchmarks/xray_ncu compare FOLDER   anywhere: runs the X-ray and writes results.json and docs/xray-ncu.md
 python benchmarks/xray_ncu page             writes the page again from results.json
 python benchmarks/xray_ncu run [--first]    launches the kernels and nothing else: what ncu profiles
+python benchmarks/xray_ncu costs FILE       on a machine with a GPU: times atomics by the places of their lanes
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ def main(words: list[str]) -> None:
             _compare(Path(folder))
         case ["page"]:
             _write()
+        case ["costs", file]:
+            from costs import costs
+
+            Path(file).write_text(json.dumps(costs(), indent=1) + "\n")
         case _:
             raise SystemExit(__doc__)
 
@@ -47,6 +52,8 @@ def _compare(folder: Path) -> None:
         "versions": json.loads((folder / "versions.json").read_text()),
         "launches": compare(read(*files)),
     }
+    if (folder / "costs.json").is_file():
+        made["costs"] = json.loads((folder / "costs.json").read_text())
     RESULTS.write_text(json.dumps(made, indent=1) + "\n")
     _write()
 

@@ -60,11 +60,6 @@ def _global(what: str, *operations: str) -> tuple[str, ...]:
     return tuple(f"l1tex__t_{what}_pipe_lsu_mem_global_op_{o}.sum" for o in operations)
 
 
-def _patched(what: str, *operations: str) -> tuple[str, ...]:
-    """Counted by patching the code, where the hardware counts lanes with the same address again."""
-    return tuple(f"smsp__sass_{name}" for name in _global(what, *operations))
-
-
 def _shared(what: str, operation: str) -> tuple[str, ...]:
     return (f"l1tex__data_{what}_mem_shared_op_{operation}.sum",)
 
@@ -74,7 +69,7 @@ _PASSES, _CONFLICTS = "pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu"
 QUANTITIES = (
     Quantity("sectors loaded", _of("global", "sectors", "load", "copy"), (_global("sectors", "ld"),)),
     Quantity("sectors stored", _of("global", "sectors", "store"), (_global("sectors", "st"),)),
-    Quantity("sectors of atomics", _of("global", "sectors", "atomic"), (_patched("sectors", "atom", "red"),)),
+    Quantity("sectors of atomics", _of("global", "sectors", "atomic"), (_global("sectors", "atom", "red"),)),
     Quantity("requests to load", _of("global", "requests", "load", "copy"), (_global("requests", "ld"),)),
     Quantity("requests to store", _of("global", "requests", "store"), (_global("requests", "st"),)),
     Quantity("requests of atomics", _of("global", "requests", "atomic"), (_global("requests", "atom", "red"),)),

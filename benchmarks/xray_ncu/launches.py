@@ -9,8 +9,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ragged
 import torch
 import tutorials
+from scattered import sends
 
 from tilefold.xray.compile.source import load_file
 
@@ -129,6 +131,57 @@ def _attention() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _ragged() -> list[Launch]:
+    """Kernels whose loops and jumps depend on data."""
+    r, i32 = ragged, torch.int32
+    begins = torch.tensor([0, 5, 5, 300, 437, 1000, 1001, 1500, 1999], dtype=i32)
+    return [
+        Launch("recurrence", r.recurrence,
+               lambda: {"a_ptr": random(8, 1024), "b_ptr": random(8, 1024), "y_ptr": empty(8, 1024)}, {"N": 1024}, (8,)),
+        Launch("ragged sums", r.ragged_sums, lambda: {"x_ptr": random(1999), "begins_ptr": begins, "y_ptr": empty(8)},
+               {"BLOCK": 128}, (8,)),
+        Launch("buckets", r.buckets,
+               lambda: {"x_ptr": random(4000, dtype=i32, below=100_000), "counts_ptr": empty(61, dtype=i32), "n": 4000},
+               {"BLOCK": 512, "K": 61}, (8,)),
+        Launch("rows of lengths", r.rows_of_lengths,
+               lambda: {"x_ptr": random(6, 1000), "lengths_ptr": begins[:6], "y_ptr": empty(6), "stride": 1000},
+               {"BLOCK": 256}, (6,)),
+        Launch("bisected", r.bisected,
+               lambda: {"x_ptr": random(512), "sorted_ptr": random(1000).sort().values, "y_ptr": empty(512, dtype=i32),
+                        "n": 1000}, {"BLOCK": 256, "STEPS": 10}, (2,)),
+        Launch("persistent", r.persistent, _through(torch.float32, 5000, n=5000), {"BLOCK": 256}, (6,)),
+        Launch("collatz", r.collatz,
+               lambda: {"x_ptr": random(512, dtype=i32, below=1000), "y_ptr": empty(512, dtype=i32)}, {"BLOCK": 128}, (4,)),
+        Launch("newton", r.newton, _through(torch.float32, 1000, n=1000, steps=7), {"BLOCK": 256}, (4,)),
+        Launch("chosen", r.chosen,
+               lambda: {"x_ptr": random(8, 512), "flags_ptr": random(8, dtype=i32), "y_ptr": empty(8, 512)},
+               {"N": 512}, (8,)),
+        Launch("nearest", r.nearest,
+               lambda: {"x_ptr": random(1000), "centres_ptr": random(16), "at_ptr": empty(1000, dtype=i32),
+                        "sums_ptr": empty(16), "n": 1000}, {"K": 16, "BLOCK": 128}, (8,)),
+        Launch("segment adds", r.segment_adds,
+               lambda: {"x_ptr": random(100, 60), "ids_ptr": random(100, dtype=i32, below=9).sort().values.to(i32),
+                        "y_ptr": empty(9, 60), "n": 100, "columns": 60}, {"ROWS": 16, "COLUMNS": 64}, (7,)),
+        Launch("jagged softmax", r.jagged_softmax,
+               lambda: {"x_ptr": random(1999), "begins_ptr": begins, "y_ptr": empty(1999)}, {"BLOCK": 256}, (8,)),
+        Launch("sums since", r.sums_since,
+               lambda: {"x_ptr": random(16, 256), "flags_ptr": random(16, 256, dtype=i32), "y_ptr": empty(16, 256)},
+               {"M": 4, "N": 256}, (4,)),
+        Launch("sparse rows", r.sparse_rows,
+               lambda: {"values_ptr": random(1999), "columns_ptr": random(1999, dtype=i32, below=300), "begins_ptr": begins,
+                        "v_ptr": random(300), "y_ptr": empty(8)}, {"BLOCK": 64}, (8,), 2),
+        Launch("until enough", r.until_enough, lambda: {"x_ptr": random(5, 3000), "y_ptr": empty(5, dtype=i32), "n": 3000,
+                                                        "limit": 900.0}, {"BLOCK": 512}, (5,)),
+        Launch("by turns", r.by_turns, _through(torch.float32, 2500, n=2500), {"BLOCK": 512}, (5,), 2),
+        Launch("tickets", r.tickets,
+               lambda: {"keys_ptr": random(1500, dtype=i32, below=400), "counts_ptr": empty(64, dtype=i32),
+                        "old_ptr": empty(1500, dtype=i32), "n": 1500}, {"BLOCK": 256, "K": 7}, (6,)),
+        Launch("halves added", r.halves_added,
+               lambda: {"x_ptr": random(32, dtype=torch.float16), "at_ptr": random(32, dtype=i32, below=40),
+                        "y_ptr": empty(40, dtype=torch.float16), "n": 30}, {"BLOCK": 32}, (1,), 1),
+    ]  # fmt: skip
+
+
 def launches() -> list[Launch | Fold]:
     """All, in the order in which they are launched."""
     t, bf16, fp16, i32, i8 = tutorials, torch.bfloat16, torch.float16, torch.int32, torch.int8
@@ -181,4 +234,6 @@ def launches() -> list[Launch | Fold]:
         *map(Fold, ("sum dim=1 32x1024 fp32", "logsumexp dim=1 16x8192 bf16", "argmax dim=1 16x1000 fp32",
                     "max dim=1 1024x8 fp32", "sum dim=0 256x64 fp32", "sum dim=1 1x65536 fp32", "welford dim=1 8x3000 fp32",
                     "minmax dim=1 16x777 fp16")),
+        *_ragged(),
+        *(Launch(*given) for given in sends()),
     ]  # fmt: skip

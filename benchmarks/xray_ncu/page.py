@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 # What is behind each count that differs, by launch and quantity.
+_ATOMICS, _PLAIN, _SENT = "atomics: ", ", int32, add", "sectors of atomics"
+_NARROW = "An atomic of 16 bits is a loop of the machine, which first loads the word; the X-ray counts no load for it."
+_TURNS = "More than four runs of 128 bytes, in which lanes meet: see above."
 _SUNK = "The assembler moved the load of a sum behind the exit of threads that store nothing; "
 _MERGED = "The assembler merges neighbouring loads of PTX into loads of 8 and 16 bytes, which the X-ray does not foresee."
 REASONS = {
@@ -12,15 +15,19 @@ REASONS = {
         _SUNK + "the X-ray leaves out warps that have left, but not lanes of a warp that stays."
     ),
     ("column sums", "conflicts of loads"): "The same: lanes that have left have no conflicts.",
-    ("row extremes", "passes of loads"): (
-        _SUNK + "here its code parts warps and joins them again, so that the X-ray does not know their way."
-    ),
     ("matmul, mma.sync", "passes of copies"): (
         "Nsight Compute counts 4 passes for a copy before the loop and 8 for the same addresses in it; the hardware's own "
         "counter of conflicts of copies is 0."
     ),
     ("matmul off the tensor cores", "passes of loads"): _MERGED,
     ("matmul off the tensor cores", "conflicts of loads"): _MERGED,
+    ("collatz", "conflicts of stores"): "Of 3,010 passes; another run of the same launch counted none.",
+    ("sums since", "passes of loads"): "The assembler left out loads whose values nothing needs.",
+    **{
+        (name, quantity): _NARROW
+        for name in ("halves added", "atomics: 128 float16 from 4 by 1", "atomics: 128 bfloat16 from 4 by 1")
+        for quantity in ("sectors loaded", "requests to load")
+    },
 }
 
 
@@ -44,13 +51,41 @@ def page(results: dict[str, Any]) -> str:
             *_used(counts),
             _BEFORE_DIFFERENCES,
             *(_differences(launches) or ["None."]),
+            *_atomics(results),
             _BEFORE_ALL,
             "| launch | counted | X-ray | Nsight Compute | difference |",
             "|---|---|---:|---:|---:|",
-            *[_row(launch["name"], count) for launch in launches for count in launch["counts"]],
+            *[_row(launch["name"], count) for launch in launches for count in launch["counts"] if _listed(launch, count)],
             "",
         ]
     )  # fmt: skip
+
+
+def _listed(launch: dict[str, Any], count: dict[str, Any]) -> bool:
+    """Of launches of atomics only what is theirs is in the table; the rest is in the results."""
+    return not launch["name"].startswith(_ATOMICS) or count["quantity"] == _SENT
+
+
+def _atomics(results: dict[str, Any]) -> list[str]:
+    """How sectors of atomics are counted, and what a request costs by them."""
+    sent = [(x["name"], c) for x in results["launches"] for c in x["counts"] if c["quantity"] == _SENT]
+    if not sent:
+        return []
+    same = sum(c["xray"] == c["ncu"] for _, c in sent)
+    apart = max((abs(c["xray"] - c["ncu"]) / c["ncu"] for _, c in sent if c["ncu"]), default=0)
+    text = _OF_ATOMICS.format(launches=len(sent), same=same, apart=f"{100 * apart:.0f}")
+    rows = [r for r in results.get("costs", ()) if r["type"] == "torch.int32" and not r["kept"]]
+    cells: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if not row["step"]:
+            cells.setdefault(row["pattern"], {})[row["spread"]] = row["ns_a_request_and_sm"]
+    of = {
+        name.removeprefix(_ATOMICS).removesuffix(_PLAIN): c["ncu"]
+        for name, c in sent
+        if name.endswith(_PLAIN)
+    }
+    table = [f"| {p} | {of[p]:,.0f} | {by[4096]:,.1f} | {by[0]:,.0f} |" for p, by in cells.items() if p in of]
+    return [text, *([_COSTS, *table] if table else [])]
 
 
 def _used(counts: list[dict[str, Any]]) -> list[str]:
@@ -71,11 +106,16 @@ def _counters(used: list[str]) -> str:
 def _differences(launches: list[dict[str, Any]]) -> list[str]:
     return [
         f"- {launch['name']}, {count['quantity']}: {count['xray']:,} for {_number(count['ncu'])}. "
-        f"{REASONS.get((launch['name'], count['quantity']), 'Not explained.')}"
+        f"{_reason(launch['name'], count['quantity'])}"
         for launch in launches
         for count in launch["counts"]
         if not count["agrees"]
     ]
+
+
+def _reason(name: str, quantity: str) -> str:
+    wide = name.startswith(_ATOMICS) and quantity == _SENT
+    return REASONS.get((name, quantity), _TURNS if wide else "Not explained.")
 
 
 def _row(name: str, count: dict[str, Any]) -> str:
@@ -118,14 +158,31 @@ How: both compile the same kernels with the same Triton and take the same inputs
 execute every program. Sectors, requests and passes come from executing PTX. How often the machine's instructions are issued
 follows from that where only one way of a warp through the machine's code agrees with it ({known} of {launches} launches);
 else barriers, shuffles and tensor instructions are those of the PTX, and there is no count of all instructions. Counters of
-the hardware are taken where it counts the quantity. Passes of copies and sectors of atomics are counted by Nsight Compute's
-patching of the code: of copies the hardware counts something else, and lanes with the same address it counts again.
+the hardware are taken where it counts the quantity. Passes of copies are counted by Nsight Compute's patching of the code,
+since of copies the hardware counts something else.
 What tensor cores read from shared memory by descriptors is no request of a thread, and is left out on both sides.
 Quantities that a launch has none of on either side are left out.
 """
 _BEFORE_DIFFERENCES = """
 ## What differs, and why
 """
+_OF_ATOMICS = """
+## Atomics
+
+A request of an atomic sends sectors to L2 in turns: of lanes that meet at one place each turn takes one. So a sector is sent
+as often as lanes meet at that of its places where most of them meet: 32 lanes at one place are 32 sectors, at 8 neighbours of
+4 bytes by turns 4, and side by side 4. Operation, order and whether the old value is used make no difference. An atomic of 16
+bits that is no vector is a loop that compares and swaps words of 32: a request for each turn in a word.
+
+Of {launches} launches with atomics, most of them of one request, {same} have just the counter's sectors. The others' lanes go
+to more than four runs of 128 bytes and meet in some of them: the chip then sends up to {apart} % more.
+"""
+_COSTS = """What a request of a warp takes, in ns on each SM of a full GPU (`python benchmarks/xray_ncu costs FILE`): programs
+with places of their own pay some 1.5 ns a sector. Where all add to the same places, every atomic on one address waits for the
+one before, 0.7 ns each of int32 and 1.8 ns of float32, whichever SM it comes from.
+
+| places of a warp's lanes, int32 | sectors | each program its own | all the same |
+|---|---:|---:|---:|"""
 _BEFORE_ALL = """
 ## All counts
 """

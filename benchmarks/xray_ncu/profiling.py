@@ -19,6 +19,10 @@ WANTED = (
     r"l1tex__data_(bank_conflicts_pipe_lsu|pipe_lsu_wavefronts)_mem_shared\w*",
     r"(sm|smsp)__sass_l1tex_\w*mem_shared\w*",
     r"(sm|smsp)__sass_l1tex_t_(sectors|requests)_\w*mem_global\w*",
+    r"l1tex__t_(set_accesses|output_wavefronts|set_conflicts)_pipe_lsu_mem_global_op_(atom|red)",
+    r"l1tex__m_l1tex2xbar_write_(sectors|bytes)_mem_global_op_(atom|red)",
+    r"lts__t_(requests|sectors)(_srcunit_tex)?_op_(atom|red)",
+    r"lts__d_atomic_input_cycles_active",
 )
 USUAL = (
     "smsp__inst_executed",

@@ -87,9 +87,37 @@ TOOLS = (
     Mutant(
         "a sector is counted for each lane",
         "xray/machine/counts.py",
-        "sectors = len(np.unique(addresses // SECTOR))",
-        "sectors = len(addresses // SECTOR)",
+        "begins = np.flatnonzero(np.diff(places // SECTOR, prepend=-1))",
+        "begins = np.arange(len(places))",
         ("tests/xray/test_counts.py",),
+    ),
+    Mutant(
+        "lanes of an atomic that meet send one sector",
+        "xray/machine/counts.py",
+        'if access.kind == "atomic" else len(begins)',
+        'if access.kind == "swap" else len(begins)',
+        ("tests/xray/test_counts.py::test_lanes_of_an_atomic_that_meet_send_their_sector_again",),
+    ),
+    Mutant(
+        "warps whose lanes part come to their end once",
+        "xray/report/issued.py",
+        "again += often[1] * (behind != END)",
+        "again += 0",
+        ("tests/xray/test_issued.py::test_warps_that_part_around_a_block_come_to_its_end_twice",),
+    ),
+    Mutant(
+        "bytes at stake are those of the executed programs",
+        "xray/observe/stakes.py",
+        "bytes_at_stake=round(found.bytes_at_stake * moved)",
+        "bytes_at_stake=found.bytes_at_stake",
+        ("tests/xray/observe/test_stakes.py::test_stakes_are_of_the_whole_grid_and_in_one_unit",),
+    ),
+    Mutant(
+        "a sum may take its variable in before the fold",
+        "xray/observe/loops.py",
+        '_IDEMPOTENT = ("arith.maxnumf",',
+        '_IDEMPOTENT = ("arith.addf", "arith.maxnumf",',
+        ("tests/xray/observe/test_rewrites.py::test_a_variable_that_a_tile_takes_in_before_its_fold_could_wait",),
     ),
     Mutant(
         "lanes that ask for one word count as a conflict",
@@ -147,8 +175,8 @@ TOOLS = (
     Mutant(
         "a fold behind its loop forgets what the loop began with",
         "xray/observe/rewrites.py",
-        'f"{mark}_all = {user.name} {start}, {mark}_folded : {narrow}"',
-        'f"{mark}_all = {user.name} {mark}_folded, {mark}_folded : {narrow}"',
+        'f"{mark}_all = {joining} {start}, {mark}_folded : {narrow}"',
+        'f"{mark}_all = {joining} {mark}_folded, {mark}_folded : {narrow}"',
         ("tests/xray/observe/test_rewrites.py::test_folds_behind_a_loop_are_tried_together",),
     ),
     Mutant(

@@ -42,7 +42,7 @@ def test_a_report_fits_its_terminal(
     for part in (
         "sm_90 (H200), 4 warps, 3 stages, grid 64", "x_ptr=*fp32!div16", "programs (0,0,0), (32,0,0), (63,0,0)",
         "load 4 B x8: 125", "28 shuffles", "2 barriers", "scalar-access  kernels.py:",
-        "divisibility: with n a multiple of 16",
+        "divisibility: with n a multiple of 4",
     ):  # fmt: skip
         assert part in re.sub(r"\s+", " ", shown) or part in shown
     assert "a thread" in shown

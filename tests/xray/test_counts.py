@@ -40,6 +40,34 @@ def test_lanes_that_are_off_ask_for_nothing() -> None:
     assert global_cost(access(np.arange(64) * 4, 4, active=active)) == GlobalCost(1, 1, 1, 12, 12)
 
 
+LANES = np.arange(32)
+
+
+@pytest.mark.parametrize(
+    ("places", "size", "sectors"),
+    [
+        (LANES * 0, 4, 32), (LANES % 2, 4, 16), (LANES // 16, 4, 16), (LANES % 8, 4, 4), (LANES // 4, 4, 4),
+        (LANES // 2, 4, 4), (LANES // 4 * 8, 4, 32), (LANES % 16, 4, 4), (LANES, 4, 4), (LANES + 3, 4, 5), (4 * LANES, 4, 16),
+        (64 * LANES, 4, 32), (LANES * LANES % 61, 4, 9), (LANES * 0, 8, 32), (LANES % 8, 8, 8), (LANES, 8, 8),
+        (LANES, 16, 16),
+    ],
+)  # fmt: skip
+def test_lanes_of_an_atomic_that_meet_send_their_sector_again(
+    places: np.ndarray, size: int, sectors: int
+) -> None:
+    """Numbers of an H200's counter for one request."""
+    (one,) = access(places * size, size)
+    cost = global_cost([replace(one, kind="atomic")])
+    assert (cost.requests, cost.sectors) == (1, sectors)
+    assert cost.sectors - cost.again == global_cost([one]).sectors
+
+
+def test_an_atomic_of_16_bits_is_a_request_for_each_turn_in_a_word() -> None:
+    (one,) = access(8 + 2 * LANES, 2)
+    cost = global_cost([replace(one, kind="atomic")])
+    assert (cost.requests, cost.sectors, cost.asked) == (2, 6 + 3, 64)
+
+
 @pytest.mark.parametrize(("stride", "passes"), [(0, 1), (1, 1), (2, 2), (3, 1), (16, 16), (32, 32), (33, 1)])
 def test_bank_conflicts_of_single_words(stride: int, passes: int) -> None:
     assert shared_cost(access(np.arange(32) * 4 * stride, 4, "shared")) == SharedCost(1, passes, 1)

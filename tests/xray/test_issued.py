@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import triton
+import triton.language as tl
 
 from tilefold import xray
 from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.compile.source import load_file
 from tilefold.xray.explain import make_job
 from tilefold.xray.ptx import parse
-from tilefold.xray.report.machine_code import END, Code, read_code
+from tilefold.xray.report.machine_code import END, Code, read_code, straightened
 from tilefold.xray.report.ways import Ways
 from xray import kernels
 from xray.test_casebook import FOLDER
@@ -71,15 +73,43 @@ def test_calls_are_not_followed() -> None:
 
 def test_counts_that_leave_one_way(unrolled: Code) -> None:
     ways, loads, stores = Ways(unrolled), weights(unrolled, "LDG"), weights(unrolled, "STG")
-    assert ways.passed([(loads, 0), (stores, 0)]) is not None
-    assert ways.passed([(loads, 0), (stores, 2)]) is None, "no way stores twice"
-    passed = dict(zip(unrolled.blocks, ways.passed([(loads, 3), (stores, 1)]) or (), strict=True))
+    assert ways.passed([(loads, 0), (stores, 0)])
+    assert not ways.passed([(loads, 0), (stores, 2)]), "no way stores twice"
+    (found,) = ways.passed([(loads, 3), (stores, 1)])
+    passed = dict(zip(unrolled.blocks, found, strict=True))
     assert (passed[".L_x_0"], passed[".L_x_3"], passed[".L_x_2"], passed[END]) == (0, 3, 1, 1)
 
 
 def test_counts_that_leave_two_ways(unrolled: Code) -> None:
     """Five elements are four and one, or five times one."""
-    assert Ways(unrolled).passed([(weights(unrolled, "LDG"), 5), (weights(unrolled, "STG"), 1)]) is None
+    assert not Ways(unrolled).passed([(weights(unrolled, "LDG"), 5), (weights(unrolled, "STG"), 1)])
+
+
+AROUND = """
+.text.kernel:
+        /*0000*/                   BSSY B0, `(.L_x_0) ;
+        /*0010*/               @P0 BRA `(.L_x_1) ;
+        /*0020*/                   REDG.E.ADD desc[UR4][R2.64], R9 ;
+.L_x_1:
+        /*0030*/                   BSYNC B0 ;
+.L_x_0:
+        /*0040*/               @P1 BRA `(.L_x_2) ;
+        /*0050*/                   STS [R2], R9 ;
+.L_x_2:
+        /*0060*/               @P2 EXIT ;
+        /*0070*/                   STG.E desc[UR4][R2.64], R1 ;
+        /*0080*/                   EXIT ;
+"""
+
+
+def test_a_jump_around_a_block_is_a_predicate() -> None:
+    """Where lanes converge or end behind it; another jump is one that all lanes take together."""
+    code = read_code(AROUND)
+    assert code is not None
+    straight = straightened(code)
+    assert sorted(behind for _, behind in straight.aside.values()) == [".L_x_1", END]
+    assert (code.parts, straight.parts) == (True, False)
+    assert len(Ways(straight)._ways or ()) == 2
 
 
 def machine(report: xray.Report) -> dict[str, int]:
@@ -116,7 +146,22 @@ def test_loads_that_the_machine_does_not_make_are_not_counted() -> None:
         assert machine(report)["LDS"] == sum(p or 0 for p in passes) == 4
 
 
-def test_warps_that_part_leave_the_way_open() -> None:
-    report = xray.explain(**case("copy"), programs=[(7, 0, 0)])
+def test_warps_that_part_around_a_block_come_to_its_end_twice() -> None:
+    """The last program's last warp stores some of its lanes' elements: `BSYNC` is issued for those, and for the others."""
+    last, first = (machine(xray.explain(**case("copy"), programs=[(n, 0, 0)])) for n in (7, 0))
+    assert last["BSYNC"] == first["BSYNC"] + 1
+    assert last["STG"] == first["STG"]
+
+
+def test_atomics_of_16_bits_leave_the_way_open() -> None:
+    """They are loops of the machine, whose rounds depend on other warps."""
+    report = xray.explain(
+        add_halves, {"y_ptr": "*fp16", "at_ptr": np.arange(32, dtype="i4")}, {"BLOCK": 32}, num_warps=1
+    )
     assert report.executed
     assert report.totals.machine is None
+
+
+@triton.jit
+def add_halves(y_ptr, at_ptr, BLOCK: tl.constexpr):
+    tl.atomic_add(y_ptr + tl.load(at_ptr + tl.arange(0, BLOCK)), 1.0, sem="relaxed")

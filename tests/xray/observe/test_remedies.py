@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from tilefold.xray.compile.job import Compiled
 from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.explain import make_job
 from tilefold.xray.machine import Memory
-from tilefold.xray.observe import remedies
+from tilefold.xray.observe import remedies, resources
 from tilefold.xray.observe.trials import Difference, difference
+from tilefold.xray.report.model import Observation
 from xray.observe.planted import PLANTED, XY, double
 
 
@@ -62,6 +64,90 @@ def test_a_remedy_after_which_other_values_are_stored_is_not_given() -> None:
     report = xray.explain(by_warps, XY, {"BLOCK": 64}, num_warps=8)
     (found,) = [o for o in report.observations if o.code == "redundant-threads"]
     assert found.change.startswith("not num_warps=2: tried, and then other values are stored (y_ptr[")
+
+
+@triton.jit
+def sent(x_ptr, y_ptr, BLOCK: tl.constexpr, PLACES: tl.constexpr, SEM: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y_ptr + offs % PLACES, tl.load(x_ptr + offs), sem=SEM)
+
+
+INTS = {"x_ptr": "*i32", "y_ptr": "*i32"}
+
+
+def entry(
+    code: str, kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any
+) -> Observation:
+    report = xray.explain(kernel, args, constants, **given)
+    (found,) = [o for o in report.observations if o.code == code]
+    return found
+
+
+def test_atomics_of_integers_side_by_side_go_one_element_a_lane() -> None:
+    """The compiler gives a thread 4 neighbours, and each of its 4 atomics touches 16 sectors."""
+    constants = {"BLOCK": 512, "PLACES": 4096, "SEM": "relaxed"}
+    found = entry("wasted-sectors", sent, INTS, constants)
+    assert "num_warps=16, or a tile of 128 elements" in found.change
+    assert "tried num_warps=16: bytes moved" in found.change
+    report = xray.explain(sent, INTS, {**constants, "BLOCK": 128})
+    assert "wasted-sectors" not in report.codes()
+
+
+def test_orders_of_atomics_are_counted_by_warp() -> None:
+    found = entry("strong-atomic", sent, INTS, {"BLOCK": 128, "PLACES": 4096, "SEM": "acq_rel"}, grid=1)
+    assert dict(found.numbers)["issued"] == 4
+    assert "issued 4 times by warps" in found.evidence
+
+
+@triton.jit
+def counted_in_rounds(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + tl.arange(0, BLOCK))
+        tl.atomic_add(y_ptr + x % 61, x, sem="relaxed")
+
+
+def test_a_layout_that_lets_neighbours_send_atomics_is_well_spent() -> None:
+    report = xray.explain(counted_in_rounds, {**INTS, "n": 4096}, {"BLOCK": 1024})
+    assert any(line.work.barriers for line in report.lines if line.work is not None)
+    assert "layout-in-loop" not in report.codes()
+
+
+def test_a_tile_for_a_few_places_is_not_to_be_folded_into_one() -> None:
+    found = entry("per-element-atomic", sent, INTS, {"BLOCK": 512, "PLACES": 8, "SEM": "relaxed"}, grid=3)
+    assert found.change.startswith("count or add up what goes to one place")
+    # A request's lanes go to two places of a sector, 16 to each.
+    assert found.bytes_at_stake == 3 * 16 * 32 * (16 - 1)
+
+
+@triton.jit
+def dot_of_widened(a_ptr, b_ptr, c_ptr, N: tl.constexpr, SCALE: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    a, b = tl.load(a_ptr + at).to(tl.float32) * SCALE, tl.trans(tl.load(b_ptr + at).to(tl.float32))
+    tl.store(c_ptr + at, tl.dot(a, b))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "scale", "rounds"),
+    [("bf16", "bf16", 1, False), ("fp16", "i8", 1, False), ("fp8e5", "bf16", 1, False), ("bf16", "bf16", 3, True),
+     ("bf16", "fp32", 1, True), ("i32", "bf16", 1, True)],
+)  # fmt: skip
+def test_operands_that_tf32_holds_are_not_rounded(a: str, b: str, scale: int, rounds: bool) -> None:
+    args = {"a_ptr": f"*{a}", "b_ptr": f"*{b}", "c_ptr": "*fp32"}
+    report = xray.explain(dot_of_widened, args, {"N": 32, "SCALE": scale}, run=False)
+    assert ("tf32-dot" in report.codes()) == rounds
+
+
+def test_registers_that_the_assembler_did_not_give_are_told_from_those_that_there_are_not() -> None:
+    plant = PLANTED["spill"][0]
+    report = xray.explain(plant.kernel, plant.args, plant.constants, **{**plant.options, "run": False})
+    full = replace(report, resources=replace(report.resources, registers=255))
+    assert (
+        resources._why_spilled(full)[0]
+        == "more values are alive at once than a thread has registers (255 at most)"
+    )
+    why, change = resources._why_spilled(replace(report, resources=replace(report.resources, registers=32)))
+    assert why == "the assembler chose 32 registers a thread, where 255 are possible with 1 warp"
+    assert change.startswith("ask for more in the launch (maxnreg=255)")
 
 
 def said(before: float, after: float, changed: Difference | None = None) -> str:

@@ -21,6 +21,39 @@ def said(
 
 
 @triton.jit
+def largest(x_ptr, y_ptr, n, BLOCK: tl.constexpr, ADD: tl.constexpr):
+    found = 0.0
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + tl.arange(0, BLOCK))
+        found = tl.sum(x + found, 0) if ADD else tl.max(tl.maximum(x, found), 0)
+    tl.store(y_ptr, found)
+
+
+def test_a_variable_that_a_tile_takes_in_before_its_fold_could_wait() -> None:
+    """A maximum may take it any number of times; a sum would count it once an element."""
+    (found,) = said("fold-in-loop", largest, {**XY, "n": 8192}, {"BLOCK": 1024, "ADD": False})
+    assert "tried one fold behind the loop: barriers" in found.change
+    assert found.change.endswith("and the same is stored)")
+    assert not said("fold-in-loop", largest, {**XY, "n": 8192}, {"BLOCK": 1024, "ADD": True})
+
+
+@triton.jit
+def extremes(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    high, low, total = -float("inf"), float("inf"), 0.0
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + tl.arange(0, BLOCK))
+        high = tl.max(tl.maximum(x, high), 0)
+        low = tl.min(tl.minimum(low, x * 2), 0)
+        total += tl.sum(x, 0)
+    tl.store(y_ptr, high - low + total)
+
+
+def test_several_folds_of_both_kinds_are_tried() -> None:
+    for found in said("fold-in-loop", extremes, {**XY, "n": 8192}, {"BLOCK": 1024}):
+        assert "tried one fold behind the loop: barriers" in found.change
+
+
+@triton.jit
 def read_twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import triton
+import triton.language as tl
 
+from tilefold import xray
 from tilefold.xray.chips import CHIPS
 from tilefold.xray.observe.stakes import clocks, weighed
+from tilefold.xray.render.plain import report_text
 from tilefold.xray.report.model import Observation
 
 CHIP = CHIPS["sm_90"]
@@ -52,6 +56,58 @@ def test_the_share_is_said() -> None:
 
 def test_without_an_execution_nothing_is_weighed() -> None:
     assert weighed(observation("bank-conflict", 1), None, CHIP).severity == "warning"
+
+
+@triton.jit
+def sums_of_rows(x_ptr, y_ptr, K: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for k in range(K):
+        sums += tl.load(x_ptr + rows * K + k)
+    tl.store(y_ptr + rows, sums)
+
+
+def of_rows(grid: int) -> Observation:
+    report = xray.explain(
+        sums_of_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"K": 64, "BLOCK": 128}, grid=grid
+    )
+    (found,) = [o for o in report.observations if o.code == "wasted-sectors"]
+    return found
+
+
+def test_most_of_what_is_asked_of_l2_is_a_warning() -> None:
+    """Each lane walks a row: 8 times the bytes are asked of L2, which the next rounds use from L1 at best."""
+    found = of_rows(8192)
+    assert found.severity == "warning"
+    assert found.bytes_at_stake == 8192 * 128 * 64 * (32 - 4)
+    assert "nothing to do" not in found.change
+
+
+def test_stakes_are_of_the_whole_grid_and_in_one_unit() -> None:
+    small, large = of_rows(132), of_rows(4 * 132)
+    assert large.bytes_at_stake == 4 * small.bytes_at_stake
+    assert large.us_at_stake == pytest.approx(4 * small.us_at_stake, rel=0.01)
+    assert small.us_at_stake == pytest.approx(128 * 64 * (32 - 4) / 64 / CHIP.clock_mhz, rel=0.01)
+
+
+@triton.jit
+def faults_of_two_kinds(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(y_ptr + offs * 8, x + tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+def test_observations_come_in_the_order_of_what_is_shown() -> None:
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 99_999}
+    report = xray.explain(faults_of_two_kinds, args, {"BLOCK": 1024}, grid=98)
+    rank = {"error": 0, "warning": 1, "note": 2}
+    order = [(rank[o.severity], -o.us_at_stake) for o in report.observations]
+    assert len(order) > 1
+    assert order == sorted(order)
+    text = report_text(report, everything=True)
+    assert text.count(" of the whole launch at the most") == sum(
+        o.us_at_stake > 0 for o in report.observations
+    )
 
 
 def test_bytes_go_at_the_rate_of_memory() -> None:

@@ -54,9 +54,7 @@ def test_a_stride_of_two_cannot_be_wider() -> None:
 def test_only_the_argument_that_matters_is_named() -> None:
     args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1024, "stride_x": 1025, "stride_y": 1024, "unused": 7}
     (found,) = narrow(rows, args, {"BLOCK": 1024}, grid=3)
-    assert found.reason.startswith(
-        "divisibility: with stride_x a multiple of 16 it is 16 bytes (compiled so)"
-    )
+    assert found.reason.startswith("divisibility: with stride_x a multiple of 4 it is 16 bytes (compiled so)")
 
 
 def test_two_arguments_that_matter_together_are_both_named() -> None:
@@ -125,14 +123,45 @@ def masked_rows(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
 def test_a_tile_that_goes_alone_is_advised_only_against_a_mask() -> None:
     """Rows that are not aligned begin between vectors in every tile."""
     (mask,) = narrow(
-        masked_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1000, "stride": 1024}, {"BLOCK": 1024}, grid=4
+        masked_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1001, "stride": 1024}, {"BLOCK": 1024}, grid=4
     )
     assert "split the last tile off" in mask.change
     (rows_,) = narrow(
         masked_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1008, "stride": 1009}, {"BLOCK": 1024}, grid=4
     )
-    assert "stride a multiple of 16" in rows_.reason
+    assert "stride a multiple of 4" in rows_.reason
     assert "split" not in rows_.change
+
+
+@triton.jit
+def copied(x_ptr, y_ptr, n, BLOCK: tl.constexpr, D: tl.constexpr):
+    n = n // D * D
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "divisor", "padded"),
+    [
+        ("fp32", 1004, 4, False),
+        ("fp32", 1001, 4, True),
+        ("fp16", 1000, 8, False),
+        ("i8", 1000, 16, True),
+        ("fp64", 1002, 2, False),
+    ],
+)
+def test_the_least_divisor_that_suffices_is_named(kind: str, n: int, divisor: int, padded: bool) -> None:
+    """What the entry says at the top of the kernel widens it, and half of it does not do as well."""
+    args, block = {"x_ptr": f"*{kind}", "y_ptr": f"*{kind}", "n": n}, {"BLOCK": 2048}
+    (found,) = narrow(copied, args, {**block, "D": 1})
+    assert f"with n a multiple of {divisor} it is 16 bytes (compiled so)" in found.reason
+    assert ("pad so that" in found.change) == padded
+    if divisor < 16:
+        assert f"n = n // {divisor} * {divisor}" in found.change
+        assert not narrow(copied, args, {**block, "D": divisor})
+        assert narrow(copied, args, {**block, "D": divisor // 2})
+    else:
+        assert found.change.startswith("pad so that n is a multiple of 16, and pass it so")
 
 
 @triton.jit

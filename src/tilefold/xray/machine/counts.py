@@ -11,6 +11,7 @@ from tilefold.xray.machine.log import Access
 from tilefold.xray.machine.types import Array
 
 SECTOR = 32  # bytes that global memory moves at least
+NARROW = 2  # bytes of an atomic for which the machine has no instruction
 BANKS, BANK = 32, 4  # of shared memory: how many, and bytes of each
 
 
@@ -18,8 +19,9 @@ BANKS, BANK = 32, 4  # of shared memory: how many, and bytes of each
 class GlobalCost:
     """Accesses to global memory. A request is one instruction of one warp with an active lane.
 
-    `asked` counts bytes lane by lane, `needed` each byte of a request once; `sectors` are touched, `ideal` would hold
-    the needed bytes.
+    `asked` counts bytes lane by lane, `needed` each byte of a request once; `sectors` go to L2, `ideal` would hold the
+    needed bytes. Lanes of an atomic that meet at one place go one after the other, and each turn sends its sectors again:
+    a sector as often as lanes meet at one of its places. `again` are those beyond the first of each sector.
     """
 
     requests: int = 0
@@ -27,10 +29,11 @@ class GlobalCost:
     ideal: int = 0
     asked: int = 0
     needed: int = 0
+    again: int = 0
 
     @property
     def moved(self) -> int:
-        """Bytes of all sectors touched."""
+        """Bytes of all sectors."""
         return self.sectors * SECTOR
 
 
@@ -54,21 +57,40 @@ def global_cost(accesses: Iterable[Access]) -> GlobalCost:
     for access in accesses:
         if access.space == "global":
             for addresses in _requests(access):
-                total = _with_request(total, addresses, access.bytes)
+                total = _with_request(total, addresses, access)
     return total
 
 
-def _with_request(total: GlobalCost, addresses: Array, size: int) -> GlobalCost:
+def _with_request(total: GlobalCost, addresses: Array, access: Access) -> GlobalCost:
     # An access is aligned to its own size: up to 32 bytes it lies in one sector, and lanes overlap whole or not at all.
-    sectors = len(np.unique(addresses // SECTOR))
-    needed = len(np.unique(addresses)) * size
+    needed = len(np.unique(addresses)) * access.bytes
+    turns = _turns(addresses, access) if access.kind == "atomic" else [addresses]
+    sent = [_sectors(turn, access) for turn in turns]
     return GlobalCost(
-        total.requests + 1,
-        total.sectors + sectors,
+        total.requests + len(turns),
+        total.sectors + sum(sent),
         total.ideal - (-needed // SECTOR),
-        total.asked + len(addresses) * size,
+        total.asked + len(addresses) * access.bytes,
         total.needed + needed,
+        total.again + sum(sent) - len(np.unique(addresses // SECTOR)),
     )
+
+
+def _turns(addresses: Array, access: Access) -> list[Array]:
+    """The requests that an atomic is on the machine: one; but of 16 bits a loop that compares and swaps words of 32, in each
+    round of which one lane of those that meet in a word succeeds."""
+    if access.bytes != NARROW:
+        return [addresses]
+    words = np.sort(addresses // BANK * BANK)
+    rank = np.arange(len(words)) - np.searchsorted(words, words)
+    return [words[rank >= turn] for turn in range(int(rank.max()) + 1)]
+
+
+def _sectors(addresses: Array, access: Access) -> int:
+    """Sectors that a request sends or asks for; of an atomic as often as lanes meet at one place of each."""
+    places, lanes = np.unique(addresses, return_counts=True)
+    begins = np.flatnonzero(np.diff(places // SECTOR, prepend=-1))
+    return int(np.maximum.reduceat(lanes, begins).sum()) if access.kind == "atomic" else len(begins)
 
 
 def shared_cost(accesses: Iterable[Access]) -> SharedCost:

@@ -54,7 +54,7 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             f"{size} bytes of {name} are read that {again}, in program {execution.programs[program]}",
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
             _SHIFTED if shifted else _change(size, registers, rounds, kept),
-            bytes_at_stake=size * (1 if before is not None else times - 1),
+            bytes_at_stake=size * (1 if before is not None else times - 1) * len(execution.programs),
             numbers=(("bytes", size), ("registers", registers)),
         )
 

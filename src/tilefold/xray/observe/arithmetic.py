@@ -12,6 +12,12 @@ from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import line_of
 
 _FASTER = {90: "wgmma", 100: "tcgen05"}
+# Operations that move elements, and those that widen them, with the types that 10 bits of mantissa hold.
+_MOVING = ("tt.trans", "tt.reshape", "tt.expand_dims", "tt.broadcast", "tt.splat", "ttg.convert_layout")
+_WIDENING = {
+    "arith.extf": ("bf16", "f16"), "tt.fp_to_fp": ("bf16", "f16"), "arith.sitofp": ("i8", "i1"),
+    "arith.uitofp": ("i8", "i1"),
+}  # fmt: skip
 _EXACT = {
     "div": "nothing to do, unless the last bit matters: tl.div_rn divides with one rounding",
     "sqrt": "nothing to do, unless the last bit matters: tl.sqrt_rn takes the root with one rounding",
@@ -88,6 +94,8 @@ def tf32_dot(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """Dots of float32 whose operands the tensor core reads with 10 bits of mantissa."""
     for operation, file, line, kinds in _dots(evidence):
         if kinds and kinds[0].element == "f32" and _precision(operation) == "tf32":
+            if all(_exact_in_tf32(v, evidence) for v in operation.operands[:2]):
+                continue
             yield Observation(
                 "tf32-dot",
                 "warning",
@@ -98,6 +106,19 @@ def tf32_dot(report: Report, evidence: Evidence) -> Iterator[Observation]:
                 'say input_precision="ieee" (exact, slow) or "tf32x3" (three products); nothing to do where it is meant',
                 numbers=(("mantissa_bits", 10),),
             )
+
+
+def _exact_in_tf32(name: str, evidence: Evidence) -> bool:
+    """Whether an operand was widened from a type whose mantissa tf32 holds whole, and only moved since."""
+    made = evidence.ttir.made_by()
+    while (operation := made.get(name)) is not None and operation.name in _MOVING:
+        name = operation.operands[0]
+    if operation is None or operation.name not in _WIDENING:
+        return False
+    narrow = tensors(operation.types)[0].element
+    return narrow in _WIDENING[operation.name] or (
+        operation.name in ("arith.extf", "tt.fp_to_fp") and narrow.startswith("f8")
+    )
 
 
 def _precision(operation: Operation) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tilefold.xray.evidence import Evidence
-from tilefold.xray.ir import tensors
+from tilefold.xray.ir import element_bytes, tensors
 from tilefold.xray.ir.syntax import Function, Operation, Tensor
-from tilefold.xray.machine import Outcome
+from tilefold.xray.machine import Access, Outcome
+from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.types import Array
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import kind_of, line_of
@@ -51,7 +52,7 @@ def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
             "note" if publishes else "warning",
             file,
             line,
-            f'an atomic of order "{order}", issued {issued} times, whose old value is not used',
+            f'an atomic of order "{order}", issued {issued} times by warps, whose old value is not used',
             f"{order} makes other memory accesses wait for this one; a plain accumulation reads nothing that they wrote",
             'sem="release" suffices if it tells others that the stores before it are done; else say sem="relaxed"'
             if publishes
@@ -77,7 +78,7 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
             lanes, places = tile.elements, 1 if one else tile.elements
         if lanes < 2 * places:
             if tile.elements >= _TILE * 32 * report.num_warps and not _scattered(evidence.ttir, operation):
-                yield _added(file, line, tile, lanes)
+                yield _added(file, line, tile, lanes, report.programs)
             continue
         yield Observation(
             "per-element-atomic",
@@ -88,15 +89,14 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
             "atomics on one address are done one after the other in L2",
             "count or add up what goes to one place within the program first (tl.histogram, or a sort by place), then "
             "do one atomic a program and place; nothing to do where few elements go to one place"
-            if _scattered(evidence.ttir, operation)
+            if places > 1 or _scattered(evidence.ttir, operation)
             else "fold the tile first (tl.sum, tl.max), then do one atomic a program and place",
-            bytes_at_stake=32 * (lanes - places),
-            cycles_at_stake=lanes - places,
+            bytes_at_stake=32 * (_again(evidence, file, line) or lanes - places),
             numbers=(("elements", lanes), ("places", places)),
         )
 
 
-def _added(file: str, line: int, tile: Tensor, lanes: int) -> Observation:
+def _added(file: str, line: int, tile: Tensor, lanes: int, programs: Sequence[object]) -> Observation:
     """A whole tile added to memory, each element to a place of its own: what a split of a product's K does."""
     return Observation(
         "per-element-atomic",
@@ -107,7 +107,7 @@ def _added(file: str, line: int, tile: Tensor, lanes: int) -> Observation:
         "each is read, added and written in L2; and sums come in another order every time",
         "let programs store their tiles side by side and add them up in a second launch, or let the last program that "
         "arrives at a counter do so; nothing to do where few programs share a tile",
-        bytes_at_stake=4 * tile.elements,
+        bytes_at_stake=tile.elements * element_bytes(tile.pointee) * max(len(programs), 1),
         numbers=(("elements", tile.elements), ("places", lanes)),
     )
 
@@ -116,6 +116,12 @@ def _scattered(function: Function, operation: Operation) -> bool:
     """Whether the places of an atomic come out of memory."""
     made, reads = function.made_by(), ("tt.load", "tt.atomic_rmw", "tt.atomic_cas", "tt.gather")
     return any(n in made and made[n].name in reads for n in function.reached_from(operation.operands[:1]))
+
+
+def _again(evidence: Evidence, file: str, line: int) -> int:
+    """Sectors that are sent again, since lanes of a request meet at one place, in all executed programs."""
+    outcomes = evidence.execution.outcomes if evidence.execution is not None else ()
+    return sum(global_cost(_accesses(o, evidence, file, line)).again for o in outcomes)
 
 
 def _places(evidence: Evidence, file: str, line: int) -> tuple[int, int | None]:
@@ -127,21 +133,28 @@ def _places(evidence: Evidence, file: str, line: int) -> tuple[int, int | None]:
 
 
 def _issued(evidence: Evidence, file: str, line: int) -> int:
-    """Lanes that did an atomic of a line in all executed programs."""
+    """How often warps issued an atomic of a line with a lane that acted, in all executed programs."""
     outcomes = evidence.execution.outcomes if evidence.execution is not None else ()
-    return sum(len(_addresses(o, evidence, file, line)) for o in outcomes)
+    return sum(
+        int(a.active.reshape(-1, 32).any(1).sum())
+        for o in outcomes
+        for a in _accesses(o, evidence, file, line)
+    )
 
 
 def _addresses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> Array:
-    """Where the lanes of a program's atomics on global memory at a line went: a histogram's own are in shared memory."""
+    """Where the lanes of a program's atomics on global memory at a line went."""
+    at = [a.addresses[a.active] for a in _accesses(outcome, evidence, file, line)]
+    return np.concatenate(at) if at else np.zeros(0, np.uint64)
+
+
+def _accesses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> list[Access]:
+    """A program's atomics on global memory at a line: a histogram's own are in shared memory."""
     here = {n for n, i in enumerate(evidence.entry.instructions)
             if kind_of(i) == "atomics" and evidence.places.line(i) == (file, line)}  # fmt: skip
-    at = [
-        a.addresses[a.active]
-        for a in outcome.accesses
-        if a.instruction in here and a.kind == "atomic" and a.space == "global"
+    return [
+        a for a in outcome.accesses if a.instruction in here and a.kind == "atomic" and a.space == "global"
     ]
-    return np.concatenate(at) if at else np.zeros(0, np.uint64)
 
 
 def _one_place(function: Function, operation: Operation) -> bool:

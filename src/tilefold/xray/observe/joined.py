@@ -41,14 +41,17 @@ def _absorbed(found: Sequence[Observation]) -> list[Observation]:
     narrow = [o for o in found if o.code in ("scalar-access", "narrow-copy")]
     kept = []
     for o in found:
-        homes = [n for n in narrow if _places(o) <= _places(n)]
+        homes = [n for n in narrow if _places(o) & _places(n)]
+        homes = homes if _places(o) <= {place for n in homes for place in _places(n)} else []
         astray = o.reason.startswith(ASTRAY) and any(n.reason.startswith(_WIDENED) for n in homes)
         sectors = o.code == "wasted-sectors" and (astray or (homes and o.reason.startswith(PIECES)))
         turned = o.code == "bank-conflict" and any(n.reason.startswith(TURNED) for n in homes)
         if not (sectors or turned):
             kept.append(o)
     gone = [o for o in found if o not in kept]
-    return [_with_costs(o, [g for g in gone if _places(g) <= _places(o)]) if o in narrow else o for o in kept]
+    # What is told with several is counted with the first of them.
+    told = {id(g): next(n for n in narrow if _places(g) & _places(n)) for g in gone}
+    return [_with_costs(o, [g for g in gone if told[id(g)] is o]) if o in narrow else o for o in kept]
 
 
 def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observation:

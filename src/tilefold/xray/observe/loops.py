@@ -12,6 +12,9 @@ from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import line_of
 
 _LOOPS = ("scf.for", "scf.while")
+_IDEMPOTENT = ("arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf", "arith.maxsi", "arith.minsi",
+               "arith.maxui", "arith.minui", "arith.andi", "arith.ori")  # fmt: skip
+_ATOMICS = {"tt.atomic_rmw", "tt.atomic_cas"}
 _FEW = 8  # changes of layout at one line outside of loops from which they count as a loop that was unrolled
 
 
@@ -55,6 +58,8 @@ def _could_wait(reduction: Operation, loop: Operation) -> bool:
     inner = [o for o in reduction.blocks[0].operations if not o.name.startswith("tt.reduce.return")]
     if len(inner) != 1 or len(reduction.results) != 1:
         return False
+    if spread_into(reduction, loop) is not None:
+        return True
     users = [o for o in loop.walk() if o is not loop and set(reduction.results) & set(o.operands)]
     if len(users) != 1 or users[0].name != inner[0].name or users[0] not in block.operations:
         return False
@@ -68,6 +73,34 @@ def _could_wait(reduction: Operation, loop: Operation) -> bool:
     return not any({carried, *user.results} & set(o.operands) for o in others if o.name != "scf.yield")
 
 
+def spread_into(reduction: Operation, loop: Operation) -> Operation | None:
+    """The `tt.splat` of a loop's variable that a tile is combined with before it is folded into just that variable, by one
+    operation that may take it any number of times: m = max(maximum(tile, m)). None where it is not so."""
+    (block,) = loop.blocks
+    inner = [o for o in reduction.blocks[0].operations if not o.name.startswith("tt.reduce.return")]
+    made = {r: o for o in block.operations for r in o.results}
+    yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
+    if len(inner) != 1 or inner[0].name not in _IDEMPOTENT or len(reduction.results) != 1:
+        return None
+    if list(yielded).count(reduction.results[0]) != 1:
+        return None
+    carried = block.arguments[1:][list(yielded).index(reduction.results[0])]
+    at = made.get(reduction.operands[0])
+    while at is not None and at.name in ("tt.reshape", "ttg.convert_layout"):
+        at = made.get(at.operands[0])
+    if at is None or at.name != inner[0].name:
+        return None
+    splats = [
+        made[v]
+        for v in at.operands
+        if v in made and made[v].name == "tt.splat" and made[v].operands[0] == carried
+    ]
+    # Read elsewhere in the round, the running value is needed as it is.
+    names = {carried, *reduction.results, *(splats[0].results if splats else ())}
+    users = [o for o in loop.walk() if o is not loop and names & set(o.operands) and o.name != "scf.yield"]
+    return splats[0] if len(splats) == 1 and len(users) == 2 else None
+
+
 def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """Tiles whose layout changes through shared memory again and again; one observation a line."""
     lines = {(x.file, x.line): x for x in report.lines}
@@ -79,7 +112,7 @@ def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             operation.name == "ttg.convert_layout"
             and place is not None
             and "dot_op" not in _target(operation, evidence)
-            and not _result_of_a_product(operation, evidence)
+            and not _well_spent(operation, evidence)
         ):
             found.setdefault(place, []).append(operation)
     for place, changes in found.items():
@@ -113,11 +146,13 @@ def _rounds(place: tuple[str, int], evidence: Evidence) -> int:
     return max((int(o.issued[here].max()) for o in evidence.execution.outcomes), default=0) if here else 0
 
 
-def _result_of_a_product(operation: Operation, evidence: Evidence) -> bool:
-    """Whether a change of layout makes the stores of a matrix unit's result wide: once a tile of it, and well spent."""
+def _well_spent(operation: Operation, evidence: Evidence) -> bool:
+    """Whether a change of layout makes the stores of a matrix unit's result wide, once a tile of it; or lets neighbours send
+    neighbouring atomics, which costs L2 less than the change costs."""
     source = tensors(operation.types)[0].encoding
-    users = [o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)]
-    return "mma" in evidence.ttgir.aliases.get(source, source) and bool(users) and set(users) == {"tt.store"}
+    users = {o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)}
+    product = "mma" in evidence.ttgir.aliases.get(source, source)
+    return bool(users) and (users <= _ATOMICS or (product and users <= {"tt.store", *_ATOMICS}))
 
 
 def _target(operation: Operation, evidence: Evidence) -> str:

@@ -344,7 +344,9 @@ def _observed(
             else f"{before} (tried: then it stores what it should)"
         )
     else:
-        change = f"{before}; not tried: {untried or 'nothing was executed'}"
+        # The shortest edit first; the other where it is not enough.
+        short = f"{simple}, or " if identity in VALUES else ""
+        change = f"{short}{before}; not tried: {untried or 'nothing was executed'}"
     numbers: list[tuple[str, Any]] = [
         ("identity", identity), ("got", float(example.got)), ("wanted", float(example.wanted)),
     ]  # fmt: skip
@@ -353,7 +355,7 @@ def _observed(
         _severity(example, shown, untried),
         *place,
         f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: {example}"
-        + (f"; {shown}" if shown else ""),
+        + (f"; {shown}" if shown else " (numbers of a few elements that were drawn, not of an execution)"),
         f"masked elements must not change the result: the identity of this {what} is {identity}",
         change,
         numbers=tuple(numbers),

@@ -12,12 +12,15 @@ from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.addresses import run_of
 from tilefold.xray.observe.joined import ASTRAY, PIECES, TRANSPOSE
+from tilefold.xray.observe.resources import MOST_WARPS
 from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 
 _WRITES = ("store", "atomic")
+_UNLESS = "; nothing to do where the next request finds the rest in a cache"
 _APART = "neighbouring lanes are "
+_MOST = 0.5  # of the bytes of all requests, from which those that a cache may give are no small matter
 _SPARE = 1.2  # sectors over ideal from which it is said: a row that starts between two sectors costs 1 of 16
 
 
@@ -25,14 +28,20 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """Accesses whose requests touch more sectors than hold the bytes needed."""
     for line in report.lines:
         for access in line.accesses:
-            if access.sectors and access.ideal is not None and access.sectors > _SPARE * access.ideal:
+            if access.sectors and access.ideal is not None and _touched(access) > _SPARE * access.ideal:
                 yield _wasted(
                     line,
                     access,
                     _used(line, access, evidence),
                     _why_wasted(line, access, report, evidence),
                     due=_looked_up(line, access, evidence) or _short(access),
+                    all_moved=report.totals.bytes_moved or 0,
                 )
+
+
+def _touched(access: Access) -> int:
+    """Sectors of all requests; of atomics without those that are sent again, since lanes meet at one place."""
+    return (access.sectors or 0) - (access.again or 0)
 
 
 def _used(line: Line, access: Access, evidence: Evidence) -> float:
@@ -70,13 +79,17 @@ def _short(access: Access) -> bool:
     return access.ideal == access.requests and abs(access.stride or 0) <= access.bytes
 
 
-def _wasted(line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool) -> Observation:
-    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather."""
-    assert access.sectors is not None
+def _wasted(
+    line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int
+) -> Observation:
+    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather. Where a
+    cache gives the rest, L2 may be asked for them all the same: a warning where it is most of all that is asked of it."""
     assert access.ideal is not None
-    requests = access.requests or 1
+    requests, sectors = access.requests or 1, _touched(access)
+    wasted = 32 * (sectors - access.ideal)
     reason, change = why
     cached = _SPARE * used >= 1
+    quiet = due or (cached and wasted < _MOST * all_moved)
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
         reason += f"; the program's other requests take the rest of these sectors, from {source}"
@@ -85,19 +98,27 @@ def _wasted(line: Line, access: Access, used: float, why: tuple[str, str], *, du
             "join what is stored side by side in registers (tl.join, tl.reshape) and store it as one tile"
             if access.kind in _WRITES
             else "load what lies side by side as one tile and take it apart in registers (tl.reshape, tl.split: 2 or 4 of "
-            "them); nothing to do where the next request finds the rest in a cache"
+            "them)" + _UNLESS
+            if quiet
+            else "give the tile a second dim along what lies side by side, as many elements as a sector holds or more, and "
+            "fold or walk it in registers"
         )
     return Observation(
         "wasted-sectors",
-        "note" if cached or due else "warning",
+        "note" if quiet else "warning",
         line.file,
         line.line,
-        f"{'an' if access.kind == 'atomic' else 'a'} {access.kind} touches {access.sectors / requests:.1f} sectors a request "
+        f"{'an' if access.kind == 'atomic' else 'a'} {access.kind} touches {sectors / requests:.1f} sectors a request "
         f"where {access.ideal / requests:.1f} would hold its bytes",
         reason,
         change,
-        bytes_at_stake=32 * (access.sectors - access.ideal),
-        numbers=(("sectors", access.sectors), ("ideal", access.ideal), ("requests", requests)),
+        bytes_at_stake=wasted,
+        numbers=(
+            ("sectors", sectors),
+            ("ideal", access.ideal),
+            ("requests", requests),
+            ("from", "L2" if cached else "memory"),
+        ),
     )
 
 
@@ -159,7 +180,17 @@ def _in_pieces(line: Line, access: Access, stride: int, report: Report) -> tuple
     """A thread's own bytes lie together and go in several requests: the layout gives it more than one access moves."""
     reason = f"{PIECES}{stride} neighbouring bytes and takes {access.bytes} of them at a time"
     if access.kind == "atomic":
-        return reason, "nothing to do: an atomic is of one element"
+        # A layout of one element a lane would send neighbours together.
+        each = max(
+            (x.bytes_a_thread // element_bytes(x.element) for x in line.layouts if "atomic" in x.operation),
+            default=0,
+        )
+        warps = report.num_warps * each
+        launch = f"num_warps={warps}, or " if each > 1 and warps <= MOST_WARPS else ""
+        return reason, (
+            f"let a lane hold one element, so that neighbouring lanes send neighbouring elements ({launch}a tile of "
+            f"{32 * report.num_warps} elements)"
+        )
     if access.bytes < WHOLE:
         return reason, "let a thread move its neighbouring elements at once: see why under scalar-access"
     other = _narrower(line, access, stride, report)

@@ -7,6 +7,7 @@ change of precision, with what changes) and something is gained. Otherwise the e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -266,6 +267,11 @@ def _kept(found: Observation, report: Report, evidence: Evidence, trials: Trials
 def _turned(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
     """The tile with its dims in the other order, transposed in registers. Where a cache gives the rest of the sectors, it is
     said only if it saves many."""
+    if launch := re.search(r"num_warps=(\d+)", found.change):
+        made = trials.launch(warps=int(launch[1]))
+        assert evidence.execution is not None
+        before, after = _moved(evidence.execution.outcomes), _moved(trials.run(made).outcomes)
+        return Remedy(launch[0], made, "bytes moved", before, after)
     moves = [*_at(evidence, found, "tt.load"), *_at(evidence, found, "tt.store")]
     try:
         text = rewrites.turned(evidence.compiled.ttir, moves)

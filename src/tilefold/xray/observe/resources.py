@@ -9,6 +9,7 @@ from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.sass import local_by_line
 
 _FEW = 0.25
+_NEARLY = 0.9  # of the registers that a thread can have: the assembler keeps a few back
 _REGISTERS = 65536  # of an SM
 MOST_WARPS = 32  # of a program
 _SMALLER = {
@@ -41,11 +42,23 @@ def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
         line,
         f"{used.spill_stores} bytes a thread are written to local memory and {used.spill_loads} read back, with "
         f"{used.registers} registers in use",
-        f"more values are alive at once than a thread has registers ({registers_a_thread(report)} at most)",
-        _SMALLER["registers"] if report.num_warps < MOST_WARPS else _SMALLER["most warps"],
+        *_why_spilled(report),
         bytes_at_stake=spilled * threads,
         numbers=(("spill_stores", used.spill_stores), ("spill_loads", used.spill_loads)),
     )
+
+
+def _why_spilled(report: Report) -> tuple[str, str]:
+    """Why registers are kept in memory, and what to do: there are no more, or the assembler gave fewer than it may."""
+    most, used = registers_a_thread(report), report.resources.registers
+    if used < _NEARLY * most:
+        return (
+            f"the assembler chose {used} registers a thread, where {most} are possible with {report.num_warps} warp"
+            f"{'s' * (report.num_warps > 1)}",
+            f"ask for more in the launch (maxnreg={most}); nothing to do where they are kept around a call or a rare branch",
+        )
+    smaller = _SMALLER["registers"] if report.num_warps < MOST_WARPS else _SMALLER["most warps"]
+    return f"more values are alive at once than a thread has registers ({most} at most)", smaller
 
 
 def few_warps(report: Report, evidence: Evidence) -> Iterator[Observation]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tilefold.xray.ir import Operation, element_bytes, spelled, tensors
 from tilefold.xray.ir.syntax import Function
 from tilefold.xray.observe.fills import identity_of
+from tilefold.xray.observe.loops import spread_into
 from tilefold.xray.observe.masked import VALUES, literal_of, tile_type
 from tilefold.xray.observe.trials import UntriedError
 
@@ -160,8 +161,13 @@ def _fold_behind(
     """The rows of one loop, in which one fold waits; `kinds` are the types that it hands on."""
     (block,) = loop.blocks
     end, mark = block.operations[-1], f"%xray_{number}"
-    user = next(o for o in block.operations if reduction.results[0] in o.operands)
-    index = end.operands.index(user.results[0])
+    user, splat = (
+        next(o for o in block.operations if reduction.results[0] in o.operands),
+        spread_into(reduction, loop),
+    )
+    joining = user.name if splat is None else reduction.blocks[0].operations[0].name
+    kept = user.results[0] if splat is None else reduction.results[0]
+    index = end.operands.index(kept)
     kinds.extend([] if kinds else _types(end.types))
     tile, narrow = tensors(reduction.types)[0], kinds[index]
     kinds[index] = whole = tile_type(tile.shape, tile.element)
@@ -174,11 +180,15 @@ def _fold_behind(
     folding = rows[reduction.row : last + 1]
     folding[0] = folding[0].replace(spelled(reduction.results[0]), f"{mark}_folded", 1)
     folding[0] = folding[0].replace(f"({operand})", f"({result})", 1)
-    rows[user.row] = f"{spelled(user.results[0])} = {user.name} {variable}, {operand} : {whole}"
+    if splat is not None:  # the variable's first value may be taken in every round
+        rows[splat.row] = rows[splat.row].replace(f"tt.splat {variable}", f"tt.splat {start}", 1)
+        rows[reduction.row : last + 1] = [""] * len(folding)
+    place = user.row if splat is None else reduction.row
+    rows[place] = f"{spelled(kept)} = {joining} {variable}, {operand} : {whole}"
     rows[end.row] = f"scf.yield {', '.join(map(spelled, end.operands))} : {', '.join(kinds)}"
     for n in range(end.row + 2, len(rows)):
         rows[n] = re.sub(rf"{re.escape(result)}(?![\w.$#-])", f"{mark}_all", rows[n])
-    after = [*folding, f"{mark}_all = {user.name} {start}, {mark}_folded : {narrow}"]
+    after = [*folding, f"{mark}_all = {joining} {start}, {mark}_folded : {narrow}"]
     rows[end.row + 1] = "\n".join([rows[end.row + 1], *after])
 
 

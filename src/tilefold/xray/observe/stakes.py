@@ -1,17 +1,21 @@
 """What an observation is about, against what a program takes: less than a small part of it is no warning.
 
 A program takes as long as its busiest unit, and no less than one trip to memory and back. What could be saved is counted for
-the same executed programs, so the share does not depend on how many were executed, nor on the grid.
+the same executed programs, so the share does not depend on how many were executed, nor on the grid. What is shown is scaled
+to the grid, and in one unit: microseconds of the launch.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from tilefold.xray.chips import Chip
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.report.build import PORT
 from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.traffic import weights
 
 SHARE = 0.02  # of a program's least time, from which something is a warning
 BANKS = 0.05  # the same for passes through shared memory: these mostly hide behind what other units do
@@ -22,8 +26,28 @@ _UNWEIGHED = ("wrong-fill", "tf32-dot", "strong-atomic")
 
 
 def clocks(found: Observation, chip: Chip) -> float:
-    """Clocks of an SM that an observation is about, in all executed programs."""
-    return found.bytes_at_stake / chip.bytes_per_clock + found.cycles_at_stake / _ISSUE
+    """Clocks of an SM that an observation is about: bytes as memory delivers them, or L2 if they come from there."""
+    rate = PORT if ("from", "L2") in found.numbers else chip.bytes_per_clock
+    return found.bytes_at_stake / rate + found.cycles_at_stake / _ISSUE
+
+
+def over_grid(found: Observation, report: Report, evidence: Evidence) -> Observation:
+    """The observation with what is at stake in the whole launch: bytes as all requests of the executed programs stand for the
+    grid's, cycles as their instructions do. Without an execution every program is like the one that was looked at."""
+    chip, execution = evidence.compiled.job.chip, evidence.execution
+    count = report.grid[0] * report.grid[1] * report.grid[2]
+    moved = issued = float(count)
+    if execution is not None:
+        done = np.array([o.instructions for o in execution.outcomes], float)
+        issued = float(weights(execution.programs, report.grid) @ done) / max(done.sum(), 1)
+        asked = report.totals.bytes_moved or 0
+        moved = report.roofline.bytes_moved / asked if report.roofline is not None and asked else issued
+    whole = replace(
+        found,
+        bytes_at_stake=round(found.bytes_at_stake * moved),
+        cycles_at_stake=round(found.cycles_at_stake * issued),
+    )
+    return replace(whole, us_at_stake=clocks(whole, chip) / (min(chip.sms, count) * chip.clock_mhz))
 
 
 def least_clocks(report: Report, evidence: Evidence) -> float | None:

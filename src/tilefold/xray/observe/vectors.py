@@ -184,9 +184,11 @@ class Causes:
             shown = enough[0] if enough else " and ".join(needed) or " or ".join(self._of[place])
             width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
+            chosen = enough[:1] or needed or self._of[place]
+            least = self._least(chosen, place, width)
             return Cause(
-                f"divisibility: with {shown} a multiple of 16 it is {width} bytes (compiled so); as it is, {through}",
-                self._divided(enough[:1] or needed or self._of[place], masked=masked),
+                f"divisibility: with {shown} a multiple of {least} it is {width} bytes (compiled so); as it is, {through}",
+                self._divided(chosen, least, masked=masked),
                 width,
             )
         if masked:
@@ -199,25 +201,39 @@ class Causes:
             )
         return None
 
-    def _divided(self, names: list[str], *, masked: bool) -> str:
-        """How arguments come to be multiples of 16: pointers begin there, numbers are padded. Where only a mask is in the
-        way, the tile that it cuts may also go alone; rows that are not aligned begin between vectors in every tile."""
-        pointers = {a.name for a in self._evidence.compiled.parameters if a.pointer}
-        begin, padded = ([n for n in names if (n in pointers) == wanted] for wanted in (True, False))
-        said = []
-        if begin:
-            said.append(f"let {' and '.join(begin)} begin at a multiple of 16 bytes")
-        if padded:
-            each = "a multiple" if len(padded) == 1 else "multiples"
-            said.append(
-                f"pad so that {' and '.join(padded)} {'is' if len(padded) == 1 else 'are'} {each} of 16 and pass "
-                f"{'it' if len(padded) == 1 else 'them'} so"
-                + (", or split the last tile off and mask it alone" if masked else "")
-            )
-        return ", and ".join(said)
+    def _least(self, names: list[str], place: Place, width: int) -> int:
+        """The least power of two which suffices as a divisor of these arguments for accesses as wide."""
+        for divisor in (2, 4, 8):
+            if self._widths_of(self._promise(names, divisor)).get(place, 0) >= width:
+                return divisor
+        return 16
 
-    def _promise(self, names: list[str]) -> str:
-        return _promising(self._evidence.compiled.ttir, names)
+    def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
+        """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
+        multiples, unless it is the 16 that a launch tells; others are padded first. Where only a mask is in the way, the tile
+        that it cuts may also go alone; rows that are not aligned begin between vectors in every tile."""
+        pointers = {a.name for a in self._evidence.compiled.parameters if a.pointer}
+        values = {a.name: a.value for a in self._evidence.compiled.parameters if isinstance(a.value, int)}
+        begin, numbers = ([n for n in names if (n in pointers) == wanted] for wanted in (True, False))
+        astray = [n for n in numbers if n not in values or values[n] % divisor]
+        told = "; ".join(f"{n} = {n} // {divisor} * {divisor}" for n in numbers)
+        said = [f"let {' and '.join(begin)} begin at a multiple of {divisor} bytes"] if begin else []
+        if astray:
+            each = "is a multiple" if len(astray) == 1 else "are multiples"
+            said.append(f"pad so that {' and '.join(astray)} {each} of {divisor}")
+        if numbers and divisor == 16:
+            said.append(f"pass {'it' if len(numbers) == 1 else 'them'} so")
+        elif numbers:
+            given = ", ".join(f"{n} is {values[n]}" for n in numbers if n not in astray)
+            said.append(
+                f"say at the top of the kernel {told} (tl.multiple_of({numbers[0]}, {divisor}) of an argument itself is lost"
+                f"{f'; {given}' if given else ''})"
+            )
+        alone = ", or split the last tile off and mask it alone" if astray and masked else ""
+        return ", and ".join(said) + alone
+
+    def _promise(self, names: list[str], divisor: int = 16) -> str:
+        return _promising(self._evidence.compiled.ttir, names, divisor)
 
     def _gains(self, widths: Mapping[Place, int], place: Place) -> bool:
         return widths.get(place, 0) > self._widths[place]
@@ -291,9 +307,9 @@ def _unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
     ]
 
 
-def _promising(ttir: str, names: list[str]) -> str:
-    """The TTIR in which 16 divides these arguments."""
+def _promising(ttir: str, names: list[str], divisor: int) -> str:
+    """The TTIR in which a number divides these arguments."""
     for name in names:
         pattern = rf"(%{re.escape(name)}: (?:!tt\.ptr<[^>]*>|i32|i64))(?: \{{[^}}]*\}})?"
-        ttir = re.sub(pattern, r"\1 {tt.divisibility = 16 : i32}", ttir, count=1)
+        ttir = re.sub(pattern, rf"\1 {{tt.divisibility = {divisor} : i32}}", ttir, count=1)
     return ttir

@@ -42,7 +42,7 @@ def _line(line: Line, report: Report) -> Iterator[str]:
 def _observation(found: Observation) -> Iterator[str]:
     """Its evidence, reason and change."""
     yield f"{found.severity}  {found.code}  {words.place(found)}"
-    for name, text in (("found", found.evidence), ("why", found.reason), ("do", found.change)):
+    for name, text in words.observation(found):
         yield f"  {name:6s}{text}"
     yield ""
 

@@ -105,8 +105,7 @@ def render_observations(report: Report, *, everything: bool = False) -> list[Ren
             (found.severity, STYLES[found.severity]), "  ", (found.code, "bold"), f"  {words.place(found)}"
         )
         parts.append(head)
-        texts = (("found", found.evidence), ("why", found.reason), ("do", found.change))
-        parts += [Padding(_pairs(texts), (0, 0, 0, 2)), Text()]
+        parts += [Padding(_pairs(words.observation(found)), (0, 0, 0, 2)), Text()]
     if not everything:
         parts += [part for text in words.hidden(report) for part in (Text(text, style="dim"), Text())]
     return parts

@@ -130,6 +130,15 @@ def place(found: Observation) -> str:
     return ", ".join(f"{name}:{','.join(map(str, lines))}" for name, lines in by_file.items())
 
 
+def observation(found: Observation) -> list[tuple[str, str]]:
+    """What an observation says, by the names of its parts."""
+    texts = [("found", found.evidence), ("why", found.reason), ("do", found.change)]
+    if found.us_at_stake:
+        moved = f", {size(found.bytes_at_stake)} moved" if found.bytes_at_stake else ""
+        texts.insert(1, ("stake", f"{duration(found.us_at_stake)} of the whole launch at the most{moved}"))
+    return texts
+
+
 def hidden(report: Report) -> list[str]:
     """One line for all observations with nothing to do, which are shown on request only; none where there are none."""
     codes = Counter(o.code for o in report.observations if o.quiet)

@@ -138,7 +138,14 @@ def _costs(plain: Access, logged: list[Logged]) -> Iterable[Access]:
     if plain.space == "global":
         cost = global_cost(logged)
         yield Access(
-            *base, cost.requests, cost.sectors, None, cost.ideal, cost.asked, usual_stride(logged, "global")
+            *base,
+            cost.requests,
+            cost.sectors,
+            None,
+            cost.ideal,
+            cost.asked,
+            usual_stride(logged, "global"),
+            cost.again,
         )
     elif plain.space == "shared":
         shared = shared_cost(logged)

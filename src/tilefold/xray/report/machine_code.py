@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 END = "end"  # the block that every warp comes to at last
 _PLACE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
@@ -27,20 +28,28 @@ class Shared:
 
 @dataclass
 class Block:
-    """Instructions without a jump among them; `next` are the blocks that may follow."""
+    """Instructions without a jump among them, and their lines; `next` are the blocks that may follow. `sync`: it begins with
+    `BSYNC`."""
 
     name: str
     opcodes: Counter[str] = field(default_factory=Counter)
     shared: list[Shared] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
+    lines: set[tuple[str, int]] = field(default_factory=set)
+    sync: bool = False
 
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's blocks by name, the first of which is entered. `parts`: warps may diverge and converge."""
+    """A kernel's blocks by name, the first of which is entered. `parts`: warps may diverge and converge.
+
+    `aside` are blocks that stand for nothing but a predicate: a jump leads around each of them, and nothing else leads into
+    it. They belong to the block that jumps; and the block behind both is told.
+    """
 
     blocks: dict[str, Block]
     parts: bool
+    aside: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def read_code(text: str) -> Code | None:
@@ -59,13 +68,47 @@ def read_code(text: str) -> Code | None:
     return Code(blocks, any("BSSY" in block.opcodes for block in blocks.values()))
 
 
+def straightened(code: Code) -> Code:
+    """The code without jumps around one block each, behind which lanes converge or end: such a block is left out of the ways,
+    whose lanes then do not diverge there, and is passed where a lane acted in it."""
+    follow = {name: list(block.next) for name, block in code.blocks.items()}
+    aside = dict[str, tuple[str, str]]()
+    met = {END} | {name for name, block in code.blocks.items() if block.sync}
+    while (found := _around(follow, met)) is not None:
+        host, body, behind = found
+        aside[body] = host, behind
+        follow[host] = [behind]
+        del follow[body]
+    blocks = {n: replace(b, next=follow.get(n, [])) for n, b in code.blocks.items()}
+    parts = any(len(set(after)) > 1 and "BSSY" in code.blocks[n].opcodes for n, after in follow.items())
+    return Code(blocks, parts, aside)
+
+
+def _around(follow: Mapping[str, Sequence[str]], met: set[str]) -> tuple[str, str, str] | None:
+    """A block that jumps around another one, that one, and the block of `met` behind both."""
+    into = Counter(b for after in follow.values() for b in after)
+    for host, after in follow.items():
+        for body, behind in (after, after[::-1]) if len(after) == 2 else ():
+            if (
+                behind in met
+                and body != behind
+                and into[body] == 1
+                and follow[body] == [behind]
+                and body != host
+            ):
+                return host, body, behind
+    return None
+
+
 def kind_of_machine(opcode: str, rest: str) -> str:
-    """What an instruction is in PTX as well: load, store, copy, barrier, shuffle, atomic, group, shared load; else ""."""
+    """What an instruction is in PTX as well: load, store, copy, barrier, shuffle, atomic, group, shared load or store; a
+    special function, a sum or fused sum; else ""."""
     if opcode == "SHFL":  # an index that all lanes share may become a move to a uniform register
         return "" if rest.startswith(".IDX") else "shuffle"
     return {
         "LDG": "load", "STG": "store", "LDGSTS": "copy", "BAR": "barrier", "HGMMA": "group", "LDS": "shared load",
-        "ATOMG": "atomic", "REDG": "atomic", "RED": "atomic",
+        "ATOMG": "atomic", "REDG": "atomic", "RED": "atomic", "STS": "shared store", "MUFU": "special",
+        "FADD": "sum", "FFMA": "sum",
     }.get(opcode, "")  # fmt: skip
 
 
@@ -88,7 +131,9 @@ class _Reader:
     def instruction(self, guard: str | None, opcode: str, rest: str) -> None:
         """One instruction, which may end the block."""
         block = self._current
+        block.sync |= opcode == "BSYNC" and not block.opcodes
         block.opcodes[opcode] += 1
+        block.lines.add(self.place)
         if kind := kind_of_machine(opcode, rest):
             block.shared.append(Shared(*self.place, kind, guard is not None))
         if opcode not in ("BRA", "EXIT"):

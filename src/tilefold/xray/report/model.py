@@ -44,8 +44,9 @@ class Access:
     """Instructions of one line that access one space alike; `bytes` is what a thread asks for at once.
 
     `instructions` counts the PTX's. Executed: `requests` are warps that issued one with an active lane. In global memory
-    `sectors` of 32 bytes were touched where `ideal` would hold the bytes needed, lanes `asked` for so many bytes, and
-    neighbouring lanes are usually `stride` bytes apart. In shared memory `passes` through the banks were made where
+    `sectors` of 32 bytes were touched where `ideal` would hold the bytes needed (`again` of them more than once by one
+    request, of atomics whose lanes meet), lanes `asked` for so many bytes, and neighbouring lanes are usually `stride`
+    bytes apart. In shared memory `passes` through the banks were made where
     `ideal` would do.
     """
 
@@ -59,6 +60,7 @@ class Access:
     ideal: int | None = None
     asked: int | None = None
     stride: int | None = None
+    again: int | None = None
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,9 @@ class Observation:
     """Something worth knowing. `code` is one of docs/xray.md's closed list; severity is error, warning or note.
 
     `evidence` states numbers, `numbers` holds them; `reason` says why, `change` what to do. `bytes_at_stake` (moved
-    needlessly) and `cycles_at_stake` (of a warp's issue slots) are estimates for the executed programs; observations
-    come in the order of both, errors first. `also` are further places (file, line) with the same cause.
+    needlessly) and `cycles_at_stake` (of a warp's issue slots) are estimates for the whole grid, scaled up from the executed
+    programs; `us_at_stake` is the time of both on the SMs that the grid fills. Observations come in its order, errors first.
+    `also` are further places (file, line) with the same cause.
     """
 
     code: str
@@ -181,6 +184,7 @@ class Observation:
     cycles_at_stake: int = 0
     numbers: tuple[tuple[str, int | float | str], ...] = ()
     also: tuple[tuple[str, int], ...] = ()
+    us_at_stake: float = 0.0
 
     @property
     def lines(self) -> tuple[int, ...]:

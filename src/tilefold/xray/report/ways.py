@@ -47,13 +47,14 @@ class Ways:
         """Whether there are more ways than are tried: nothing is known then."""
         return self._ways is None
 
-    def passed(self, known: Sequence[tuple[Array, int]]) -> list[int] | None:
-        """How often a warp passes each block; None where no way, or more than one, agrees with what is known of it.
+    def passed(self, known: Sequence[tuple[Array, int]]) -> list[tuple[int, ...]]:
+        """How often a warp passes each block, for every way that agrees with what is known of it; nothing where one of these
+        leaves it open.
 
         `known` are sums over blocks: their weights, and what they must come to.
         """
         if self._ways is None:
-            return None
+            return []
         weights = np.array([w for w, _ in known]).reshape(len(known), len(self._start))
         matrix = np.concatenate([self._flow, weights @ self._into])
         first = np.delete(self._start, self._end)
@@ -63,10 +64,10 @@ class Ways:
             passed = self._along(way, matrix, right)
             if passed is None:
                 continue
-            if not passed or (found and passed not in found):
-                return None
+            if not passed:
+                return []
             found.add(passed)
-        return list(found.pop()) if found else None
+        return sorted(found)
 
     def _along(self, way: _Way, matrix: Array, right: Array) -> tuple[int, ...] | None:
         """Passes of each block on one way: None where it contradicts what is known, () where it leaves it open."""
