@@ -11,6 +11,7 @@ with two values, and what is stored may not depend on them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,15 @@ from tilefold.xray.execution import Program
 from tilefold.xray.ir import Operation, spelled, tensors
 from tilefold.xray.machine import Memory
 from tilefold.xray.machine.memory import TURNS
-from tilefold.xray.observe.fills import Counterexample, Suspect, factor_of, filled, identity_of, suspects
+from tilefold.xray.observe.fills import (
+    Counterexample,
+    Suspect,
+    closure,
+    factor_of,
+    filled,
+    identity_of,
+    suspects,
+)
 from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
@@ -233,14 +242,18 @@ def corrected(
         UntriedError: that is not known of one of them.
     """
     rows = evidence.compiled.ttir.splitlines() if fill is None else _refilled_rows(evidence, load, fill)
+    made_by = evidence.ttir.made_by()
     before: dict[int, list[str]] = {}
     for number, example in enumerate(examples):
         fold = example.folding
         tiles = tensors(fold.types)
         if not tiles:
             raise UntriedError("what is folded is no tile")
-        factor = factor_of(load, fold, evidence.ttir.made_by()) or 0 if fold.name == "tt.dot" else 0
+        factor = factor_of(load, fold, made_by) or 0 if fold.name == "tt.dot" else 0
         tile = tiles[-1 if example.update[0] else factor]  # an update may be a choice, by a tile of flags
+        # A fold of all dims makes one dim of them first, in any order: masked elements are told apart in front of that.
+        flat = _flattened(fold, evidence) if fold.name == "tt.reduce" else None
+        tile = tile if flat is None else tensors(flat.types)[0]
         kind, kept = tile_type(tile.shape, tile.element), f"%xray_kept_{number}"
         mask, types = f"{kept}_mask", f"{tile_type(tile.shape, 'i1')}, {kind}"
         made = _mask_of(evidence, load, tile.shape, mask, example.rows)
@@ -249,7 +262,12 @@ def corrected(
             if not identity:
                 raise UntriedError("the fold has no identity that is known here")
             name, at = spelled(fold.operands[factor]), fold.row
-            rows[at] = re.sub(rf"(?<=[(\s]){re.escape(name)}(?![\w.$#-])", kept, rows[at], count=1)
+            taken = kept if flat is None else f"{kept}_flat"
+            rows[at] = re.sub(rf"(?<=[(\s]){re.escape(name)}(?![\w.$#-])", taken, rows[at], count=1)
+            source = fold.operands[factor] if flat is None else flat.operands[0]
+            name = spelled(source)
+            if any(_reorders(made_by.get(v)) for v in closure(made_by, (source,))):
+                raise UntriedError("its elements are in another order than the mask's")
             value = literal_of(VALUES[identity], tile.element)
             before.setdefault(at, []).append(f"{kept}_fill = arith.constant dense<{value}> : {kind}")
             other = f"{kept}_fill"
@@ -263,7 +281,24 @@ def corrected(
             rows[at] = re.sub(rf"{re.escape(name)}(?![\w.$-])", kept, rows[at], count=1)
         before.setdefault(at, []).extend(made)
         before.setdefault(at, []).append(f"{kept} = arith.select {mask}, {name}, {other} : {types}")
+        if flat is not None:
+            before[at].append(
+                f"{kept}_flat = tt.reshape {kept} {flat.attributes.partition(' ')[2]} : {flat.types}"
+            )
     return "\n".join(row for n, text in enumerate(rows) for row in (*before.get(n, ()), text))
+
+
+def _flattened(fold: Operation, evidence: Evidence) -> Operation | None:
+    """The change of shape right in front of a fold, if there is one that leaves the order open."""
+    source = evidence.ttir.made_by().get(fold.operands[0])
+    return source if _reorders(source) else None
+
+
+def _reorders(operation: Operation | None) -> bool:
+    """Whether elements may stand elsewhere behind an operation."""
+    return (
+        operation is not None and operation.name == "tt.reshape" and "allow_reorder" in operation.attributes
+    )
 
 
 def _mask_of(
@@ -287,6 +322,8 @@ def _mask_of(
         ]
     if loaded == shape:
         return [f"{kept} = arith.andi {spelled(mask)}, {spelled(mask)} : {wanted}"]
+    if shape == (math.prod(loaded),):
+        return [f"{kept} = tt.reshape {spelled(mask)} : {tile_type(loaded, 'i1')} -> {wanted}"]
     source = evidence.ttir.made_by().get(mask)
     if source is not None and source.name == "tt.broadcast":
         given = tensors(source.types)[0].shape
