@@ -22,6 +22,7 @@ from tilefold.xray.observe import (
     remedies,
     resources,
     threads,
+    unordered,
     vectors,
 )  # fmt: skip
 from tilefold.xray.observe.codes import CODES
@@ -38,7 +39,9 @@ _FINDERS = (
     arithmetic.tf32_dot, arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
 # Those that compile or execute the kernel again.
-_TRYING = (masked.wrong_fill, vectors.scalar_access, orders.race_of_reads, boxes.race_of_boxes)
+_TRYING = (masked.wrong_fill, vectors.scalar_access, orders.race_of_reads, boxes.race_of_boxes,
+    unordered.race_of_programs,
+)  # fmt: skip
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
 
