@@ -6,7 +6,7 @@ Each function gives the whole text, whose rows keep what stands in them, or rais
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilefold.xray.ir import Operation, element_bytes, spelled, tensors
 from tilefold.xray.ir.syntax import Function
@@ -223,6 +223,96 @@ def promised(ttir: str, function: Function, moves: Sequence[Operation], width: i
         said = f"{{tt.contiguity = dense<{count}> : tensor<1xi32>, tt.divisibility = dense<{width}> : tensor<1xi32>}}"
         rows[pointer.row] = rows[pointer.row].replace(" : ", f" {said} : ", 1)
     return _changed(ttir, rows, "its pointers are not written as one sum of one dim")
+
+
+def widened(ttir: str, function: Function, accesses: Sequence[Operation]) -> str:
+    """Accesses whose offsets are computed in 64 bits from what they are computed from: loaded indices, arguments, programs.
+
+    Raises:
+        UntriedError: no offset of theirs has 32 bits.
+    """
+    rows, made = ttir.splitlines(), function.made_by()
+    for access in accesses:
+        wide = _Wide(made, f"%xray_wide_{access.row}")
+        given, pointer = spelled(access.operands[0]), wide.pointer(access.operands[0])
+        row = re.sub(rf"(?<=[(\s]){re.escape(given)}(?![\w.$#-])", pointer, rows[access.row], count=1)
+        rows[access.row] = "\n".join([*wide.rows, row])
+    return _changed(ttir, rows, "no offset of its has 32 bits")
+
+
+# Without remainders and bits: a hash is meant to wrap.
+_ARITHMETIC = tuple(
+    f"arith.{name}" for name in ("addi", "subi", "muli", "shli", "minsi", "maxsi", "divsi", "remsi")
+)
+_MOVED = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans")
+
+
+class _Wide:
+    """Rows that compute a pointer once more, with offsets of 64 bits."""
+
+    def __init__(self, made: Mapping[str, Operation], prefix: str) -> None:
+        self._made, self._prefix = made, prefix
+        self._names: dict[str, str] = {}
+        self.rows: list[str] = []
+
+    def pointer(self, name: str) -> str:
+        """The value that stands for a pointer, or a tile of them: itself where no offset of 32 bits leads to it."""
+        operation = self._made.get(name)
+        if operation is None or name in self._names:
+            return self._names.get(name, spelled(name))
+        base = self.pointer(operation.operands[0]) if operation.name in (*_MOVED, "tt.addptr") else ""
+        if operation.name == "tt.addptr":
+            kind, offsets = _types(operation.types)
+            offset = self._offset(operation.operands[1], offsets)
+            if offset or base != spelled(operation.operands[0]):
+                given = offset or spelled(operation.operands[1])
+                kinds = f"{kind}, {_of_64(offsets) if offset else offsets}"
+                self._names[name] = self._row(f"tt.addptr {base}, {given} : {kinds}")
+        elif base and base != spelled(operation.operands[0]):
+            self._names[name] = self._row(f"{operation.name} {_with(operation, base)} : {operation.types}")
+        return self._names.get(name, spelled(name))
+
+    def _offset(self, name: str, kind: str) -> str:
+        """An offset in 64 bits; "" where it has them."""
+        operation = self._made.get(name)
+        if operation is not None and operation.name == "arith.extsi":
+            kind, name = operation.types.partition(" to ")[0], operation.operands[0]
+        elif operation is not None and operation.name in _MOVED and "i64" in kind:
+            inner = self._offset(operation.operands[0], operation.types.partition(" -> ")[0])
+            return (
+                self._row(f"{operation.name} {_with(operation, inner)} : {operation.types}") if inner else ""
+            )
+        return self._value(name, kind) if _of_64(kind) != kind else ""
+
+    def _value(self, name: str, kind: str) -> str:
+        """A value of 32 bits, computed in 64."""
+        if name in self._names:
+            return self._names[name]
+        operation = self._made.get(name)
+        if operation is not None and operation.name in _ARITHMETIC:
+            operands = ", ".join(self._value(v, kind) for v in operation.operands)
+            made = f"{operation.name} {operands} : {_of_64(kind)}"
+        elif operation is not None and operation.name in _MOVED:
+            inner = self._value(operation.operands[0], operation.types.partition(" -> ")[0])
+            made = f"{operation.name} {_with(operation, inner)} : {_of_64(operation.types)}"
+        else:
+            made = f"arith.extsi {spelled(name)} : {kind} to {_of_64(kind)}"
+        self._names[name] = self._row(made)
+        return self._names[name]
+
+    def _row(self, text: str) -> str:
+        name = f"{self._prefix}_{len(self.rows)}"
+        self.rows.append(f"{name} = {text}")
+        return name
+
+
+def _with(operation: Operation, operand: str) -> str:
+    """What stands between name and types, with another operand."""
+    return operation.attributes.replace(spelled(operation.operands[0]), operand, 1)
+
+
+def _of_64(types: str) -> str:
+    return re.sub(r"\bi32\b|(?<=x)i32\b", "i64", types)
 
 
 def _changed(ttir: str, rows: Sequence[str], otherwise: str) -> str:
