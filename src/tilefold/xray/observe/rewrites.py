@@ -241,9 +241,7 @@ def widened(ttir: str, function: Function, accesses: Sequence[Operation]) -> str
 
 
 # Without remainders and bits: a hash is meant to wrap.
-_ARITHMETIC = tuple(
-    f"arith.{name}" for name in ("addi", "subi", "muli", "shli", "minsi", "maxsi", "divsi", "remsi")
-)
+_ARITHMETIC = tuple(f"arith.{name}" for name in ("addi", "subi", "muli", "shli", "minsi", "maxsi"))
 _MOVED = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans")
 
 
