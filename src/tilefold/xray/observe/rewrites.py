@@ -5,6 +5,7 @@ Each function gives the whole text, whose rows keep what stands in them, or rais
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -240,18 +241,112 @@ def widened(ttir: str, function: Function, accesses: Sequence[Operation]) -> str
     return _changed(ttir, rows, "no offset of its has 32 bits")
 
 
+ROUND, IDLE = 0, 1  # what a loop's rounds are counted by, behind `counted_at`
+
+
+def counted_at(loop: int) -> int:
+    """The address at which the rounds of the `loop`-th loop are stored: no argument is there."""
+    return (0x7FF0 << 48) + 64 * loop
+
+
+def counted(ttir: str, function: Function, loops: Sequence[Operation]) -> str:
+    """Loops that store a byte in every round, and one behind it in rounds in which all masks are false and no variable
+    changes but those that addresses and masks come from.
+
+    Raises:
+        UntriedError: there is no loop.
+    """
+    rows = ttir.splitlines()
+    for number, loop in enumerate(loops):
+        made = _Rows(f"%xray_loop_{number}")
+        (block,) = loop.blocks
+        end, moves = block.operations[-1], masked_moves(loop) or ()
+        busy = [made.any(spelled(mask), _mask_type(move)) for move, mask in moves]
+        reached = function.reached_from([v for move, mask in moves for v in (mask, move.operands[0])])
+        kinds = _types(end.types) if end.name == "scf.yield" and end.operands else []
+        for before, after, kind in zip(block.arguments[1:], end.operands, kinds, strict=False):
+            if before not in reached and "ptr" not in kind:
+                busy.append(made.changed(spelled(before), spelled(after), kind))
+        false = made.row("arith.constant false")
+        joined = functools.reduce(lambda a, b: made.row(f"arith.ori {a}, {b} : i1"), busy, false)
+        true, byte = made.row("arith.constant true"), made.row("arith.constant 1 : i8")
+        idle = made.row(f"arith.xori {joined}, {true} : i1")
+        for offset, mask in ((ROUND, true), (IDLE, idle)):
+            address = made.row(f"arith.constant {counted_at(number) + offset} : i64")
+            pointer = made.row(f"tt.int_to_ptr {address} : i64 -> !tt.ptr<i8>")
+            made.rows.append(f"tt.store {pointer}, {byte}, {mask} : !tt.ptr<i8>")
+        rows[end.row] = "\n".join([*made.rows, rows[end.row]])
+    return _changed(ttir, rows, "there is no such loop")
+
+
+def masked_moves(loop: Operation) -> list[tuple[Operation, str]] | None:
+    """The loads, stores and atomics of a loop's body with their masks; None where one has none, or stands deeper in it."""
+    found = []
+    for operation in loop.blocks[0].operations:
+        inner = [o for o in operation.walk() if o.name in _TOUCHING or "descriptor" in o.name]
+        at = _MASKS.get(operation.name)
+        if inner and (at is None or len(operation.operands) <= at):
+            return None
+        if inner and at is not None:
+            found.append((operation, operation.operands[at]))
+    return found or None
+
+
+_MASKS = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
+_TOUCHING = (*_MASKS, "tt.atomic_cas")
+
+
+def _mask_type(move: Operation) -> str:
+    """The type of a move's mask: a flag for each element."""
+    tile = next(iter(tensors(move.types)), None)
+    return "i1" if tile is None else tile_type(tile.shape, "i1")
+
+
+class _Rows:
+    """Rows of TTIR, each of which makes a value."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.rows: list[str] = []
+
+    def row(self, text: str) -> str:
+        """One more value."""
+        name = f"{self._prefix}_{len(self.rows)}"
+        self.rows.append(f"{name} = {text}")
+        return name
+
+    def any(self, flags: str, kind: str) -> str:
+        """Whether one of a tile's flags is set."""
+        tile = next(iter(tensors(kind)), None)
+        if tile is None:
+            return flags
+        flat = tile_type((tile.elements,), "i1")
+        flags = self.row(f"tt.reshape {flags} allow_reorder : {kind} -> {flat}")
+        name = f"{self._prefix}_{len(self.rows)}"
+        self.rows += [f'{name} = "tt.reduce"({flags}) <{{axis = 0 : i32}}> ({{', f"^bb0({name}_a: i1, {name}_b: i1):",
+                      f"{name}_c = arith.ori {name}_a, {name}_b : i1", f"tt.reduce.return {name}_c : i1",
+                      f"}}) : ({flat}) -> i1"]  # fmt: skip
+        return name
+
+    def changed(self, before: str, after: str, kind: str) -> str:
+        """Whether two values, or an element of two tiles, differ."""
+        tile = next(iter(tensors(kind)), None)
+        whole = (kind if tile is None else tile.element).startswith("i")
+        made = self.row(f"arith.cmp{'i ne' if whole else 'f one'}, {before}, {after} : {kind}")
+        return self.any(made, kind if tile is None else tile_type(tile.shape, "i1"))
+
+
 # Without remainders and bits: a hash is meant to wrap.
 _ARITHMETIC = tuple(f"arith.{name}" for name in ("addi", "subi", "muli", "shli", "minsi", "maxsi"))
 _MOVED = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans")
 
 
-class _Wide:
+class _Wide(_Rows):
     """Rows that compute a pointer once more, with offsets of 64 bits."""
 
     def __init__(self, made: Mapping[str, Operation], prefix: str) -> None:
-        self._made, self._prefix = made, prefix
-        self._names: dict[str, str] = {}
-        self.rows: list[str] = []
+        super().__init__(prefix)
+        self._made, self._names = made, dict[str, str]()
 
     def pointer(self, name: str) -> str:
         """The value that stands for a pointer, or a tile of them: itself where no offset of 32 bits leads to it."""
@@ -265,9 +360,9 @@ class _Wide:
             if offset or base != spelled(operation.operands[0]):
                 given = offset or spelled(operation.operands[1])
                 kinds = f"{kind}, {_of_64(offsets) if offset else offsets}"
-                self._names[name] = self._row(f"tt.addptr {base}, {given} : {kinds}")
+                self._names[name] = self.row(f"tt.addptr {base}, {given} : {kinds}")
         elif base and base != spelled(operation.operands[0]):
-            self._names[name] = self._row(f"{operation.name} {_with(operation, base)} : {operation.types}")
+            self._names[name] = self.row(f"{operation.name} {_with(operation, base)} : {operation.types}")
         return self._names.get(name, spelled(name))
 
     def _offset(self, name: str, kind: str) -> str:
@@ -278,7 +373,7 @@ class _Wide:
         elif operation is not None and operation.name in _MOVED and "i64" in kind:
             inner = self._offset(operation.operands[0], operation.types.partition(" -> ")[0])
             return (
-                self._row(f"{operation.name} {_with(operation, inner)} : {operation.types}") if inner else ""
+                self.row(f"{operation.name} {_with(operation, inner)} : {operation.types}") if inner else ""
             )
         return self._value(name, kind) if _of_64(kind) != kind else ""
 
@@ -295,13 +390,8 @@ class _Wide:
             made = f"{operation.name} {_with(operation, inner)} : {_of_64(operation.types)}"
         else:
             made = f"arith.extsi {spelled(name)} : {kind} to {_of_64(kind)}"
-        self._names[name] = self._row(made)
+        self._names[name] = self.row(made)
         return self._names[name]
-
-    def _row(self, text: str) -> str:
-        name = f"{self._prefix}_{len(self.rows)}"
-        self.rows.append(f"{name} = {text}")
-        return name
 
 
 def _with(operation: Operation, operand: str) -> str:
