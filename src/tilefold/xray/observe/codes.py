@@ -8,6 +8,7 @@ CODES = {
     "layout-in-loop": "a tile changes its layout through shared memory again and again",
     "masked-rounds": "a loop has rounds in which every lane is masked off",
     "narrow-copy": "an asynchronous copy moves less than it could at a time",
+    "narrow-sum": "a sum is accumulated in 16 bits, and comes out otherwise in float32",
     "needless-barrier": "no data crosses threads at a barrier",
     "no-tensor-core": "a dot runs on the vector units",
     "occupancy": "an SM holds few warps",

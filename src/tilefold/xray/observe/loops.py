@@ -171,7 +171,7 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             "masked-rounds",
             "warning",
             *place,
-            f"in {sum(idle)} of {sum(rounds)} rounds of a loop no lane of its loads and stores is on and no variable changes, "
+            f"in {sum(idle)} of {sum(rounds)} rounds of a loop no lane of a load or store is on and no variable changes, "
             f"{idle[worst]} of {rounds[worst]} in program {execution.programs[worst]}",
             "the loop goes on where its mask is false for the whole tile",
             "let a program that has nothing to do return at once, or launch fewer (not tried)"

@@ -13,6 +13,7 @@ from tilefold.xray.observe import (
     bounds,
     boxes,
     conflicts,
+    halves,
     loops,
     masked,
     memory,
@@ -41,7 +42,7 @@ _FINDERS = (
 )  # fmt: skip
 # Those that compile or execute the kernel again.
 _TRYING = (offsets.offset_overflow, masked.wrong_fill, vectors.scalar_access, orders.race_of_reads, boxes.race_of_boxes,
-    unordered.race_of_programs, loops.masked_rounds,
+    unordered.race_of_programs, loops.masked_rounds, halves.narrow_sum,
 )  # fmt: skip
 _RANK = {"error": 0, "warning": 1, "note": 2}
 

@@ -47,7 +47,7 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
                 rows[load.row] = "\n".join(made)
         if operation.name == "tt.load":
             earlier.setdefault((*operation.operands[:2], operation.types), spelled(operation.results[0]))
-    return _changed(ttir, rows, "no load before it has the same addresses and mask")
+    return changed_text(ttir, rows, "no load before it has the same addresses and mask")
 
 
 def turned(ttir: str, moves: Sequence[Operation]) -> str:
@@ -75,7 +75,7 @@ def turned(ttir: str, moves: Sequence[Operation]) -> str:
             row = row.replace(f"{name} =", f"{name}_xray =", 1)
             after = [_transposed(name, f"{name}_xray", tile_type(tile.shape[::-1], tile.pointee))]
         rows[move.row] = "\n".join([*before, row, *after])
-    return _changed(ttir, rows, "the tile has one dim")
+    return changed_text(ttir, rows, "the tile has one dim")
 
 
 def _transposed(name: str, of: str, kind: str) -> str:
@@ -117,7 +117,7 @@ def folded_first(ttir: str, function: Function, atomics: Sequence[Operation]) ->
                 f"{head}{spelled(pointer)}, {name}_fold, {name}_true : (!tt.ptr<{element}>, {element}, i1) -> {element}",
             ]
         )
-    return _changed(ttir, rows, "there is no such atomic")
+    return changed_text(ttir, rows, "there is no such atomic")
 
 
 def _one_place(name: str, function: Function) -> str | None:
@@ -152,7 +152,7 @@ def folded_behind(ttir: str, function: Function, reductions: Sequence[Operation]
                 "the loop is inside another one, or the fold has no identity that is known here"
             )
         _fold_behind(rows, loop, reduction, number, yielded.setdefault(loop.row, []))
-    return _changed(ttir, rows, "there is no such fold")
+    return changed_text(ttir, rows, "there is no such fold")
 
 
 def _fold_behind(
@@ -163,14 +163,14 @@ def _fold_behind(
     end, mark = block.operations[-1], f"%xray_{number}"
     user = next(o for o in block.operations if reduction.results[0] in o.operands)
     index = end.operands.index(user.results[0])
-    kinds.extend([] if kinds else _types(end.types))
+    kinds.extend([] if kinds else split_types(end.types))
     tile, narrow = tensors(reduction.types)[0], kinds[index]
     kinds[index] = whole = tile_type(tile.shape, tile.element)
     variable, start = spelled(block.arguments[1:][index]), spelled(loop.carried[index])
     operand, result = spelled(reduction.operands[0]), spelled(loop.results[index])
     value = literal_of(VALUES[identity_of(reduction)[1]], tile.element)
     begun = rows[loop.row].replace(f"{variable} = {start}", f"{variable} = {mark}_wide", 1)
-    rows[loop.row] = f"{mark}_wide = arith.constant dense<{value}> : {whole}\n{_typed(begun, index, whole)}"
+    rows[loop.row] = f"{mark}_wide = arith.constant dense<{value}> : {whole}\n{retyped(begun, index, whole)}"
     last = next(n for n in range(reduction.row, len(rows)) if rows[n].lstrip().startswith("}) :"))
     folding = rows[reduction.row : last + 1]
     folding[0] = folding[0].replace(spelled(reduction.results[0]), f"{mark}_folded", 1)
@@ -183,7 +183,7 @@ def _fold_behind(
     rows[end.row + 1] = "\n".join([rows[end.row + 1], *after])
 
 
-def _types(types: str) -> list[str]:
+def split_types(types: str) -> list[str]:
     """The types of a list, which may hold commas themselves."""
     found, depth = [""], 0
     for letter in types:
@@ -195,7 +195,7 @@ def _types(types: str) -> list[str]:
     return [t.strip() for t in found]
 
 
-def _typed(row: str, index: int, kind: str) -> str:
+def retyped(row: str, index: int, kind: str) -> str:
     """The row of a loop with another type of one of its results."""
     head, arrow, rest = row.partition("-> (")
     held, depth = "", 1
@@ -204,7 +204,7 @@ def _typed(row: str, index: int, kind: str) -> str:
         if not depth:
             break
         held += letter
-    kinds = _types(held)
+    kinds = split_types(held)
     return head + arrow + ", ".join([*kinds[:index], kind, *kinds[index + 1 :]]) + rest[len(held) :]
 
 
@@ -223,7 +223,7 @@ def promised(ttir: str, function: Function, moves: Sequence[Operation], width: i
         count = width // element_bytes(tile.pointee)
         said = f"{{tt.contiguity = dense<{count}> : tensor<1xi32>, tt.divisibility = dense<{width}> : tensor<1xi32>}}"
         rows[pointer.row] = rows[pointer.row].replace(" : ", f" {said} : ", 1)
-    return _changed(ttir, rows, "its pointers are not written as one sum of one dim")
+    return changed_text(ttir, rows, "its pointers are not written as one sum of one dim")
 
 
 def widened(ttir: str, function: Function, accesses: Sequence[Operation]) -> str:
@@ -238,7 +238,7 @@ def widened(ttir: str, function: Function, accesses: Sequence[Operation]) -> str
         given, pointer = spelled(access.operands[0]), wide.pointer(access.operands[0])
         row = re.sub(rf"(?<=[(\s]){re.escape(given)}(?![\w.$#-])", pointer, rows[access.row], count=1)
         rows[access.row] = "\n".join([*wide.rows, row])
-    return _changed(ttir, rows, "no offset of its has 32 bits")
+    return changed_text(ttir, rows, "no offset of its has 32 bits")
 
 
 ROUND, IDLE = 0, 1  # what a loop's rounds are counted by, behind `counted_at`
@@ -258,12 +258,12 @@ def counted(ttir: str, function: Function, loops: Sequence[Operation]) -> str:
     """
     rows = ttir.splitlines()
     for number, loop in enumerate(loops):
-        made = _Rows(f"%xray_loop_{number}")
+        made = Rows(f"%xray_loop_{number}")
         (block,) = loop.blocks
         end, moves = block.operations[-1], masked_moves(loop) or ()
         busy = [made.any(spelled(mask), _mask_type(move)) for move, mask in moves]
         reached = function.reached_from([v for move, mask in moves for v in (mask, move.operands[0])])
-        kinds = _types(end.types) if end.name == "scf.yield" and end.operands else []
+        kinds = split_types(end.types) if end.name == "scf.yield" and end.operands else []
         for before, after, kind in zip(block.arguments[1:], end.operands, kinds, strict=False):
             if before not in reached and "ptr" not in kind:
                 busy.append(made.changed(spelled(before), spelled(after), kind))
@@ -276,7 +276,7 @@ def counted(ttir: str, function: Function, loops: Sequence[Operation]) -> str:
             pointer = made.row(f"tt.int_to_ptr {address} : i64 -> !tt.ptr<i8>")
             made.rows.append(f"tt.store {pointer}, {byte}, {mask} : !tt.ptr<i8>")
         rows[end.row] = "\n".join([*made.rows, rows[end.row]])
-    return _changed(ttir, rows, "there is no such loop")
+    return changed_text(ttir, rows, "there is no such loop")
 
 
 def masked_moves(loop: Operation) -> list[tuple[Operation, str]] | None:
@@ -302,7 +302,7 @@ def _mask_type(move: Operation) -> str:
     return "i1" if tile is None else tile_type(tile.shape, "i1")
 
 
-class _Rows:
+class Rows:
     """Rows of TTIR, each of which makes a value."""
 
     def __init__(self, prefix: str) -> None:
@@ -341,7 +341,7 @@ _ARITHMETIC = tuple(f"arith.{name}" for name in ("addi", "subi", "muli", "shli",
 _MOVED = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans")
 
 
-class _Wide(_Rows):
+class _Wide(Rows):
     """Rows that compute a pointer once more, with offsets of 64 bits."""
 
     def __init__(self, made: Mapping[str, Operation], prefix: str) -> None:
@@ -355,7 +355,7 @@ class _Wide(_Rows):
             return self._names.get(name, spelled(name))
         base = self.pointer(operation.operands[0]) if operation.name in (*_MOVED, "tt.addptr") else ""
         if operation.name == "tt.addptr":
-            kind, offsets = _types(operation.types)
+            kind, offsets = split_types(operation.types)
             offset = self._offset(operation.operands[1], offsets)
             if offset or base != spelled(operation.operands[0]):
                 given = offset or spelled(operation.operands[1])
@@ -403,7 +403,12 @@ def _of_64(types: str) -> str:
     return re.sub(r"\bi32\b|(?<=x)i32\b", "i64", types)
 
 
-def _changed(ttir: str, rows: Sequence[str], otherwise: str) -> str:
+def changed_text(ttir: str, rows: Sequence[str], otherwise: str) -> str:
+    """The rows as a text.
+
+    Raises:
+        UntriedError: it is the same, and why.
+    """
     text = "\n".join(rows)
     if text == "\n".join(ttir.splitlines()):
         raise UntriedError(otherwise)
