@@ -11,6 +11,7 @@ CODES = {
     "narrow-sum": "a sum is accumulated in 16 bits, and comes out otherwise in float32",
     "needless-barrier": "no data crosses threads at a barrier",
     "no-tensor-core": "a dot runs on the vector units",
+    "not-associative": "the function of a reduction or scan depends on how elements are grouped",
     "occupancy": "an SM holds few warps",
     "offset-overflow": "a 32-bit offset is too large for the given arguments",
     "older-tensor-core": "a dot takes mma.sync where the chip has a faster instruction",

@@ -8,6 +8,7 @@ from tilefold.xray.evidence import Evidence
 from tilefold.xray.observe import (
     again,
     arithmetic,
+    associative,
     atomics,
     barriers,
     bounds,
@@ -42,7 +43,7 @@ _FINDERS = (
 )  # fmt: skip
 # Those that compile or execute the kernel again.
 _TRYING = (offsets.offset_overflow, masked.wrong_fill, vectors.scalar_access, orders.race_of_reads, boxes.race_of_boxes,
-    unordered.race_of_programs, loops.masked_rounds, halves.narrow_sum,
+    unordered.race_of_programs, loops.masked_rounds, halves.narrow_sum, associative.not_associative,
 )  # fmt: skip
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
