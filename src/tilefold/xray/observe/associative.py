@@ -27,23 +27,14 @@ from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import is_tritons, line_of
 
 _FOLDS = {"tt.reduce": "tl.reduce", "tt.scan": "tl.associative_scan"}
-_ORDERED = (
-    "arith.subf",
-    "arith.subi",
-    "arith.divf",
-    "arith.divsi",
-    "arith.divui",
-    "arith.remf",
-    "arith.remsi",
-    "arith.shli",
+# Operations that depend on how they are grouped, alone.
+_ORDERED = tuple(
+    f"arith.{name}" for name in ("subf", "subi", "divf", "divsi", "divui", "remf", "remsi", "remui", "shli")
 )
 _PROBES = 1 << 20  # numbers of `counted_at` from here on are of operands
 _ROOM = 1 << 18  # of such numbers, which are 64 bytes apart, that an operand has
-_LINES, _RUN, _NEXT = (
-    2,
-    64,
-    24,
-)  # lines of a tile that are looked at; elements of each; of these in groups of three
+# Lines of a tile that are looked at; elements of each; of these neighbours, and others, in groups of three.
+_LINES, _RUN, _NEXT, _DRAWN = 2, 64, 24, 150
 _CLOSE = 1e-6  # by which two groupings of float64 agree
 _KINDS = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16"}
 State = list[Any]
