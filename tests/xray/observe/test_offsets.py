@@ -129,8 +129,13 @@ def of_loaded(how: str, table: Any, size: str = "*fp32", **given: Any) -> list[O
     return [o for o in report.observations if o.code in ("offset-overflow", "out-of-bounds")]
 
 
-@pytest.mark.parametrize("size", ["*fp32", "*fp32[8200000000]"])
-@pytest.mark.parametrize("how", ["one", "rows", "scattered", "atomic", "twice", "loop"])
+@pytest.mark.parametrize(
+    ("how", "size"),
+    [
+        ("one", "*fp32"), ("rows", "*fp32[8200000000]"), ("scattered", "*fp32[8200000000]"), ("atomic", "*fp32"),
+        ("twice", "*fp32"), ("loop", "*fp32"),
+    ],
+)  # fmt: skip
 def test_an_offset_of_a_loaded_index_that_wraps(how: str, size: str) -> None:
     """Of a sized array nothing else is said: the wrap is why it is left."""
     (found,) = of_loaded(how, FAR, size)
