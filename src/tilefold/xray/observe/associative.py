@@ -19,8 +19,9 @@ from tilefold.xray.evidence import Evidence, given_arguments
 from tilefold.xray.execution import Execution
 from tilefold.xray.ir import Operation, element_bytes, spelled, tensors
 from tilefold.xray.machine.types import Array
+from tilefold.xray.observe.masked import tile_type
 from tilefold.xray.observe.racing import drawn_values
-from tilefold.xray.observe.rewrites import Rows, changed_text, counted_at, tile_type
+from tilefold.xray.observe.rewrites import Rows, changed_text, counted_at
 from tilefold.xray.observe.trials import Trials, UntriedError, numbers
 from tilefold.xray.observe.values import UnknownError, World, combine, literal
 from tilefold.xray.report.model import Observation, Report
