@@ -15,7 +15,6 @@ from tilefold.xray.observe.fills import Counterexample
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY
 
-
 VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
 
