@@ -218,3 +218,9 @@ def test_functions_of_two_values(how: str, f: Any, severity: str | None) -> None
 def test_moments_of_rows(right: bool) -> None:
     """Asked with the counts that elements have: of others, 0 or less, there is no mean."""
     assert bool(refused(of_three, XY, {"RIGHT": right, "ROWS": 4, "B": 64})) != right
+
+
+def test_two_forms_of_one_state_are_none() -> None:
+    """The library's welford sums about a pivot, which either side may give: whatever the warps, the same is stored."""
+    (report, *_) = xray.explain_fold("welford dim=1 100x4099 bf16")
+    assert "not-associative" not in report.codes()

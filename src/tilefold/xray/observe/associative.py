@@ -22,7 +22,7 @@ from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.masked import tile_type
 from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.rewrites import Rows, changed_text, counted_at
-from tilefold.xray.observe.trials import Trials, UntriedError, numbers
+from tilefold.xray.observe.trials import Trials, UntriedError, difference, numbers
 from tilefold.xray.observe.values import UnknownError, World, combine, literal
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import is_tritons, line_of
@@ -60,6 +60,8 @@ def not_associative(report: Report, evidence: Evidence, trials: Trials) -> Itera
             continue
         found = None if ran is None else _shown(world, fold, _held(ran, fold, number))
         severity = "warning" if drawn & evidence.ttir.reached_from(fold.operands) else "error"
+        if found is not None and len(fold.results) > 1:
+            found = _stored(found, report, trials)
         if found is None and len(fold.results) == 1:
             found, severity = _refused(world, fold), "note"
         if found is not None:
@@ -172,6 +174,23 @@ def _shown(world: World, fold: Operation, lines: list[list[State]]) -> str | Non
                     return f"{said}, for a = {_text(a)}, b = {_text(b)}, c = {_text(c)}, which come to it"
     except UnknownError:
         return None
+    return None
+
+
+def _stored(found: str, report: Report, trials: Trials) -> str | None:
+    """What is said of a state of several values, with what other warps store; None where they store the same: states may be
+    two forms of one, as sums about another pivot."""
+    for warps in (1, 2, 8):
+        if warps == report.num_warps:
+            continue
+        try:
+            other = trials.memory(trials.launch(warps=warps))
+            apart = difference(trials.compiled, trials.memory(trials.compiled), other)
+        except UntriedError:
+            continue
+        if apart is not None:
+            shown = f"{apart.name}[{apart.element}] is {apart.ours:.6g}, and {apart.theirs:.6g} with num_warps={warps}"
+            return f"{found}; executed, {shown}"
     return None
 
 
