@@ -44,6 +44,8 @@ State = list[Any]
 def not_associative(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
     """One observation a line: an error where elements that were given show it, a warning where random ones do, a note where
     only the library's check does."""
+    if evidence.compiled.job.source is not None:
+        return  # a kernel of the library: its monoid's laws were checked, and states that are stored have several forms
     world = World(evidence.ttir, given_arguments(evidence), report.grid)
     folds = [o for o in evidence.ttir.walk() if o.name in _FOLDS and _is_own(o, world)]
     if not folds:
