@@ -117,7 +117,9 @@ TOOLS = (
         "xray/observe/loops.py",
         '_IDEMPOTENT = ("arith.maxnumf",',
         '_IDEMPOTENT = ("arith.addf", "arith.maxnumf",',
-        ("tests/xray/observe/test_rewrites.py::test_a_variable_that_a_tile_takes_in_before_its_fold_could_wait",),
+        (
+            "tests/xray/observe/test_rewrites.py::test_a_variable_that_a_tile_takes_in_before_its_fold_could_wait",
+        ),
     ),
     Mutant(
         "lanes that ask for one word count as a conflict",
@@ -354,5 +356,28 @@ TOOLS = (
         'for sign in "<>&":',
         'for sign in "&":',
         ("tests/watch/test_page.py::test_names_are_text",),
+    ),
+    Mutant(
+        "masked elements of a fold of all dims are told apart behind its reshape",
+        "xray/observe/masked.py",
+        "return source if _reorders(source) else None",
+        "return None",
+        (
+            "tests/xray/observe/test_undefined.py::test_a_fold_of_all_dims_that_happens_to_be_right_is_no_error",
+        ),
+    ),
+    Mutant(
+        "an atomic behind a store orders programs",
+        "xray/observe/unordered.py",
+        "return one.side.last_order > one.access and other.side.first_order < other.access",
+        "return one.side.last_order > one.access",
+        ("tests/xray/observe/test_unordered.py::test_an_atomic_behind_both_orders_nothing",),
+    ),
+    Mutant(
+        "a round in which a variable changes is idle",
+        "xray/observe/rewrites.py",
+        "busy.append(made.changed(spelled(before), spelled(after), kind))",
+        "pass",
+        ("tests/xray/observe/test_loops.py::test_rounds_with_a_lane_or_something_else_to_do",),
     ),
 )

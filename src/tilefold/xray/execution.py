@@ -63,6 +63,11 @@ class Execution:
         argument = self.arguments[owner]
         return argument.name, (address - self.addresses[owner]) // argument.itemsize
 
+    def within(self, address: int) -> int:
+        """Bytes from the address of the argument that an address belongs to."""
+        owner = int(self.owners(np.array([address]))[0])
+        return address if owner < 0 else address - self.addresses[owner]
+
     def element(self, address: int) -> tuple[int, str]:
         """Bytes and type of the element at an address; words where it is no argument's."""
         owner = int(self.owners(np.array([address]))[0])

@@ -284,6 +284,41 @@ def add_a_tile(x_ptr, y_ptr, BLOCK: tl.constexpr):
     tl.atomic_add(y_ptr + offs, tl.load(x_ptr + tl.program_id(0) * BLOCK + offs), sem="relaxed")
 
 
+@triton.jit
+def decaying(a, b):
+    return a * 0.5 + b
+
+
+@triton.jit
+def both_or_either(a, b):
+    return a + b - a * b
+
+
+@triton.jit
+def scanned(x_ptr, y_ptr, BLOCK: tl.constexpr, DECAY: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    if DECAY:
+        tl.store(y_ptr + offs, tl.associative_scan(x, 0, decaying))
+    else:
+        tl.store(y_ptr + offs, tl.associative_scan(x, 0, both_or_either))
+
+
+@triton.jit
+def product_with_itself(x_ptr, y_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    v = tl.load(x_ptr + rows[:, None] * COLUMNS + columns[None, :])
+    tl.store(y_ptr + columns[:, None] * COLUMNS + columns[None, :], tl.dot(tl.trans(v), v))
+
+
+@triton.jit
+def copy_up_to(x_ptr, y_ptr, n, end, BLOCK: tl.constexpr):
+    for start in range(0, end, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offs, mask=offs < n)
+        tl.store(y_ptr + offs, x, mask=offs < n)
+
+
 XY = {"x_ptr": "*fp32", "y_ptr": "*fp32"}
 ABC = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32"}
 ABC32 = dict.fromkeys(ABC, "*fp32")
@@ -333,6 +368,22 @@ PLANTED: dict[str, tuple[Plant, Plant]] = {
     "layout-in-loop": (
         Plant(sum_of_transposed, {**XY, "n": 8}, {"B": 64, "WAIT": False}, "tl.trans(x)"),
         Plant(sum_of_transposed, {**XY, "n": 8}, {"B": 64, "WAIT": True}),
+    ),
+    "masked-rounds": (
+        Plant(copy_up_to, {**XY, "n": 1000, "end": 8192}, {"BLOCK": 256}, "x = tl.load"),
+        Plant(copy_up_to, {**XY, "n": 1000, "end": 1000}, {"BLOCK": 256}),
+    ),
+    "narrow-sum": (
+        Plant(total, {"x_ptr": "*fp16", "y_ptr": "*fp32"}, {"BLOCK": 1024}, "tl.sum"),
+        Plant(total, XY, {"BLOCK": 1024}),
+    ),
+    "not-associative": (
+        Plant(scanned, XY, {"BLOCK": 128, "DECAY": True}, "0, decaying"),
+        Plant(scanned, XY, {"BLOCK": 128, "DECAY": False}),
+    ),
+    "repeated-dot": (
+        Plant(product_with_itself, {"x_ptr": "*fp16", "y_ptr": "*fp32"}, {"ROWS": 64, "COLUMNS": 16}, "tl.dot"),
+        Plant(product_with_itself, {"x_ptr": "*fp16", "y_ptr": "*fp32"}, {"ROWS": 64, "COLUMNS": 16}, "", {"num_warps": 1}),
     ),
     "narrow-copy": (
         Plant(multiply_in_rounds, {**ABC32, "stride": 257, "K": 256}, {"B": 32}, "a = tl.load"),

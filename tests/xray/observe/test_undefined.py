@@ -15,6 +15,8 @@ from tilefold.xray.observe.fills import Counterexample
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY
 
+VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
+
 
 def fills(kernel: Any, args: dict[str, Any], constants: dict[str, Any]) -> list[Observation]:
     report = xray.explain(kernel, args, constants)
@@ -88,6 +90,59 @@ def test_a_fold_of_lanes_that_no_other_fills_is_said() -> None:
     assert "undefined (the load names no other)" in found.evidence
     assert "executed with 1000 in them" in found.evidence
     assert found.change.startswith("say other=0 (tried")
+
+
+@triton.jit
+def folded_whole(x_ptr, y_ptr, n, FOLD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """A fold that names no axis: the tile becomes one dim first, in any order."""
+    if ROWS == 1:
+        offs = tl.arange(0, COLUMNS)
+        x = tl.load(x_ptr + offs, mask=offs < n)
+    else:
+        rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+        x = tl.load(x_ptr + rows * COLUMNS + columns, mask=columns < n)
+    if FOLD == "max":
+        y = tl.max(x)
+    elif FOLD == "reordered":
+        z = tl.reshape(x, (ROWS * COLUMNS,), can_reorder=True)
+        y = tl.sum(z * z, 0)
+    else:
+        y = tl.sum(x)
+    tl.store(y_ptr, y)
+
+
+@pytest.mark.parametrize("tile", [(1, 1024, 1000), (1, 4096, 1000), (32, 64, 50)], ids=str)
+def test_a_fold_of_all_dims_that_happens_to_be_right_is_no_error(tile: tuple[int, int, int]) -> None:
+    """Several elements a thread: the reshape of such a fold reorders them, and a mask that is put behind it would not."""
+    rows, columns, n = tile
+    sizes = {"ROWS": rows, "COLUMNS": columns}
+    (found,) = fills(folded_whole, {**XY, "n": n}, {"FOLD": "sum", **sizes})
+    assert found.severity == "warning"
+    assert found.change.startswith("say other=0 (tried: then nothing else is stored than now")
+    (found,) = fills(folded_whole, {**XY, "n": n}, {"FOLD": "max", **sizes})
+    assert found.severity == "error"
+    assert found.change == "say other=-inf (tried: then it stores what it should)"
+
+
+@pytest.mark.skipif(VERSION >= (3, 9), reason="this Triton reorders on no one's word")
+def test_elements_in_an_order_that_nobody_knows_are_no_error() -> None:
+    args = {**XY, "n": 1000}
+    (found,) = fills(folded_whole, args, {"FOLD": "reordered", "ROWS": 1, "COLUMNS": 1024})
+    assert found.severity == "warning"
+    assert found.change.endswith("not tried: its elements are in another order than the mask's")
+
+
+@triton.jit
+def decayed(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    sums = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, n, BLOCK):
+        sums = sums * 0.5 + tl.load(x_ptr + start + offs, mask=start + offs < n, other=0.0)
+    tl.store(y_ptr + offs, sums)
+
+
+def test_a_variable_that_every_round_changes_has_no_fill_that_leaves_it() -> None:
+    assert not fills(decayed, {**XY, "n": 1000}, {"BLOCK": 256})
 
 
 def test_lanes_that_are_taken_out_before_the_fold_may_be_undefined() -> None:

@@ -292,13 +292,29 @@ def _spoiled_updates(world: World, load: Operation, loop: Operation) -> Iterator
         reached = closure(made, (last,))
         if load.results[0] not in reached or name not in reached or not _is_tile(made, last):
             continue
-        for seed, masked, _ in _draws(world, mask):
+        for seed, masked, plain in _draws(world, mask):
             before = Element(world, seed, masked[0]).like(first)
+            if not _folds(world, seed, plain[0], load, (last, name), before):
+                continue
             element = Element(world, seed, masked[0], {name: before})
             if not _same(element.value(last), before):
                 elements = (before, element.value(load.results[0]))
                 yield Counterexample(made[last], elements, 1, element.value(last), before, seed, (last, name))
                 break
+
+
+def _folds(
+    world: World, seed: int, place: int, load: Operation, update: tuple[str, str], before: Any
+) -> bool:
+    """Whether some element leaves a loop's variable as it was. Of one that every round changes none does: no fill could."""
+    after, name = update
+    tried = (0, 1, -1, before, np.inf, -np.inf)
+    held = (
+        {name: before, load.results[0]: type(before)(x)}
+        for x in tried
+        if np.isfinite(x) or isinstance(before, float)
+    )
+    return any(_same(Element(world, seed, place, fixed).value(after), before) for fixed in held)
 
 
 def _is_tile(made: Mapping[str, Operation], name: str) -> bool:

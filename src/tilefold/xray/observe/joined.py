@@ -37,7 +37,11 @@ def _one(group: Sequence[Observation]) -> Observation:
 
 def _absorbed(found: Sequence[Observation]) -> list[Observation]:
     """Narrow accesses cost sectors, and so do rows whose length nothing divides: the sectors are told with the accesses. So
-    are the conflicts of copies that turn a tile."""
+    are the conflicts of copies that turn a tile. An offset that wraps is why its accesses reach outside of their arrays."""
+    wrapped = {
+        place for o in found if (o.code, o.severity) == ("offset-overflow", "error") for place in _places(o)
+    }
+    found = [o for o in found if o.code != "out-of-bounds" or not _places(o) <= wrapped]
     narrow = [o for o in found if o.code in ("scalar-access", "narrow-copy")]
     kept = []
     for o in found:

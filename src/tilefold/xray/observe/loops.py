@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tilefold.xray.evidence import Evidence
+from tilefold.xray.execution import Execution
 from tilefold.xray.ir import Operation, tensors
 from tilefold.xray.layouts import holding
+from tilefold.xray.observe.racing import drawn_values
+from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, masked_moves
+from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.observe.wants import wants
 from tilefold.xray.report.model import Line, Observation, Report
-from tilefold.xray.report.static import line_of
+from tilefold.xray.report.static import access_of, line_of
 
 _LOOPS = ("scf.for", "scf.while")
 _IDEMPOTENT = ("arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf", "arith.maxsi", "arith.minsi",
@@ -167,3 +172,82 @@ def _shared(line: Line | None, report: Report) -> tuple[int, int]:
         return 0, 0
     passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared")
     return passes, line.work.barriers // report.num_warps
+
+
+def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
+    """Loops with rounds in which every lane of every load and store is masked off and nothing else is computed; one
+    observation a loop. Masks that come out of memory that nobody filled are left out."""
+    execution = evidence.execution
+    if execution is None:
+        return
+    drawn = drawn_values(evidence)
+    loops = [
+        loop for loop in evidence.ttir.walk() if loop.name == "scf.for" and _may_idle(loop, evidence, drawn)
+    ]
+    try:
+        ran = (
+            trials.run(trials.compile(counted(evidence.compiled.ttir, evidence.ttir, loops)))
+            if loops
+            else execution
+        )
+    except UntriedError:
+        return
+    lines = {(x.file, x.line): x for x in report.lines}
+    for number, loop in enumerate(loops):
+        rounds, idle = (_stores_at(counted_at(number) + offset, ran) for offset in (ROUND, IDLE))
+        moves = masked_moves(loop) or []
+        place = next((at for move, _ in moves if (at := line_of(move.place)) is not None), None)
+        if not sum(idle) or place is None:
+            continue
+        inside = {at for o in loop.blocks[0].operations if (at := line_of(o.place)) is not None}
+        spent = sum(work.issued for at in inside if at in lines and (work := lines[at].work) is not None)
+        worst = max(range(len(idle)), key=lambda n: idle[n])
+        yield Observation(
+            "masked-rounds",
+            "warning",
+            *place,
+            f"in {sum(idle)} of {sum(rounds)} rounds of a loop no lane of a load or store is on and no variable changes, "
+            f"{idle[worst]} of {rounds[worst]} in program {execution.programs[worst]}",
+            "the loop goes on where its mask is false for the whole tile",
+            "let a program that has nothing to do return at once, or launch fewer (not tried)"
+            if all(n in (0, of) for n, of in zip(idle, rounds, strict=True))
+            else "let the loop begin and end where the mask does: its bounds from the same numbers as the mask (not tried)",
+            cycles_at_stake=spent * sum(idle) // sum(rounds),
+            numbers=(("rounds", sum(rounds)), ("idle", sum(idle))),
+        )
+
+
+def _may_idle(loop: Operation, evidence: Evidence, drawn: set[str]) -> bool:
+    """Whether all that a loop moves is masked, by what is known, and each of its moves was off in some round."""
+    moves = masked_moves(loop)
+    if not moves or drawn & evidence.ttir.reached_from([*loop.operands[:3], *(mask for _, mask in moves)]):
+        return False
+    assert evidence.execution is not None
+    places = {line_of(move.place) for move, _ in moves}
+    numbers = [
+        n for n, i in enumerate(evidence.entry.instructions)
+        if evidence.places.line(i) in places and (access := access_of(i)) is not None and access[1] == "global"
+    ]  # fmt: skip
+    copies = any(evidence.entry.instructions[n].opcode == "cp" for n in numbers)
+    for outcome in evidence.execution.outcomes:
+        on = Counter(a.instruction for a in outcome.accesses if a.active.any() and a.space == "global")
+        off = {n: int(outcome.issued[n].max()) - on[n] for n in numbers if outcome.issued[n].any()}
+        if not copies and min(off.values(), default=0) > 0:
+            return True
+        # Copies run ahead of the round that uses them: in the last rounds there is nothing left to copy.
+        ahead = (evidence.compiled.job.num_stages - 1) * sum(int(outcome.issued[n].max()) > 1 for n in off)
+        if copies and sum(off.values()) > ahead:
+            return True
+    return False
+
+
+def _stores_at(address: int, execution: Execution) -> list[int]:
+    """How often each program stored to an address."""
+    return [
+        sum(
+            1
+            for a in outcome.accesses
+            if a.kind == "store" and a.active.any() and int(a.addresses[a.active][0]) == address
+        )
+        for outcome in execution.outcomes
+    ]

@@ -11,6 +11,7 @@ with two values, and what is stored may not depend on them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,10 +20,18 @@ import numpy as np
 
 from tilefold.xray.evidence import Evidence, given_arguments
 from tilefold.xray.execution import Program
-from tilefold.xray.ir import Operation, spelled, tensors
+from tilefold.xray.ir import Operation, Tensor, spelled, tensors
 from tilefold.xray.machine import Memory
 from tilefold.xray.machine.memory import TURNS
-from tilefold.xray.observe.fills import Counterexample, Suspect, factor_of, filled, identity_of, suspects
+from tilefold.xray.observe.fills import (
+    Counterexample,
+    Suspect,
+    closure,
+    factor_of,
+    filled,
+    identity_of,
+    suspects,
+)
 from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
@@ -235,35 +244,82 @@ def corrected(
     rows = evidence.compiled.ttir.splitlines() if fill is None else _refilled_rows(evidence, load, fill)
     before: dict[int, list[str]] = {}
     for number, example in enumerate(examples):
-        fold = example.folding
-        tiles = tensors(fold.types)
-        if not tiles:
+        if not tensors(example.folding.types):
             raise UntriedError("what is folded is no tile")
-        factor = factor_of(load, fold, evidence.ttir.made_by()) or 0 if fold.name == "tt.dot" else 0
-        tile = tiles[-1 if example.update[0] else factor]  # an update may be a choice, by a tile of flags
-        kind, kept = tile_type(tile.shape, tile.element), f"%xray_kept_{number}"
-        mask, types = f"{kept}_mask", f"{tile_type(tile.shape, 'i1')}, {kind}"
-        made = _mask_of(evidence, load, tile.shape, mask, example.rows)
-        if fold.name in ("tt.reduce", "tt.dot"):
-            identity = identity_of(fold)[1]
-            if not identity:
-                raise UntriedError("the fold has no identity that is known here")
-            name, at = spelled(fold.operands[factor]), fold.row
-            rows[at] = re.sub(rf"(?<=[(\s]){re.escape(name)}(?![\w.$#-])", kept, rows[at], count=1)
-            value = literal_of(VALUES[identity], tile.element)
-            before.setdefault(at, []).append(f"{kept}_fill = arith.constant dense<{value}> : {kind}")
-            other = f"{kept}_fill"
-        else:
-            name, other = (spelled(v) for v in example.update)
-            at = next(
-                (n for n, row in enumerate(rows) if n > fold.row and row.strip().startswith("scf.yield")), -1
-            )
-            if at < 0:
-                raise UntriedError("the loop hands nothing on")
-            rows[at] = re.sub(rf"{re.escape(name)}(?![\w.$-])", kept, rows[at], count=1)
+        keep = _in_fold if example.folding.name in ("tt.reduce", "tt.dot") else _in_update
+        at, made = keep(rows, evidence, load, example, f"%xray_kept_{number}")
         before.setdefault(at, []).extend(made)
-        before.setdefault(at, []).append(f"{kept} = arith.select {mask}, {name}, {other} : {types}")
     return "\n".join(row for n, text in enumerate(rows) for row in (*before.get(n, ()), text))
+
+
+def _in_fold(
+    rows: list[str], evidence: Evidence, load: Operation, example: Counterexample, kept: str
+) -> tuple[int, list[str]]:
+    """The row of a fold, which then takes `kept`, and rows in front of it: masked elements are its identity.
+
+    A fold of all dims makes one dim of them first, in any order: masked elements are told apart in front of that.
+    """
+    fold, made_by = example.folding, evidence.ttir.made_by()
+    factor = factor_of(load, fold, made_by) or 0 if fold.name == "tt.dot" else 0
+    flat = _flattened(fold, evidence) if fold.name == "tt.reduce" else None
+    tile = tensors(fold.types)[factor] if flat is None else tensors(flat.types)[0]
+    source = fold.operands[factor] if flat is None else flat.operands[0]
+    identity = identity_of(fold)[1]
+    if not identity:
+        raise UntriedError("the fold has no identity that is known here")
+    if any(_reorders(made_by.get(v)) for v in closure(made_by, (source,))):
+        raise UntriedError("its elements are in another order than the mask's")
+    name, taken = spelled(fold.operands[factor]), kept if flat is None else f"{kept}_flat"
+    rows[fold.row] = re.sub(rf"(?<=[(\s]){re.escape(name)}(?![\w.$#-])", taken, rows[fold.row], count=1)
+    value = literal_of(VALUES[identity], tile.element)
+    made = [f"{kept}_fill = arith.constant dense<{value}> : {tile_type(tile.shape, tile.element)}"]
+    made += _selected(evidence, load, example, tile, kept, spelled(source), f"{kept}_fill")
+    if flat is not None:
+        made.append(f"{kept}_flat = tt.reshape {kept} {flat.attributes.partition(' ')[2]} : {flat.types}")
+    return fold.row, made
+
+
+def _in_update(
+    rows: list[str], evidence: Evidence, load: Operation, example: Counterexample, kept: str
+) -> tuple[int, list[str]]:
+    """The row in which a loop hands `kept` on, and rows in front of it: masked elements are what they were."""
+    row = example.folding.row
+    at = next((n for n in range(row + 1, len(rows)) if rows[n].strip().startswith("scf.yield")), -1)
+    if at < 0:
+        raise UntriedError("the loop hands nothing on")
+    after, name = (spelled(v) for v in example.update)
+    rows[at] = re.sub(rf"{re.escape(after)}(?![\w.$-])", kept, rows[at], count=1)
+    tile = tensors(example.folding.types)[-1]  # an update may be a choice, by a tile of flags
+    return at, _selected(evidence, load, example, tile, kept, after, name)
+
+
+def _selected(
+    evidence: Evidence,
+    load: Operation,
+    example: Counterexample,
+    tile: Tensor,
+    kept: str,
+    name: str,
+    other: str,
+) -> list[str]:
+    """Rows that make `kept`: a value where the load's mask is true, else another one."""
+    mask, kind = f"{kept}_mask", tile_type(tile.shape, tile.element)
+    types = f"{tile_type(tile.shape, 'i1')}, {kind}"
+    made = _mask_of(evidence, load, tile.shape, mask, example.rows)
+    return [*made, f"{kept} = arith.select {mask}, {name}, {other} : {types}"]
+
+
+def _flattened(fold: Operation, evidence: Evidence) -> Operation | None:
+    """The change of shape right in front of a fold, if there is one that leaves the order open."""
+    source = evidence.ttir.made_by().get(fold.operands[0])
+    return source if _reorders(source) else None
+
+
+def _reorders(operation: Operation | None) -> bool:
+    """Whether elements may stand elsewhere behind an operation."""
+    return (
+        operation is not None and operation.name == "tt.reshape" and "allow_reorder" in operation.attributes
+    )
 
 
 def _mask_of(
@@ -287,6 +343,8 @@ def _mask_of(
         ]
     if loaded == shape:
         return [f"{kept} = arith.andi {spelled(mask)}, {spelled(mask)} : {wanted}"]
+    if shape == (math.prod(loaded),):
+        return [f"{kept} = tt.reshape {spelled(mask)} : {tile_type(loaded, 'i1')} -> {wanted}"]
     source = evidence.ttir.made_by().get(mask)
     if source is not None and source.name == "tt.broadcast":
         given = tensors(source.types)[0].shape

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilefold.xray.evidence import Evidence, integer_arguments
+from tilefold.xray.execution import Execution
 from tilefold.xray.ir.programs import Programs
 from tilefold.xray.ir.syntax import Function, Operation
+from tilefold.xray.machine.types import Array
+from tilefold.xray.observe import rewrites
+from tilefold.xray.observe.trials import Trials, UntriedError
+from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Observation, Report
-from tilefold.xray.report.static import line_of
+from tilefold.xray.report.static import Lines, line_of
 
 _ENDS = ((False, False), (True, False), (False, True), (True, True))  # of ranges and of loops: first or last
 _FITS, _UNKNOWN = "fits", "unknown"
@@ -31,17 +36,22 @@ _SAME = (
 _NUMBER = re.compile(r"^(?:dense<)?(-?\d+)>?$")
 
 
-def offset_overflow(report: Report, evidence: Evidence) -> Iterator[Observation]:
+def offset_overflow(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
     """Sums and products of 32 bits that leave their type and reach a pointer; one observation a line. An error names the
-    program where it happens; bounds alone are a warning."""
-    known = integer_arguments(evidence)
-    bounds = Bounds(evidence.ttir, known, report.grid)
+    program where it happens; bounds alone are a warning. What comes of a loaded index is executed in 64 bits."""
+    known, loaded = integer_arguments(evidence), loaded_indices(evidence)
+    bounds = Bounds(evidence.ttir, {**{n: (v, v) for n, v in known.items()}, **loaded}, report.grid)
     reaching = _reaching_pointers(evidence.ttir)
     worlds: list[Programs] = []
     seen = set()
     for operation, (low, high) in bounds.overflows:
         place = line_of(operation.place)
         if place is None or place in seen or not reaching & set(operation.results):
+            continue
+        if evidence.execution is not None and loaded.keys() & evidence.ttir.reached_from(operation.operands):
+            found = _wrapped(operation, place, evidence, trials)
+            seen |= set() if found is None else {place}
+            yield from [] if found is None else [found]
             continue
         worlds = worlds or [
             Programs(evidence.ttir, known, report.grid, ends=ends, spread=True) for ends in _ENDS
@@ -62,7 +72,105 @@ def offset_overflow(report: Report, evidence: Evidence) -> Iterator[Observation]
             "tl.program_id and integer arguments below 2^31 are int32, and their product wraps silently",
             "widen one factor first: tl.program_id(0).to(tl.int64), or .to(tl.int64) on the row",
             numbers=(("offset", far),),
+            also=_lines_of(_accesses(evidence.ttir, operation), place),
         )
+
+
+def loaded_indices(evidence: Evidence) -> dict[str, tuple[int, int]]:
+    """Loads of whole numbers from arrays that were given: the least and the greatest of them."""
+    ttir = evidence.ttir
+    pairs = [*zip(ttir.parameters, evidence.compiled.parameters, strict=False)]
+    given = {name: a.data for name, a in pairs if a.data is not None and a.type[0] in "iu" and a.data.size}
+    drawn = {name for name, a in pairs if a.pointer and a.data is None}
+    found = {}
+    for operation in ttir.walk():
+        if operation.name == "tt.load":
+            reached = ttir.reached_from(operation.operands[:1])
+            held = [data for name, data in given.items() if name in reached]
+            if held and not reached & drawn:
+                found[operation.results[0]] = (
+                    min(int(d.min()) for d in held),
+                    max(int(d.max()) for d in held),
+                )
+    return found
+
+
+def _wrapped(
+    operation: Operation, place: tuple[str, int], evidence: Evidence, trials: Trials
+) -> Observation | None:
+    """An offset of a loaded index that wraps: with offsets of 64 bits some access reaches another element."""
+    accesses = _accesses(evidence.ttir, operation)
+    try:
+        made = trials.compile(rewrites.widened(evidence.compiled.ttir, evidence.ttir, accesses))
+        wide = trials.run(made)
+    except UntriedError:
+        return None
+    assert evidence.execution is not None
+    places = Lines(parse(made.ptx), made.ptx, made.ttir)
+    for line in (line_of(access.place) for access in accesses):
+        ours, theirs = (
+            _elements(x, p, line) for x, p in ((evidence.execution, evidence.places), (wide, places))
+        )
+        for name in ours.keys() & theirs.keys():
+            right, wrong = np.setdiff1d(theirs[name], ours[name]), np.setdiff1d(ours[name], theirs[name])
+            if len(right) and len(wrong):
+                far = int(right[np.abs(right).argmax()])
+                near = next((int(w) for w in wrong if (far - int(w)) % 2**32 == 0), int(wrong[0]))
+                return _of_wrapped(place, line, accesses, name, far, near)
+    return None
+
+
+def _elements(execution: Execution, places: Lines, line: tuple[str, int] | None) -> dict[str, Array]:
+    """The elements of each argument that a line reaches, in all executed programs."""
+    found: dict[str, list[Array]] = {}
+    for number, accesses in execution.accesses().items():
+        if places.line(execution.kernel.entry.instructions[number]) != line:
+            continue
+        for access in accesses:
+            if access.space != "global" or not access.active.any():
+                continue
+            at = access.addresses[access.active].astype(np.int64)
+            name, size = execution.named(int(at[0]))[0], execution.element(int(at[0]))[0]
+            offsets = at - int(at[0]) + execution.within(int(at[0]))
+            each = offsets[:, None] // size + np.arange(max(access.bytes // size, 1))
+            found.setdefault(name, []).append(each.ravel())
+    return {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
+
+
+def _of_wrapped(
+    place: tuple[str, int],
+    line: tuple[str, int] | None,
+    accesses: Sequence[Operation],
+    name: str,
+    far: int,
+    near: int,
+) -> Observation:
+    return Observation(
+        "offset-overflow",
+        "error",
+        *place,
+        f"an offset of 32 bits from a loaded index wraps: executed, line {(line or place)[1]} reaches {name}[{near}]; "
+        f"with offsets of 64 bits it reaches {name}[{far}]",
+        "an index that is loaded as int32 is multiplied in 32 bits, and the product wraps silently",
+        "widen the index first: tl.load(...).to(tl.int64) (tried: that reaches the other element)",
+        numbers=(("offset", far), ("reached", near)),
+        also=_lines_of(accesses, place),
+    )
+
+
+def _accesses(function: Function, operation: Operation) -> list[Operation]:
+    """Loads, stores and atomics whose addresses an operation's result leads to."""
+    return [
+        o
+        for o in function.walk()
+        if o.name in ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
+        and set(operation.results) & function.reached_from(o.operands[:1])
+    ]
+
+
+def _lines_of(accesses: Sequence[Operation], place: tuple[str, int]) -> tuple[tuple[str, int], ...]:
+    """The other lines at which these accesses stand."""
+    return tuple(sorted({line for o in accesses if (line := line_of(o.place)) is not None} - {place}))
 
 
 def _shown(
@@ -117,11 +225,14 @@ def _reaching_pointers(function: Function) -> set[str]:
 
 
 class Bounds:
-    """Lowest and highest value of every integer of a function, computed without wrapping."""
+    """Lowest and highest value of every integer of a function, computed without wrapping. `known` has those of arguments, and
+    of loads where that is known."""
 
-    def __init__(self, function: Function, known: dict[str, int], grid: tuple[int, int, int]) -> None:
+    def __init__(
+        self, function: Function, known: Mapping[str, tuple[int, int]], grid: tuple[int, int, int]
+    ) -> None:
         self._grid = grid
-        self._of: dict[str, Interval] = {name: (value, value) for name, value in known.items()}
+        self._of: dict[str, Interval] = dict(known)
         self.overflows: list[tuple[Operation, tuple[int, int]]] = []
         for operation in function.body:
             self._visit(operation)
@@ -170,6 +281,8 @@ class Bounds:
 
     def _value(self, operation: Operation) -> Interval:
         name, operands = operation.name, [self._of.get(v) for v in operation.operands]
+        if name == "tt.load":
+            return self._of.get(operation.results[0])
         if name == "arith.constant":
             found = _NUMBER.match(operation.attributes.strip())
             return (int(found[1]), int(found[1])) if found else None

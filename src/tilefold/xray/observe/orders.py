@@ -46,7 +46,7 @@ def race_of_reads(report: Report, evidence: Evidence, trials: Trials) -> Iterato
     """One observation a kernel: the first place at which the order of warps decides what is stored."""
     if evidence.execution is None:
         return
-    by_chance = lines_by_chance(evidence.ttir, ("tt.store", "tt.load"))
+    by_chance = lines_by_chance(evidence, ("tt.store", "tt.load"))
     for program, outcome in zip(evidence.execution.programs, evidence.execution.outcomes, strict=True):
         race = _race(outcome, evidence)
         if race is None or {race.read, race.written} & by_chance:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilefold.xray.evidence import Evidence
-from tilefold.xray.ir import Function
 from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.races import Race, races
 from tilefold.xray.observe.trials import numbers
@@ -14,7 +13,6 @@ from tilefold.xray.report.static import line_of
 
 _READS = (
     "tt.load",
-    "tt.gather",
     "tt.descriptor_load",
     "tt.descriptor_gather",
     "tt.atomic_rmw",
@@ -27,7 +25,7 @@ def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
     decides are left out: there, threads share places by chance."""
     if evidence.execution is None:
         return
-    by_chance = lines_by_chance(evidence.ttir)
+    by_chance = lines_by_chance(evidence)
     seen: set[tuple[str, int]] = set()
     for program, outcome in zip(evidence.execution.programs, evidence.execution.outcomes, strict=True):
         for found in (*races(outcome, "global"), *races(outcome, "shared")):
@@ -75,15 +73,32 @@ def _value(found: Race, thread: int, outcome: Outcome, evidence: Evidence) -> st
     return value
 
 
-def lines_by_chance(ttir: Function, names: Sequence[str] = ("tt.store",)) -> set[tuple[str, int]]:
-    """Lines of stores (or of loads, too) whose places come out of memory."""
-    made = ttir.made_by()
+def lines_by_chance(evidence: Evidence, names: Sequence[str] = ("tt.store",)) -> set[tuple[str, int]]:
+    """Lines of stores (or of loads, too) whose places come out of memory that nobody filled."""
+    ttir, drawn = evidence.ttir, drawn_values(evidence)
     found = set()
     for operation in ttir.walk():
         place = line_of(operation.place)
-        if operation.name not in names or place is None:
-            continue
-        reached = ttir.reached_from(operation.operands[:1])
-        if any(name in made and made[name].name in _READS for name in reached):
+        if (
+            operation.name in names
+            and place is not None
+            and drawn & ttir.reached_from(operation.operands[:1])
+        ):
             found.add(place)
+    return found
+
+
+def drawn_values(evidence: Evidence) -> set[str]:
+    """Values that are read from memory which holds random elements, since nobody gave any; also through addresses of which
+    that is not known."""
+    ttir = evidence.ttir
+    pairs = [*zip(ttir.parameters, evidence.compiled.parameters, strict=False)]
+    given = {name for name, argument in pairs if argument.pointer and argument.data is not None}
+    empty = {name for name, argument in pairs if argument.pointer and argument.data is None}
+    found: set[str] = set()
+    for operation in ttir.walk():
+        if operation.name in _READS:
+            reached = ttir.reached_from(operation.operands[:1])
+            if reached & empty or not reached & given:
+                found.update(operation.results)
     return found

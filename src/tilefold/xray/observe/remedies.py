@@ -307,6 +307,7 @@ def _promised(found: Observation, report: Report, evidence: Evidence, trials: Tr
 
 
 _REMEDIES: dict[str, Callable[[Observation, Report, Evidence, Trials], Remedy | None]] = {
+    "repeated-dot": _fewer_warps,
     "redundant-threads": _fewer_warps, "idle-warps": _fewer_warps, "older-tensor-core": _warp_group, "spill": _more_warps,
     "occupancy": _fewer_stages, "strong-atomic": _weaker, "tf32-dot": _exact, "no-tensor-core": _rounded,
     "bank-conflict": _other_warps, "read-again": _kept, "wasted-sectors": _turned, "per-element-atomic": _folded,

@@ -5,8 +5,9 @@ Each function gives the whole text, whose rows keep what stands in them, or rais
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilefold.xray.ir import Operation, element_bytes, spelled, tensors
 from tilefold.xray.ir.syntax import Function
@@ -47,7 +48,7 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
                 rows[load.row] = "\n".join(made)
         if operation.name == "tt.load":
             earlier.setdefault((*operation.operands[:2], operation.types), spelled(operation.results[0]))
-    return _changed(ttir, rows, "no load before it has the same addresses and mask")
+    return changed_text(ttir, rows, "no load before it has the same addresses and mask")
 
 
 def turned(ttir: str, moves: Sequence[Operation]) -> str:
@@ -75,7 +76,7 @@ def turned(ttir: str, moves: Sequence[Operation]) -> str:
             row = row.replace(f"{name} =", f"{name}_xray =", 1)
             after = [_transposed(name, f"{name}_xray", tile_type(tile.shape[::-1], tile.pointee))]
         rows[move.row] = "\n".join([*before, row, *after])
-    return _changed(ttir, rows, "the tile has one dim")
+    return changed_text(ttir, rows, "the tile has one dim")
 
 
 def _transposed(name: str, of: str, kind: str) -> str:
@@ -117,7 +118,7 @@ def folded_first(ttir: str, function: Function, atomics: Sequence[Operation]) ->
                 f"{head}{spelled(pointer)}, {name}_fold, {name}_true : (!tt.ptr<{element}>, {element}, i1) -> {element}",
             ]
         )
-    return _changed(ttir, rows, "there is no such atomic")
+    return changed_text(ttir, rows, "there is no such atomic")
 
 
 def _one_place(name: str, function: Function) -> str | None:
@@ -152,7 +153,7 @@ def folded_behind(ttir: str, function: Function, reductions: Sequence[Operation]
                 "the loop is inside another one, or the fold has no identity that is known here"
             )
         _fold_behind(rows, loop, reduction, number, yielded.setdefault(loop.row, []))
-    return _changed(ttir, rows, "there is no such fold")
+    return changed_text(ttir, rows, "there is no such fold")
 
 
 def _fold_behind(
@@ -168,14 +169,14 @@ def _fold_behind(
     joining = user.name if splat is None else reduction.blocks[0].operations[0].name
     kept = user.results[0] if splat is None else reduction.results[0]
     index = end.operands.index(kept)
-    kinds.extend([] if kinds else _types(end.types))
+    kinds.extend([] if kinds else split_types(end.types))
     tile, narrow = tensors(reduction.types)[0], kinds[index]
     kinds[index] = whole = tile_type(tile.shape, tile.element)
     variable, start = spelled(block.arguments[1:][index]), spelled(loop.carried[index])
     operand, result = spelled(reduction.operands[0]), spelled(loop.results[index])
     value = literal_of(VALUES[identity_of(reduction)[1]], tile.element)
     begun = rows[loop.row].replace(f"{variable} = {start}", f"{variable} = {mark}_wide", 1)
-    rows[loop.row] = f"{mark}_wide = arith.constant dense<{value}> : {whole}\n{_typed(begun, index, whole)}"
+    rows[loop.row] = f"{mark}_wide = arith.constant dense<{value}> : {whole}\n{retyped(begun, index, whole)}"
     last = next(n for n in range(reduction.row, len(rows)) if rows[n].lstrip().startswith("}) :"))
     folding = rows[reduction.row : last + 1]
     folding[0] = folding[0].replace(spelled(reduction.results[0]), f"{mark}_folded", 1)
@@ -192,7 +193,7 @@ def _fold_behind(
     rows[end.row + 1] = "\n".join([rows[end.row + 1], *after])
 
 
-def _types(types: str) -> list[str]:
+def split_types(types: str) -> list[str]:
     """The types of a list, which may hold commas themselves."""
     found, depth = [""], 0
     for letter in types:
@@ -204,7 +205,7 @@ def _types(types: str) -> list[str]:
     return [t.strip() for t in found]
 
 
-def _typed(row: str, index: int, kind: str) -> str:
+def retyped(row: str, index: int, kind: str) -> str:
     """The row of a loop with another type of one of its results."""
     head, arrow, rest = row.partition("-> (")
     held, depth = "", 1
@@ -213,7 +214,7 @@ def _typed(row: str, index: int, kind: str) -> str:
         if not depth:
             break
         held += letter
-    kinds = _types(held)
+    kinds = split_types(held)
     return head + arrow + ", ".join([*kinds[:index], kind, *kinds[index + 1 :]]) + rest[len(held) :]
 
 
@@ -232,10 +233,192 @@ def promised(ttir: str, function: Function, moves: Sequence[Operation], width: i
         count = width // element_bytes(tile.pointee)
         said = f"{{tt.contiguity = dense<{count}> : tensor<1xi32>, tt.divisibility = dense<{width}> : tensor<1xi32>}}"
         rows[pointer.row] = rows[pointer.row].replace(" : ", f" {said} : ", 1)
-    return _changed(ttir, rows, "its pointers are not written as one sum of one dim")
+    return changed_text(ttir, rows, "its pointers are not written as one sum of one dim")
 
 
-def _changed(ttir: str, rows: Sequence[str], otherwise: str) -> str:
+def widened(ttir: str, function: Function, accesses: Sequence[Operation]) -> str:
+    """Accesses whose offsets are computed in 64 bits from what they are computed from: loaded indices, arguments, programs.
+
+    Raises:
+        UntriedError: no offset of theirs has 32 bits.
+    """
+    rows, made = ttir.splitlines(), function.made_by()
+    for access in accesses:
+        wide = _Wide(made, f"%xray_wide_{access.row}")
+        given, pointer = spelled(access.operands[0]), wide.pointer(access.operands[0])
+        row = re.sub(rf"(?<=[(\s]){re.escape(given)}(?![\w.$#-])", pointer, rows[access.row], count=1)
+        rows[access.row] = "\n".join([*wide.rows, row])
+    return changed_text(ttir, rows, "no offset of its has 32 bits")
+
+
+ROUND, IDLE = 0, 1  # what a loop's rounds are counted by, behind `counted_at`
+
+
+def counted_at(loop: int) -> int:
+    """The address at which the rounds of the `loop`-th loop are stored: no argument is there."""
+    return (0x7FF0 << 48) + 64 * loop
+
+
+def counted(ttir: str, function: Function, loops: Sequence[Operation]) -> str:
+    """Loops that store a byte in every round, and one behind it in rounds in which all masks are false and no variable
+    changes but those that addresses and masks come from.
+
+    Raises:
+        UntriedError: there is no loop.
+    """
+    rows = ttir.splitlines()
+    for number, loop in enumerate(loops):
+        made = Rows(f"%xray_loop_{number}")
+        (block,) = loop.blocks
+        end, moves = block.operations[-1], masked_moves(loop) or ()
+        busy = [made.any(spelled(mask), _mask_type(move)) for move, mask in moves]
+        reached = function.reached_from([v for move, mask in moves for v in (mask, move.operands[0])])
+        kinds = split_types(end.types) if end.name == "scf.yield" and end.operands else []
+        for before, after, kind in zip(block.arguments[1:], end.operands, kinds, strict=False):
+            if before not in reached and "ptr" not in kind:
+                busy.append(made.changed(spelled(before), spelled(after), kind))
+        false = made.row("arith.constant false")
+        joined = functools.reduce(lambda a, b: made.row(f"arith.ori {a}, {b} : i1"), busy, false)
+        true, byte = made.row("arith.constant true"), made.row("arith.constant 1 : i8")
+        idle = made.row(f"arith.xori {joined}, {true} : i1")
+        for offset, mask in ((ROUND, true), (IDLE, idle)):
+            address = made.row(f"arith.constant {counted_at(number) + offset} : i64")
+            pointer = made.row(f"tt.int_to_ptr {address} : i64 -> !tt.ptr<i8>")
+            made.rows.append(f"tt.store {pointer}, {byte}, {mask} : !tt.ptr<i8>")
+        rows[end.row] = "\n".join([*made.rows, rows[end.row]])
+    return changed_text(ttir, rows, "there is no such loop")
+
+
+def masked_moves(loop: Operation) -> list[tuple[Operation, str]] | None:
+    """The loads, stores and atomics of a loop's body with their masks; None where one has none, or stands deeper in it."""
+    found = []
+    for operation in loop.blocks[0].operations:
+        inner = [o for o in operation.walk() if o.name in _TOUCHING or "descriptor" in o.name]
+        at = _MASKS.get(operation.name)
+        if inner and (at is None or len(operation.operands) <= at):
+            return None
+        if inner and at is not None:
+            found.append((operation, operation.operands[at]))
+    return found or None
+
+
+_MASKS = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
+_TOUCHING = (*_MASKS, "tt.atomic_cas")
+
+
+def _mask_type(move: Operation) -> str:
+    """The type of a move's mask: a flag for each element."""
+    tile = next(iter(tensors(move.types)), None)
+    return "i1" if tile is None else tile_type(tile.shape, "i1")
+
+
+class Rows:
+    """Rows of TTIR, each of which makes a value."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.rows: list[str] = []
+
+    def row(self, text: str) -> str:
+        """One more value."""
+        name = f"{self._prefix}_{len(self.rows)}"
+        self.rows.append(f"{name} = {text}")
+        return name
+
+    def any(self, flags: str, kind: str) -> str:
+        """Whether one of a tile's flags is set."""
+        tile = next(iter(tensors(kind)), None)
+        if tile is None:
+            return flags
+        flat = tile_type((tile.elements,), "i1")
+        flags = self.row(f"tt.reshape {flags} allow_reorder : {kind} -> {flat}")
+        name = f"{self._prefix}_{len(self.rows)}"
+        self.rows += [f'{name} = "tt.reduce"({flags}) <{{axis = 0 : i32}}> ({{', f"^bb0({name}_a: i1, {name}_b: i1):",
+                      f"{name}_c = arith.ori {name}_a, {name}_b : i1", f"tt.reduce.return {name}_c : i1",
+                      f"}}) : ({flat}) -> i1"]  # fmt: skip
+        return name
+
+    def changed(self, before: str, after: str, kind: str) -> str:
+        """Whether two values, or an element of two tiles, differ."""
+        tile = next(iter(tensors(kind)), None)
+        whole = (kind if tile is None else tile.element).startswith("i")
+        made = self.row(f"arith.cmp{'i ne' if whole else 'f one'}, {before}, {after} : {kind}")
+        return self.any(made, kind if tile is None else tile_type(tile.shape, "i1"))
+
+
+# Without remainders and bits: a hash is meant to wrap.
+_ARITHMETIC = tuple(f"arith.{name}" for name in ("addi", "subi", "muli", "shli", "minsi", "maxsi"))
+_MOVED = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans")
+
+
+class _Wide(Rows):
+    """Rows that compute a pointer once more, with offsets of 64 bits."""
+
+    def __init__(self, made: Mapping[str, Operation], prefix: str) -> None:
+        super().__init__(prefix)
+        self._made, self._names = made, dict[str, str]()
+
+    def pointer(self, name: str) -> str:
+        """The value that stands for a pointer, or a tile of them: itself where no offset of 32 bits leads to it."""
+        operation = self._made.get(name)
+        if operation is None or name in self._names:
+            return self._names.get(name, spelled(name))
+        base = self.pointer(operation.operands[0]) if operation.name in (*_MOVED, "tt.addptr") else ""
+        if operation.name == "tt.addptr":
+            kind, offsets = split_types(operation.types)
+            offset = self._offset(operation.operands[1], offsets)
+            if offset or base != spelled(operation.operands[0]):
+                given = offset or spelled(operation.operands[1])
+                kinds = f"{kind}, {_of_64(offsets) if offset else offsets}"
+                self._names[name] = self.row(f"tt.addptr {base}, {given} : {kinds}")
+        elif base and base != spelled(operation.operands[0]):
+            self._names[name] = self.row(f"{operation.name} {_with(operation, base)} : {operation.types}")
+        return self._names.get(name, spelled(name))
+
+    def _offset(self, name: str, kind: str) -> str:
+        """An offset in 64 bits; "" where it has them."""
+        operation = self._made.get(name)
+        if operation is not None and operation.name == "arith.extsi":
+            kind, name = operation.types.partition(" to ")[0], operation.operands[0]
+        elif operation is not None and operation.name in _MOVED and "i64" in kind:
+            inner = self._offset(operation.operands[0], operation.types.partition(" -> ")[0])
+            return (
+                self.row(f"{operation.name} {_with(operation, inner)} : {operation.types}") if inner else ""
+            )
+        return self._value(name, kind) if _of_64(kind) != kind else ""
+
+    def _value(self, name: str, kind: str) -> str:
+        """A value of 32 bits, computed in 64."""
+        if name in self._names:
+            return self._names[name]
+        operation = self._made.get(name)
+        if operation is not None and operation.name in _ARITHMETIC:
+            operands = ", ".join(self._value(v, kind) for v in operation.operands)
+            made = f"{operation.name} {operands} : {_of_64(kind)}"
+        elif operation is not None and operation.name in _MOVED:
+            inner = self._value(operation.operands[0], operation.types.partition(" -> ")[0])
+            made = f"{operation.name} {_with(operation, inner)} : {_of_64(operation.types)}"
+        else:
+            made = f"arith.extsi {spelled(name)} : {kind} to {_of_64(kind)}"
+        self._names[name] = self.row(made)
+        return self._names[name]
+
+
+def _with(operation: Operation, operand: str) -> str:
+    """What stands between name and types, with another operand."""
+    return operation.attributes.replace(spelled(operation.operands[0]), operand, 1)
+
+
+def _of_64(types: str) -> str:
+    return re.sub(r"\bi32\b|(?<=x)i32\b", "i64", types)
+
+
+def changed_text(ttir: str, rows: Sequence[str], otherwise: str) -> str:
+    """The rows as a text.
+
+    Raises:
+        UntriedError: it is the same, and why.
+    """
     text = "\n".join(rows)
     if text == "\n".join(ttir.splitlines()):
         raise UntriedError(otherwise)

@@ -14,6 +14,7 @@ from tilefold.xray.report.static import line_of
 _SHARE = 0.1  # of the instructions, from which repeated work is worth a word
 _SHORT = 16
 _FRAMES = 2  # calls inside of Triton's library around a reduction: tl.sum has one, tl.argmax two
+_DOTS = ("tt.dot", "ttng.warp_group_dot")
 _FEW = 0.05  # shuffles among all instructions, up to which nothing is said
 
 
@@ -91,6 +92,34 @@ def _repeated(code: str, line: Line, tile: Tensor, held: Holding, spent: int, re
         cycles_at_stake=spent - spent // held.copies,
         numbers=(("elements", tile.elements), ("threads", threads), ("copies", held.copies)),
     )
+
+
+def repeated_dot(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """Dots whose result has fewer tiles of the matrix unit than the program has warps, so that several compute the same one;
+    one observation a line."""
+    lines = {(x.file, x.line): x for x in report.lines}
+    found: dict[tuple[str, int], tuple[Tensor, int]] = {}
+    for operation in evidence.ttgir.walk():
+        place, tiles = line_of(operation.place), tensors(operation.types)
+        if operation.name not in _DOTS or place is None or not tiles:
+            continue
+        held = holding(tiles[-1], evidence.ttgir.aliases, report.num_warps)
+        if held is not None and held.copies > max(1, found.get(place, (None, 1))[1]):
+            found[place] = (tiles[-1], held.copies)
+    for place, (tile, copies) in found.items():
+        spent = _issued(lines[place]) if place in lines else 0
+        shape, fewer = "x".join(map(str, tile.shape)), max(1, report.num_warps // copies)
+        said = f"a dot with a result of {shape} is computed {copies} times over by {report.num_warps} warps"
+        yield Observation(
+            "repeated-dot",
+            "warning",
+            *place,
+            said + (f": {spent} instructions at its line in the executed programs" if spent else ""),
+            "warps share the result of a dot and never its K: one that has too few tiles for them is computed by several",
+            f"launch with num_warps={fewer}, or let a program compute more rows or columns of the result",
+            cycles_at_stake=spent - spent // copies,
+            numbers=(("copies", copies), ("warps", report.num_warps), ("instructions", spent)),
+        )
 
 
 def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observation]:

@@ -1,0 +1,161 @@
+"""`race` between programs: what two of them write, or one writes and another reads, where no atomic orders them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+
+from tilefold import xray
+from tilefold.xray.report.model import Observation
+from xray.observe.planted import XY, take_turns
+
+
+def raced(kernel: Any, args: dict[str, Any], constants: dict[str, Any], grid: int = 4) -> list[Observation]:
+    report = xray.explain(kernel, args, constants, grid=grid)
+    assert report.executed, report.notes
+    return [o for o in report.observations if o.code == "race"]
+
+
+@triton.jit
+def one_total(x_ptr, y_ptr, HOW: tl.constexpr, B: tl.constexpr):
+    """Every program's sum to one place."""
+    pid, offs = tl.program_id(0), tl.arange(0, B)
+    total = tl.sum(tl.load(x_ptr + pid * B + offs), 0)
+    if HOW == "store":
+        tl.store(y_ptr, total)
+    elif HOW == "add":
+        tl.store(y_ptr, tl.load(y_ptr) + total)
+    elif HOW == "atomic":
+        tl.atomic_add(y_ptr, total, sem="relaxed")
+    elif HOW == "flag":
+        tl.store(y_ptr, 1.0)
+    else:
+        tl.store(y_ptr + pid, total)
+
+
+@triton.jit
+def scattered(x_ptr, i_ptr, y_ptr, ATOMIC: tl.constexpr, B: tl.constexpr):
+    offs = tl.program_id(0) * B + tl.arange(0, B)
+    places, x = tl.load(i_ptr + offs), tl.load(x_ptr + offs)
+    if ATOMIC:
+        tl.atomic_add(y_ptr + places, x, sem="relaxed")
+    else:
+        tl.store(y_ptr + places, x)
+
+
+@triton.jit
+def shifted_in_place(x_ptr, n, B: tl.constexpr):
+    offs = tl.program_id(0) * B + tl.arange(0, B)
+    right = tl.load(x_ptr + (offs + B) % n)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs) + right)
+
+
+@triton.jit
+def doubled_in_place(x_ptr, n, B: tl.constexpr):
+    offs = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x_ptr + offs, 2 * tl.load(x_ptr + offs))
+
+
+@triton.jit
+def first_fills(x_ptr, y_ptr, t_ptr, B: tl.constexpr):
+    pid, offs = tl.program_id(0), tl.arange(0, B)
+    if pid == 0:
+        tl.store(t_ptr + offs, tl.load(x_ptr + offs))
+    t = tl.load(t_ptr + offs)
+    tl.store(y_ptr + pid * B + offs, t)
+
+
+@triton.jit
+def last_one_sums(x_ptr, y_ptr, part_ptr, count_ptr, COUNTED: tl.constexpr, G: tl.constexpr, B: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.store(part_ptr + pid, tl.sum(tl.load(x_ptr + pid * B + tl.arange(0, B)), 0))
+    tl.debug_barrier()
+    last = pid == G - 1
+    if COUNTED:
+        last = tl.atomic_add(count_ptr, 1) == 2  # of the three programs that are executed
+    if last:
+        tl.store(y_ptr, tl.sum(tl.load(part_ptr + tl.arange(0, G)), 0))
+
+
+@triton.jit
+def stored_then_counted(x_ptr, y_ptr, count_ptr, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    tl.store(y_ptr + offs, tl.load(x_ptr + tl.program_id(0) * B + offs))
+    tl.atomic_add(count_ptr, 1)
+
+
+@triton.jit
+def taken_slots(x_ptr, y_ptr, count_ptr):
+    at = tl.atomic_add(count_ptr, 1)
+    tl.store(y_ptr + at, tl.load(x_ptr + tl.program_id(0)))
+
+
+NONE = np.zeros(1, np.int32)
+DOUBLE = np.random.default_rng(0).integers(0, 50, 256).astype(np.int32)
+ONCE = np.random.default_rng(0).permutation(256).astype(np.int32)
+
+
+@pytest.mark.parametrize("how", ["store", "add"])
+def test_programs_that_write_different_bits_to_one_place(how: str) -> None:
+    (found,) = raced(one_total, XY, {"HOW": how, "B": 64})
+    assert found.severity == "error"
+    assert "programs (0, 0, 0) and (2, 0, 0) write y_ptr[0] without an atomic: " in found.evidence
+    assert "use an atomic" in found.change
+
+
+@pytest.mark.parametrize("how", ["atomic", "apart"])
+def test_programs_with_an_atomic_or_a_place_each(how: str) -> None:
+    assert not raced(one_total, XY, {"HOW": how, "B": 64})
+
+
+def test_programs_that_write_the_same_bits_are_a_note() -> None:
+    (found,) = raced(one_total, XY, {"HOW": "flag", "B": 64})
+    assert (found.severity, found.quiet) == ("note", True)
+    assert "the same bits" in found.evidence
+
+
+def test_places_of_a_table_that_was_given() -> None:
+    """Threads of one program share places, and so do programs; a permutation has each once."""
+    within, between = raced(scattered, {**XY, "i_ptr": DOUBLE}, {"ATOMIC": False, "B": 64})
+    assert {within.severity, between.severity} == {"error"}
+    assert "threads of program (0, 0, 0)" in within.evidence
+    assert "programs (0, 0, 0) and (2, 0, 0)" in between.evidence
+    assert not raced(scattered, {**XY, "i_ptr": ONCE}, {"ATOMIC": False, "B": 64})
+    assert not raced(scattered, {**XY, "i_ptr": DOUBLE}, {"ATOMIC": True, "B": 64})
+
+
+def test_places_that_nobody_gave_are_left_out() -> None:
+    assert not raced(scattered, {**XY, "i_ptr": "*i32"}, {"ATOMIC": False, "B": 64})
+    assert not raced(taken_slots, {**XY, "count_ptr": "*i32"}, {})
+    assert not raced(taken_slots, {**XY, "count_ptr": NONE}, {})
+
+
+def test_what_another_program_overwrites_in_place() -> None:
+    (found,) = raced(shifted_in_place, {"x_ptr": "*fp32", "n": 192}, {"B": 64}, grid=3)
+    assert found.severity == "error"
+    assert "and no atomic is between: it stores" in found.evidence
+    assert len(found.lines) == 2
+    assert not raced(doubled_in_place, {"x_ptr": "*fp32", "n": 192}, {"B": 64}, grid=3)
+
+
+def test_a_table_that_one_program_fills_for_all() -> None:
+    args = {**XY, "t_ptr": "*fp32"}
+    (found,) = raced(first_fills, args, {"B": 64})
+    assert "which program (0, 0, 0) writes in line" in found.evidence
+
+
+def test_an_atomic_orders_what_stands_before_and_behind_it() -> None:
+    args = {**XY, "part_ptr": "*fp32", "count_ptr": NONE}
+    assert not raced(last_one_sums, args, {"COUNTED": True, "G": 4, "B": 64})
+    (found,) = raced(last_one_sums, args, {"COUNTED": False, "G": 4, "B": 64})
+    assert found.severity == "error"
+    assert not raced(take_turns, {**XY, "lock_ptr": NONE}, {"BLOCK": 64})
+
+
+def test_an_atomic_behind_both_orders_nothing() -> None:
+    (found,) = raced(stored_then_counted, {**XY, "count_ptr": NONE}, {"B": 64})
+    assert found.severity == "error"
