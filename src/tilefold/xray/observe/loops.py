@@ -10,15 +10,13 @@ from tilefold.xray.execution import Execution
 from tilefold.xray.ir import Operation, tensors
 from tilefold.xray.layouts import holding
 from tilefold.xray.observe.racing import drawn_values
-from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, masked_moves
+from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, masked_moves, spread_into
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.observe.wants import wants
 from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 
 _LOOPS = ("scf.for", "scf.while")
-_IDEMPOTENT = ("arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf", "arith.maxsi", "arith.minsi",
-               "arith.maxui", "arith.minui", "arith.andi", "arith.ori")  # fmt: skip
 _ATOMICS = {"tt.atomic_rmw", "tt.atomic_cas"}
 _FEW = 8  # changes of layout at one line outside of loops from which they count as a loop that was unrolled
 
@@ -76,34 +74,6 @@ def _could_wait(reduction: Operation, loop: Operation) -> bool:
     # Read elsewhere in the round, the running value is needed as it is.
     others = [o for o in loop.walk() if o is not loop and o is not user]
     return not any({carried, *user.results} & set(o.operands) for o in others if o.name != "scf.yield")
-
-
-def spread_into(reduction: Operation, loop: Operation) -> Operation | None:
-    """The `tt.splat` of a loop's variable that a tile is combined with before it is folded into just that variable, by one
-    operation that may take it any number of times: m = max(maximum(tile, m)). None where it is not so."""
-    (block,) = loop.blocks
-    inner = [o for o in reduction.blocks[0].operations if not o.name.startswith("tt.reduce.return")]
-    made = {r: o for o in block.operations for r in o.results}
-    yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
-    if len(inner) != 1 or inner[0].name not in _IDEMPOTENT or len(reduction.results) != 1:
-        return None
-    if list(yielded).count(reduction.results[0]) != 1:
-        return None
-    carried = block.arguments[1:][list(yielded).index(reduction.results[0])]
-    at = made.get(reduction.operands[0])
-    while at is not None and at.name in ("tt.reshape", "ttg.convert_layout"):
-        at = made.get(at.operands[0])
-    if at is None or at.name != inner[0].name:
-        return None
-    splats = [
-        made[v]
-        for v in at.operands
-        if v in made and made[v].name == "tt.splat" and made[v].operands[0] == carried
-    ]
-    # Read elsewhere in the round, the running value is needed as it is.
-    names = {carried, *reduction.results, *(splats[0].results if splats else ())}
-    users = [o for o in loop.walk() if o is not loop and names & set(o.operands) and o.name != "scf.yield"]
-    return splats[0] if len(splats) == 1 and len(users) == 2 else None
 
 
 def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:

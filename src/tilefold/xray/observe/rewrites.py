@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from tilefold.xray.ir import Operation, element_bytes, spelled, tensors
 from tilefold.xray.ir.syntax import Function
 from tilefold.xray.observe.fills import identity_of
-from tilefold.xray.observe.loops import spread_into
 from tilefold.xray.observe.masked import VALUES, literal_of, tile_type
 from tilefold.xray.observe.trials import UntriedError
 
@@ -20,6 +19,8 @@ _FOLDS = {
     "fadd": "arith.addf", "add": "arith.addi", "max": "arith.maxsi", "min": "arith.minsi", "and": "arith.andi",
     "or": "arith.ori", "xor": "arith.xori",
 }  # fmt: skip
+_IDEMPOTENT = ("arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf", "arith.maxsi", "arith.minsi",
+               "arith.maxui", "arith.minui", "arith.andi", "arith.ori")  # fmt: skip
 _ZERO = ("fadd", "add", "or", "xor")
 
 
@@ -154,6 +155,34 @@ def folded_behind(ttir: str, function: Function, reductions: Sequence[Operation]
             )
         _fold_behind(rows, loop, reduction, number, yielded.setdefault(loop.row, []))
     return changed_text(ttir, rows, "there is no such fold")
+
+
+def spread_into(reduction: Operation, loop: Operation) -> Operation | None:
+    """The `tt.splat` of a loop's variable that a tile is combined with before it is folded into just that variable, by one
+    operation that may take it any number of times: m = max(maximum(tile, m)). None where it is not so."""
+    (block,) = loop.blocks
+    inner = [o for o in reduction.blocks[0].operations if not o.name.startswith("tt.reduce.return")]
+    made = {r: o for o in block.operations for r in o.results}
+    yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
+    if len(inner) != 1 or inner[0].name not in _IDEMPOTENT or len(reduction.results) != 1:
+        return None
+    if list(yielded).count(reduction.results[0]) != 1:
+        return None
+    carried = block.arguments[1:][list(yielded).index(reduction.results[0])]
+    at = made.get(reduction.operands[0])
+    while at is not None and at.name in ("tt.reshape", "ttg.convert_layout"):
+        at = made.get(at.operands[0])
+    if at is None or at.name != inner[0].name:
+        return None
+    splats = [
+        made[v]
+        for v in at.operands
+        if v in made and made[v].name == "tt.splat" and made[v].operands[0] == carried
+    ]
+    # Read elsewhere in the round, the running value is needed as it is.
+    names = {carried, *reduction.results, *(splats[0].results if splats else ())}
+    users = [o for o in loop.walk() if o is not loop and names & set(o.operands) and o.name != "scf.yield"]
+    return splats[0] if len(splats) == 1 and len(users) == 2 else None
 
 
 def _fold_behind(
