@@ -118,7 +118,7 @@ def test_a_layout_that_lets_neighbours_send_atomics_is_well_spent() -> None:
 def test_a_tile_for_a_few_places_is_not_to_be_folded_into_one() -> None:
     found = entry("per-element-atomic", sent, INTS, {"BLOCK": 512, "PLACES": 8, "SEM": "relaxed"}, grid=3)
     assert found.change.startswith("count or add up what goes to one place")
-    # Of a thread's 4 neighbours a request has one: its lanes go to two places, 16 to each. With one element a lane 4 go to each.
+    # A request has one of a thread's 4 neighbours: its lanes go to two places, 16 to each; with one element a lane 4 to each.
     meet = 16 if VERSION < (3, 9) else 4
     assert found.bytes_at_stake == 3 * 16 * 32 * (meet - 1)
 
