@@ -58,7 +58,7 @@ def _reduced(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Mad
 def _folded(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made:
     program, dims, guarantee = request.program, request.dims, request.guarantee
     if backend == "reference":
-        return refold.fold(_by_definition, tensors, program, dims, guarantee)
+        return _by_definition(tensors, program, dims, guarantee)
     if backend in ("auto", "torch"):
         function = library_fold(tensors, program, dims, guarantee, forced=backend == "torch")
         if function is not None:
@@ -124,7 +124,7 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     if function is not None:
         plan = library_plan(function, program, guarantee)
         return _repeated_library(plan, native.settled_fold(function, dims, program, shape))
-    if not refold.is_watched(program):
+    if program.algebra.quick is None:
         executable = tiled(tensors, program, dims, guarantee, shape)
         return Repeated(executable.plan, executable.repeated)
     watching = tiled(tensors, refold.with_trust(program), dims, guarantee, shape)
@@ -145,7 +145,7 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     program, shape = request.row.program, request.shape
     if 0 in shape:
         return None
-    n, watched = program.algebra.inputs, refold.is_watched(program)
+    n, watched = program.algebra.inputs, program.algebra.quick is not None
     program = refold.with_trust(program) if watched else program
     folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
 
@@ -201,8 +201,10 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
         if backend == "torch":
             _refuse("function", f"{request.call} over dims {list(request.dims)}", guarantee)
     check_not_traced(request.call)
-    fold = _by_definition if backend == "reference" else by_tiles
-    folded, plan = refold.fold(fold, tensors[:n], row.program, request.dims, guarantee)
+    if backend == "reference":
+        folded, plan = _by_definition(tensors[:n], row.program, request.dims, guarantee)
+    else:
+        folded, plan = refold.fold(by_tiles, tensors[:n], row.program, request.dims, guarantee)
     folded, plan = [f.reshape(_kept(request)) for f in folded], _then_mapped(plan)
     if backend == "reference":
         rows = [f.expand(request.shape) for f in folded]
