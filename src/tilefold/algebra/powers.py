@@ -396,8 +396,12 @@ def powers(p: float, project: Function, name: str) -> Monoid:
         norm = math.pow(total, 1.0 / p)
         return project(1.0, norm, norm)
 
+    def trusted(total: Any, least: Any) -> Any:
+        norm = math.pow(total, 1.0 / p)
+        return _powers_hold(total, least) & (norm >= least) & (norm < INFINITY)
+
     quick = _monoid(sums, ("sum",), finish_quick, name)
-    return _with_quick(made, quick, _powers_hold)
+    return _with_quick(made, quick, trusted)
 
 
 # ------------------------------------------------------------------------------------------------------ descriptions

@@ -330,15 +330,17 @@ def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
 def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, Any]:
     """What elements and what sums in units are multiplied by, and 1 / sqrt(square + eps) then, `square` being in units.
 
-    That is 1 and the unit, so that elements stay as they are; or the unit's inverse and 1, where the root would leave the range.
+    That is 1 and the unit, so that elements stay as they are; other powers of two where the root would leave the range.
     """
     whole = powers.times(powers.times(square, units.unit), units.unit) + eps
     if units is powers.NONE:
         return 1.0, 1.0, math.rsqrt(whole)
     apart = square + eps * units.inverse * units.inverse
-    usual = (whole < INFINITY) & ((whole >= USUAL) | (apart == INFINITY))
-    factor, size = math.where(usual, 1.0, units.inverse), math.where(usual, units.unit, 1.0)
-    return factor, size, math.rsqrt(math.where(usual, whole, apart))
+    # Of huge rows, elements that do not vanish beside their root are 2^-30 times as large no subnormal ones.
+    huge, tiny = whole == INFINITY, (whole < USUAL) & (apart < INFINITY)
+    factor = math.where(huge, 2.0**-30, math.where(tiny, units.inverse, 1.0))
+    root = math.rsqrt(math.where(huge | tiny, apart, whole)) * math.where(huge, units.inverse * 2.0**30, 1.0)
+    return factor, factor * units.unit, root
 
 
 @uncompiled
@@ -492,27 +494,24 @@ def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
     if order in (0, INFINITY, -INFINITY):
         return catalogue.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)
 
-    def beside_eps(norm: Any, factor: Any, rest: Any) -> Any:
-        """The norm's two parts, or 1 and eps: no unit makes that inexact."""
-        if eps == 0:
-            return factor, rest
-        less = norm <= eps
-        return math.where(less, 1.0, factor), math.where(less, eps, rest)
+    def usual(norm: Any, factor: Any, rest: Any) -> Any:
+        """1 and the norm where that is in range; else what it is made of, or eps."""
+        apart = (norm == INFINITY) | ((norm < USUAL) & (norm > eps)) if eps > 0 else (norm == INFINITY) | (norm < USUAL)
+        return math.where(apart, factor, 1.0), math.where(apart, rest, math.maximum(norm, eps))
 
     def in_units(total: Any, units: powers.Units) -> Any:
         norm = math.sqrt(total) if order == 2 else total
         if units is powers.NONE:
             return 1.0, math.maximum(norm, eps)
-        return beside_eps(powers.times(norm, units.unit), units.inverse, norm)
+        return usual(powers.times(norm, units.unit), units.inverse, norm)
 
     def in_extremes(extreme: Any, root: Any, norm: Any) -> Any:
         if isinstance(extreme, float):
             return 1.0, math.maximum(norm, eps)
-        if order < 0:  # elements may be far above the least one
-            factor = math.where(norm < USUAL, 2.0**64, 1.0)
-            return beside_eps(norm, factor, (extreme * factor) * root)
-        factor = powers.per_unit(extreme)
-        return beside_eps(norm, factor, (extreme * factor) * root)
+        # Of negative orders the extreme is the least, and elements may be far above it.
+        factor = powers.per_unit(extreme) * 2.0**-34 if order > 0 else 2.0**64
+        factor = math.where(norm < USUAL, powers.per_unit(extreme), factor) if order > 0 else factor
+        return usual(norm, factor, (extreme * factor) * root)
 
     apply = graph_of(lambda x, factor, norm: (x * factor) / norm, 3)
     if order in (1, 2):
