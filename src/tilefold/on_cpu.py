@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from tilefold import refold
-from tilefold.algebra.program import Program
+from tilefold.algebra.program import Program, quick_form
 from tilefold.backends import loops, native, reference, row_tiles, scans, segments, selecting, torch_product
 from tilefold.caching import kept_outside_modes
 from tilefold.errors import BackendError
@@ -127,7 +127,7 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     if program.algebra.quick is None:
         executable = tiled(tensors, program, dims, guarantee, shape)
         return Repeated(executable.plan, executable.repeated)
-    watching = tiled(tensors, refold.with_trust(program), dims, guarantee, shape)
+    watching = tiled(tensors, quick_form(program), dims, guarantee, shape)
 
     def call(x: Tensor) -> list[Tensor] | None:
         *results, trusted = watching((x,))
@@ -146,7 +146,7 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     if 0 in shape:
         return None
     n, watched = program.algebra.inputs, program.algebra.quick is not None
-    program = refold.with_trust(program) if watched else program
+    program = quick_form(program) if watched else program
     folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
 
     def call(*tensors: Tensor) -> list[Tensor] | None:

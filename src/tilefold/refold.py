@@ -14,11 +14,7 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra import program as programs
-from tilefold.algebra import typing
-from tilefold.algebra.expression import trace
-from tilefold.algebra.program import Program
-from tilefold.caching import kept_outside_modes
+from tilefold.algebra.program import Program, quick_form
 from tilefold.planner.plan import Plan
 
 TOGETHER = 1 << 20  # elements that are copied at most, so that results that lie apart are folded at once
@@ -33,7 +29,7 @@ def fold(
     # torch.jit.trace would keep what was decided for the elements at hand
     if program.algebra.quick is None or torch._C._is_tracing():
         return run(tensors, program, dims, guarantee)
-    (*results, trusted), plan = run(tensors, with_trust(program), dims, guarantee)
+    (*results, trusted), plan = run(tensors, quick_form(program), dims, guarantee)
     if trusted.all():
         return results, plan
     doubtful = trusted.numel() - int(trusted.sum())
@@ -63,21 +59,3 @@ def _fold_some(
     found, _ = run(some, program, tuple(range(rest, some[0].ndim)), guarantee)
     for result, values in zip(results, found, strict=True):
         result[where] = values
-
-
-# The least square, on average, whose last bits are held: what is lost is below 2^-40 of it. Of float64 the same.
-LEAST = {torch.float32: 2.0**-110, torch.float64: 2.0**-960}
-
-
-@kept_outside_modes(256)
-def with_trust(program: Program) -> Program:
-    """The quick form of a program, with one result more: whether its state holds the others."""
-    quick = program.algebra.quick
-    assert quick is not None
-    made = programs.specialize(quick.algebra, program.elements)
-    trusted, outputs = quick.trusted, made.project.graph
-    least = LEAST[next(d for d in reversed(made.state) if d.is_floating_point)]
-    both = trace(lambda *state: (*outputs(*state), *trusted(*state, least)), len(made.state))
-    return replace(
-        made, project=typing.infer(both, made.state), outputs=(*program.outputs, torch.bool)
-    )

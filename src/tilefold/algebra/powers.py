@@ -1,7 +1,7 @@
 """Monoids that add squares or other powers: moments, norms, descriptions. Right wherever the exact result is in range.
 
-A state holds the largest magnitude so far, and its sums are in units of it (`units`): powers of two, so that they have the
-bits that they would have without, wherever these are in range. Sums of other powers than squares are of x / largest.
+A state holds the unit of its largest magnitude (`units`), and its sums are in that unit: a power of two, so that they have
+the bits that they would have without, wherever these are in range. Sums of other powers than squares are of x / largest.
 
 Each has a `quick` form, the same without units, for a CPU: it says of a state whether it holds its result.
 """
@@ -31,9 +31,9 @@ def unit(magnitude: Any) -> Any:
     return expression.apply("unit", magnitude)
 
 
-def per_unit(magnitude: Any) -> Any:
-    """1 / unit(magnitude)."""
-    return expression.apply("per_unit", magnitude)
+def per_unit(of: Any) -> Any:
+    """1 / of, a unit; something finite of 0."""
+    return expression.apply("per_unit", of)
 
 
 class Units(NamedTuple):
@@ -46,9 +46,9 @@ class Units(NamedTuple):
 NONE = Units(1.0, 1.0)
 
 
-def units_of(magnitude: Any) -> Units:
-    """What a state's sums are in units of, and its inverse."""
-    return Units(unit(magnitude), per_unit(magnitude))
+def units_of(unit: Any) -> Units:
+    """A state's unit, and its inverse."""
+    return Units(unit, per_unit(unit))
 
 
 def times(x: Any, power: Any) -> Any:
@@ -64,8 +64,8 @@ def _rescale(x: Any, factor: Any, power: int) -> Any:
 
 
 def _ratio(before: Any, after: Any) -> Any:
-    """The unit of one magnitude in units of another."""
-    return expression.apply("rescale", unit(before), per_unit(after))
+    """One unit in another."""
+    return expression.apply("rescale", before, per_unit(after))
 
 
 class Sums(NamedTuple):
@@ -83,27 +83,27 @@ class Sums(NamedTuple):
 
 
 def in_units(sums: Sums) -> Sums:
-    """The same with the largest magnitude in front, in units of which elements and sums are."""
+    """The same with the unit of the largest magnitude in front, which elements and sums are in; 0 of no element."""
 
-    def moved(state: Any, largest: Any) -> list[Any]:
-        ratio = _ratio(state[0], largest)
+    def moved(state: Any, to: Any) -> list[Any]:
+        ratio = _ratio(state[0], to)
         return [_rescale(v, ratio, p) for v, p in zip(tuple(state)[1:], sums.powers, strict=True)]
 
     def lift(x: Any) -> tuple[Any, ...]:
-        largest = abs(x * 1.0)
-        return largest, *sums.lift(x * per_unit(largest))
+        own = unit(abs(x * 1.0))
+        return own, *sums.lift(x * per_unit(own))
 
     def combine(a: Any, b: Any) -> tuple[Any, ...]:
-        largest = math.maximum(a[0], b[0])
-        return largest, *sums.combine(moved(a, largest), moved(b, largest))
+        larger = math.maximum(a[0], b[0])
+        return larger, *sums.combine(moved(a, larger), moved(b, larger))
 
     def begin(x: Any) -> tuple[Any, ...]:
-        largest = math.block_max(abs(x * 1.0))
-        return largest, *sums.begin(x * per_unit(largest))
+        own = unit(math.block_max(abs(x * 1.0)))
+        return own, *sums.begin(x * per_unit(own))
 
     def absorb(state: Any, x: Any) -> tuple[Any, ...]:
-        largest = math.maximum(state[0], math.block_max(abs(x * 1.0)))
-        return largest, *sums.absorb(moved(state, largest), x * per_unit(largest))
+        larger = math.maximum(state[0], unit(math.block_max(abs(x * 1.0))))
+        return larger, *sums.absorb(moved(state, larger), x * per_unit(larger))
 
     return Sums((0, *sums.powers), (0, *sums.identity), lift, combine, begin, absorb)
 
@@ -136,8 +136,8 @@ def _in_both(
     dtypes = options.pop("dtypes", ("compute",) * len(fields))
     made = _monoid(
         in_units(sums),
-        ("largest", *fields),
-        lambda largest, *state: project(*state, units_of(largest)),
+        ("unit", *fields),
+        lambda unit, *state: project(*state, units_of(unit)),
         name,
         of_sums,
         dtypes=("compute", *dtypes),
@@ -452,13 +452,13 @@ def _describe(element: Function, scaled: bool, name: str) -> Monoid:
     """DESCRIBE of `element(x)`, with sums in units of the extremes, or in none."""
 
     def per(largest: Any) -> Any:
-        return per_unit(largest) if scaled else 1.0
+        return per_unit(unit(largest)) if scaled else 1.0
 
     def moved(state: Any, largest: Any) -> _Described:
         held = _Described(*tuple(state)[4:])
         if not scaled:
             return held
-        ratio = _ratio(held.largest, largest)
+        ratio = _ratio(unit(held.largest), unit(largest))
         sums = [_rescale(v, ratio, p) for v, p in zip(held[3:], (1, 1, 2), strict=True)]
         return _Described(*held[:3], *sums)
 

@@ -16,10 +16,11 @@ import struct
 import torch
 
 Tensor = torch.Tensor
-# For each float: the dtype of its bits, those that tell the quarter, and the rest of the bits of a unit and of its inverse.
+# For each float: the dtype of its bits, those that tell the quarter, the rest of a unit's, and what a unit's and its inverse's
+# add up to.
 _BITS = {
-    torch.float32: (torch.int32, 3 << 29, 30 << 23, 32 << 23),
-    torch.float64: (torch.int64, 3 << 61, 256 << 52, 254 << 52),
+    torch.float32: (torch.int32, 3 << 29, 30 << 23, 254 << 23),
+    torch.float64: (torch.int64, 3 << 61, 256 << 52, 2046 << 52),
 }
 
 
@@ -29,10 +30,10 @@ def of(x: Tensor) -> Tensor:
     return (x.view(whole) & quarter | rest).view(x.dtype)
 
 
-def per(x: Tensor) -> Tensor:
-    """1 / `of(x)`."""
-    whole, quarter, _, rest = _BITS[x.dtype]
-    return (~x.view(whole) & quarter | rest).view(x.dtype)
+def per(unit: Tensor) -> Tensor:
+    """1 / unit."""
+    whole, *_, both = _BITS[unit.dtype]
+    return (both - unit.view(whole)).view(unit.dtype)
 
 
 def of_number(x: float) -> float:
@@ -41,10 +42,9 @@ def of_number(x: float) -> float:
     return _number(_bits(x) & quarter | rest)
 
 
-def per_number(x: float) -> float:
+def per_number(unit: float) -> float:
     """`per` of a float64."""
-    _, quarter, _, rest = _BITS[torch.float64]
-    return _number(~_bits(x) & quarter | rest)
+    return _number(_BITS[torch.float64][-1] - _bits(unit))
 
 
 def _bits(x: float) -> int:

@@ -185,14 +185,14 @@ def _normalized(
 
     def alone(x: Tensor, *extras: Tensor) -> list[Tensor] | None:
         shape = x.shape
-        made, *_, roots = function(x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps)
-        return [made] if _held(roots) else None
+        made, *mean, roots = function(x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps)
+        return [made] if _held(roots, *mean) else None
 
     def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> list[Tensor] | None:
         wide = torch.float32 if x.dtype in _HALVES else x.dtype
         total = x.to(wide) + residual.to(wide)
-        made, *_, roots = function(total, x.shape[x.ndim - dims :], *beside(extras, x.ndim, wide), eps)
-        return [made.to(x.dtype), total.to(x.dtype)] if _held(roots) else None
+        made, *mean, roots = function(total, x.shape[x.ndim - dims :], *beside(extras, x.ndim, wide), eps)
+        return [made.to(x.dtype), total.to(x.dtype)] if _held(roots, *mean) else None
 
     return of_sum if of_sums else alone
 
@@ -208,20 +208,25 @@ def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> Make:
         weight, bias = (next(given) if some else None for some in which)
         count, inner = x.shape[1] * x.shape[2], numbers.prod(x.shape[3:])
         whole = x.flatten(1, 2).contiguous()
-        made, _, roots = torch.native_group_norm(
+        made, mean, roots = torch.native_group_norm(
             whole, weight, bias, x.shape[0], count, inner, groups, eps
         )
-        return [made.view(x.shape)] if _held(roots) else None
+        return [made.view(x.shape)] if _held(roots, mean) else None
 
     return make
 
 
-def _held(roots: Tensor) -> bool:
-    """Whether the squares under these reciprocal roots were in range; a trace holds no decision about its elements."""
+def _held(roots: Tensor, mean: Tensor | None = None) -> bool:
+    """Whether the squares under these reciprocal roots were in range, and torch's products of roots and means.
+
+    A trace holds no decision about its elements.
+    """
     if torch._C._is_tracing():
         return True
     least, most = torch.aminmax(roots)
-    return float(least) > _ROOTS[0] and float(most) < _ROOTS[1]
+    if not (float(least) > _ROOTS[0] and float(most) < _ROOTS[1]):
+        return False
+    return mean is None or bool((mean * roots).isfinite().all())
 
 
 def _by_norm(order: float, eps: float) -> Make:

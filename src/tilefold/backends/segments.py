@@ -12,11 +12,10 @@ from dataclasses import replace
 
 import torch
 
-from tilefold import refold
 from tilefold.algebra import typing
 from tilefold.algebra.evaluate import Operand, convert, evaluate_as, stored
 from tilefold.algebra.expression import trace
-from tilefold.algebra.program import Program
+from tilefold.algebra.program import Program, quick_form
 from tilefold.backends import reference
 from tilefold.caching import kept_outside_modes
 
@@ -51,7 +50,7 @@ def fold(
     offsets = offsets.long()
     if program.algebra.quick is None:
         return _folded(tensors, offsets, program, dim, guarantee, rows)
-    *results, trusted = _folded(tensors, offsets, refold.with_trust(program), dim, guarantee, rows)
+    *results, trusted = _folded(tensors, offsets, quick_form(program), dim, guarantee, rows)
     if trusted.all():
         return results
     wide = _folded(tensors, offsets, program, dim, guarantee, rows)

@@ -509,8 +509,8 @@ def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
         if isinstance(extreme, float):
             return 1.0, math.maximum(norm, eps)
         # Of negative orders the extreme is the least, and elements may be far above it.
-        factor = powers.per_unit(extreme) * 2.0**-34 if order > 0 else 2.0**64
-        factor = math.where(norm < USUAL, powers.per_unit(extreme), factor) if order > 0 else factor
+        factor = powers.per_unit(powers.unit(extreme)) * 2.0**-34 if order > 0 else 2.0**64
+        factor = math.where(norm < USUAL, powers.per_unit(powers.unit(extreme)), factor) if order > 0 else factor
         return usual(norm, factor, (extreme * factor) * root)
 
     apply = graph_of(lambda x, factor, norm: (x * factor) / norm, 3)

@@ -81,11 +81,11 @@ def unit(x):
 
 
 def per_unit(x):
-    """1 / unit(x)."""
+    """1 / x, a unit."""
     if x.dtype == tl.float64:
-        result = (~x.to(tl.int64, bitcast=True) & (3 << 61) | (254 << 52)).to(tl.float64, bitcast=True)
+        result = ((2046 << 52) - x.to(tl.int64, bitcast=True)).to(tl.float64, bitcast=True)
     else:
-        result = (~x.to(tl.int32, bitcast=True) & (3 << 29) | (32 << 23)).to(tl.float32, bitcast=True)
+        result = ((254 << 23) - x.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
     return result
 
 
