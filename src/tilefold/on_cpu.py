@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from tilefold import refold
-from tilefold.algebra.program import Program, quick_form
+from tilefold.algebra.program import Program, is_watched, quick_form
 from tilefold.backends import loops, native, reference, row_tiles, scans, segments, selecting, torch_product
 from tilefold.caching import kept_outside_modes
 from tilefold.errors import BackendError
@@ -124,7 +124,7 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     if function is not None:
         plan = library_plan(function, program, guarantee)
         return _repeated_library(plan, native.settled_fold(function, dims, program, shape))
-    if program.algebra.quick is None:
+    if not is_watched(program):
         executable = tiled(tensors, program, dims, guarantee, shape)
         return Repeated(executable.plan, executable.repeated)
     watching = tiled(tensors, quick_form(program), dims, guarantee, shape)
@@ -145,7 +145,7 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     program, shape = request.row.program, request.shape
     if 0 in shape:
         return None
-    n, watched = program.algebra.inputs, program.algebra.quick is not None
+    n, watched = program.algebra.inputs, is_watched(program)
     program = quick_form(program) if watched else program
     folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
 

@@ -1,8 +1,8 @@
 """Folds on a CPU in their quick form, and once more in units for results that it does not hold.
 
-Squares of float32 below 1e-19 or above 1e19 leave its range of exponents. Units of squares (`algebra.units`) hold them; operation
-by operation they would cost up to twice the time for the sake of few results, so a state of the quick form says itself whether
-it holds its result (`Quick.trusted`). A result depends on its own elements alone, whichever way it was found.
+Squares of float32 below 1e-19 or above 1e19 leave its range of exponents. Units of squares (`algebra.units`) hold them; one
+operation after another they would cost up to twice the time for the sake of few results, so a state of the quick form says
+itself whether it holds its result (`Quick.trusted`). A result depends on its own elements alone, whichever way it was found.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra.program import Program, quick_form
+from tilefold.algebra.program import Program, is_watched, quick_form
 from tilefold.planner.plan import Plan
 
 TOGETHER = 1 << 20  # elements that are copied at most, so that results that lie apart are folded at once
@@ -27,7 +27,7 @@ def fold(
 ) -> tuple[list[torch.Tensor], Plan]:
     """`run(tensors, program, dims, guarantee)`, by the quick form wherever that holds the results."""
     # torch.jit.trace would keep what was decided for the elements at hand
-    if program.algebra.quick is None or torch._C._is_tracing():
+    if not is_watched(program) or torch._C._is_tracing():
         return run(tensors, program, dims, guarantee)
     (*results, trusted), plan = run(tensors, quick_form(program), dims, guarantee)
     if trusted.all():

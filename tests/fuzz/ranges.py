@@ -1,8 +1,8 @@
 """Sums of squares and of powers at every magnitude that a dtype has, beside their definition in numpy's longer floats.
 
-Elements are drawn over the whole range of exponents, subnormal ones too: rows of one magnitude, of all magnitudes at once, of one
-huge element beside tiny ones, about a far offset, and constant ones. A result must be right wherever it is in range, to first
-order in the unit of what is computed with, of elements that are folded one after another in any grouping.
+Elements are drawn over the whole range of exponents, subnormal ones too: rows of one magnitude, of all magnitudes at once, of
+one huge element beside tiny ones, about a far offset, and constant ones. A result must be right wherever it is in range, to
+first order in the unit of what is computed with, of elements that are folded one after another in any grouping.
 """
 
 from __future__ import annotations
@@ -28,9 +28,15 @@ FLOATS = (torch.float32, torch.float32, torch.bfloat16, torch.float64, torch.flo
 PATTERNS = ("level", "level", "offset", "mixture", "one huge", "constant", "least")
 SPREADS = ("var", "std", "var_mean", "std_mean", "WELFORD", "DESCRIBE")
 MAPS = ("layer_norm", "rms_norm", "group_norm", "normalize", "reduce_map")
+BY_PTX = ("var", "std", "var_mean", "vector_norm", "layer_norm", "rms_norm")  # whose results are a plan's
 WAYS = ("reduce", "scan", "segment_reduce", "matmul")  # of NORM and WELFORD
 ORDERS = (2.0, 2.0, 2.0, 3.0, 0.5, 1.5, -1.0, -2.0, 100.0)
-OPERATIONS = (*SPREADS, "vector_norm", *MAPS, *(f"{way} {name}" for way in WAYS for name in ("NORM", "WELFORD")))
+OPERATIONS = (
+    *SPREADS,
+    "vector_norm",
+    *MAPS,
+    *(f"{way} {name}" for way in WAYS for name in ("NORM", "WELFORD")),
+)
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,9 @@ def call(case: Ranged, x: Tensor, weight: Tensor) -> list[Tensor]:
         made = tilefold.group_norm(torch.stack((x, x), 1), 1, eps=case.eps, guarantee=guarantee)
         return [made[:, 0]]
     if case.operation == "reduce_map":
-        made = tilefold.reduce_map(given, monoids.NORM(2), lambda x, norm: norm + 0 * x, dim, guarantee=guarantee)
+        made = tilefold.reduce_map(
+            given, monoids.NORM(2), lambda x, norm: norm + 0 * x, dim, guarantee=guarantee
+        )
         return [(made.T if case.columns else made)[:, :1].squeeze(1)]
     return _by_way(case, way[0], monoids.NORM(2.0) if way[1] == "NORM" else monoids.WELFORD, given, dim)
 
@@ -184,7 +192,7 @@ def definition(case: Ranged, x: Tensor, weight: Tensor) -> list[tuple[Long, Long
         root = np.sqrt(spread + np.longdouble(case.eps))[:, None]
         with np.errstate(all="ignore"):
             value = off / root
-            # Beside an eps that counts the mean is a float, and torch rounds it at every step: subnormal ones by their last bit.
+            # Beside an eps that counts the mean is a float, which torch rounds at every step: by its last bit.
             least = np.longdouble(torch.finfo(case.computed).smallest_normal) * 32 * u if case.eps else 0
             misplaced = ((n + 8) * u * reach + 4 * u * size + least)[:, None] / root
         error = np.abs(value) * (slip[:, None] + 16 * u) + misplaced
@@ -219,7 +227,9 @@ def _norm(x: Long, order: float) -> Long:
 # ------------------------------------------------------------------------------------------------ comparing
 
 
-def check(case: Ranged, backends: Sequence[str], device: str = "cpu", again: Callable[..., Any] | None = None) -> None:
+def check(
+    case: Ranged, backends: Sequence[str], device: str = "cpu", again: Callable[..., Any] | None = None
+) -> None:
     """Call on each backend and compare. `again` calls once more, as from a captured graph."""
     x = case.rows()
     weight = torch.linspace(-1.5, 1.5, case.length, dtype=torch.float64).to(case.dtype)
@@ -233,7 +243,9 @@ def check(case: Ranged, backends: Sequence[str], device: str = "cpu", again: Cal
         else:
             with tilefold.backend("auto" if backend == "triton" else backend):
                 got = call(case, own, beside) if again is None else again(case, own, beside)
-        assert all(torch.equal(o.cpu(), t) for o, t in ((own, x), (beside, weight))), f"{backend} changed an input"
+        assert all(torch.equal(o.cpu(), t) for o, t in ((own, x), (beside, weight))), (
+            f"{backend} changed an input"
+        )
         for g, (value, error) in zip(got, want, strict=False):
             _compare(case, g.cpu(), value, error, backend)
 
@@ -242,9 +254,13 @@ def _compare(case: Ranged, got: Tensor, value: Long, error: Long, by: str) -> No
     info = torch.finfo(got.dtype)
     g = got.double().numpy().astype(np.longdouble)
     assert g.shape == value.shape, f"{by} is of {g.shape}, not {value.shape}"
-    room = error + np.abs(value) * np.longdouble(info.eps) / 2 + np.longdouble(info.smallest_normal * info.eps)
+    room = (
+        error + np.abs(value) * np.longdouble(info.eps) / 2 + np.longdouble(info.smallest_normal * info.eps)
+    )
     bound = np.longdouble(info.max)
     with np.errstate(all="ignore"):
         fine = (np.abs(g - value) <= room) | (np.isnan(g) & ~np.isfinite(value))
         fine |= np.isinf(g) & (np.sign(g) == np.sign(value)) & (np.abs(value) + room >= bound)
-    assert fine.all(), f"{by} is\n{g[~fine]}, not\n{value[~fine]} within\n{np.broadcast_to(room, g.shape)[~fine]}"
+    assert fine.all(), (
+        f"{by} is\n{g[~fine]}, not\n{value[~fine]} within\n{np.broadcast_to(room, g.shape)[~fine]}"
+    )

@@ -143,7 +143,9 @@ def _in_both(
         dtypes=("compute", *dtypes),
         **options,
     )
-    quick = _monoid(sums, fields, lambda *state: project(*state, NONE), name, of_sums, dtypes=dtypes, **options)
+    quick = _monoid(
+        sums, fields, lambda *state: project(*state, NONE), name, of_sums, dtypes=dtypes, **options
+    )
     return _with_quick(made, quick, trusted)
 
 
@@ -208,9 +210,7 @@ def _welford_lift(x: Any) -> tuple[Any, ...]:
     return 1.0, pivot, x - pivot, x - pivot
 
 
-_WELFORD = Sums(
-    (0, 1, 1, 2), (0, 0, 0, 0), _welford_lift, _welford_combine, _welford_begin, _welford_absorb
-)
+_WELFORD = Sums((0, 1, 1, 2), (0, 0, 0, 0), _welford_lift, _welford_combine, _welford_begin, _welford_absorb)
 
 
 def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple[Any, Any]:
@@ -347,9 +347,7 @@ def squares(project: Function, name: str, *, of_sums: bool = False, beside: floa
 
 def magnitudes(project: Function, name: str) -> Monoid:
     """`project(total, units)` of the sum of magnitudes in those units."""
-    return _in_both(
-        _sums_of(abs, 1), ("sum",), project, lambda total, least: total < INFINITY, name
-    )
+    return _in_both(_sums_of(abs, 1), ("sum",), project, lambda total, least: total < INFINITY, name)
 
 
 def powers(p: float, project: Function, name: str) -> Monoid:
@@ -445,7 +443,11 @@ def _farther(least: Any, most: Any) -> Any:
 
 
 def _counts(x: Any, of: Function) -> tuple[Any, ...]:
-    return of(math.where(math.isnan(x), 1, 0)), of(math.where(math.isinf(x), 1, 0)), of(math.where(x == 0, 1, 0))
+    return (
+        of(math.where(math.isnan(x), 1, 0)),
+        of(math.where(math.isinf(x), 1, 0)),
+        of(math.where(x == 0, 1, 0)),
+    )
 
 
 def _describe(element: Function, scaled: bool, name: str) -> Monoid:
@@ -512,7 +514,9 @@ def _describe(element: Function, scaled: bool, name: str) -> Monoid:
         held, inverse = moved(state, largest), per(largest)
         pivot = math.where(held.finite == 0, times(start, inverse), held.pivot)
         added = sums(times(x, inverse), finite, pivot)
-        counts = [a + b for a, b in zip(state[:4], (math.block_count(x), *_counts(x, math.block_sum)), strict=True)]
+        counts = [
+            a + b for a, b in zip(state[:4], (math.block_count(x), *_counts(x, math.block_sum)), strict=True)
+        ]
         return (
             *counts, least, most, held.finite + added[0], pivot, held.sum + added[2], held.squares + added[3],
         )  # fmt: skip

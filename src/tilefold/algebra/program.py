@@ -40,6 +40,11 @@ def specialize(
 LEAST_SQUARES = {torch.float32: 2.0**-110, torch.float64: 2.0**-960}
 
 
+def is_watched(program: Program) -> bool:
+    """Whether the program has a quick form for its elements: floats, whose sums do not wrap."""
+    return program.algebra.quick is not None and all(map(is_float, program.elements))
+
+
 @kept_outside_modes(256)
 def quick_form(program: Program) -> Program:
     """The quick form of a program that has one; its last result is whether its state holds the others."""

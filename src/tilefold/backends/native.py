@@ -180,12 +180,14 @@ def _normalized(
         given: list[Tensor | None] = [*absent]
         lead = (0,) * (ndim - dims)
         for place, t in zip(places, extras, strict=True):
-            given[place] = (t if t.ndim == dims else t[lead]).to(dtype)
+            given[place] = (t if t.ndim == dims else t[lead]).to(dtype).contiguous()
         return given
 
     def alone(x: Tensor, *extras: Tensor) -> list[Tensor] | None:
         shape = x.shape
-        made, *mean, roots = function(x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps)
+        made, *mean, roots = function(
+            x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps
+        )
         return [made] if _held(roots, *mean) else None
 
     def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> list[Tensor] | None:
@@ -203,7 +205,8 @@ def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> Make:
     def make(x: Tensor, *extras: Tensor) -> list[Tensor] | None:
         rest = (slice(0, 1),) * (x.ndim - 3)
         given = iter(
-            (t[0] if t.ndim == x.ndim else t)[(slice(None), slice(None), *rest)].reshape(-1) for t in extras
+            (t[0] if t.ndim == x.ndim else t)[(slice(None), slice(None), *rest)].reshape(-1).contiguous()
+            for t in extras
         )
         weight, bias = (next(given) if some else None for some in which)
         count, inner = x.shape[1] * x.shape[2], numbers.prod(x.shape[3:])

@@ -15,7 +15,7 @@ import torch
 from tilefold.algebra import typing
 from tilefold.algebra.evaluate import Operand, convert, evaluate_as, stored
 from tilefold.algebra.expression import trace
-from tilefold.algebra.program import Program, quick_form
+from tilefold.algebra.program import Program, is_watched, quick_form
 from tilefold.backends import reference
 from tilefold.caching import kept_outside_modes
 
@@ -48,7 +48,7 @@ def fold(
     Which lengths the pieces have is in the offsets, so `rows` plans each length, and folds pieces of it.
     """
     offsets = offsets.long()
-    if program.algebra.quick is None:
+    if not is_watched(program):
         return _folded(tensors, offsets, program, dim, guarantee, rows)
     *results, trusted = _folded(tensors, offsets, quick_form(program), dim, guarantee, rows)
     if trusted.all():

@@ -485,7 +485,9 @@ def _library_norm(x: Tensor, order: float, dim: Any, eps: float) -> LibraryMap |
     if not plain or type(dim) is not int or dim % x.ndim != x.ndim - 1 or order not in (1, 2, INFINITY):
         return None
     return (
-        LibraryMap("torch.linalg.vector_norm", (order, eps), asks=order != INFINITY) if x.is_contiguous() else None
+        LibraryMap("torch.linalg.vector_norm", (order, eps), asks=order != INFINITY)
+        if x.is_contiguous()
+        else None
     )
 
 
@@ -496,7 +498,11 @@ def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
 
     def usual(norm: Any, factor: Any, rest: Any) -> Any:
         """1 and the norm where that is in range; else what it is made of, or eps."""
-        apart = (norm == INFINITY) | ((norm < USUAL) & (norm > eps)) if eps > 0 else (norm == INFINITY) | (norm < USUAL)
+        apart = (
+            (norm == INFINITY) | ((norm < USUAL) & (norm > eps))
+            if eps > 0
+            else (norm == INFINITY) | (norm < USUAL)
+        )
         return math.where(apart, factor, 1.0), math.where(apart, rest, math.maximum(norm, eps))
 
     def in_units(total: Any, units: powers.Units) -> Any:
@@ -510,7 +516,9 @@ def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
             return 1.0, math.maximum(norm, eps)
         # Of negative orders the extreme is the least, and elements may be far above it.
         factor = powers.per_unit(powers.unit(extreme)) * 2.0**-34 if order > 0 else 2.0**64
-        factor = math.where(norm < USUAL, powers.per_unit(powers.unit(extreme)), factor) if order > 0 else factor
+        factor = (
+            math.where(norm < USUAL, powers.per_unit(powers.unit(extreme)), factor) if order > 0 else factor
+        )
         return usual(norm, factor, (extreme * factor) * root)
 
     apply = graph_of(lambda x, factor, norm: (x * factor) / norm, 3)

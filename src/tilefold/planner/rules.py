@@ -26,7 +26,15 @@ from tilefold.planner.rows import (
     rows_stage,
     walked_rows_stage,
 )
-from tilefold.planner.settled import MANY_FIELDS, fields_of, first_stage, leaner, settled, state_words, whole_splits
+from tilefold.planner.settled import (
+    MANY_FIELDS,
+    fields_of,
+    first_stage,
+    leaner,
+    settled,
+    state_words,
+    whole_splits,
+)
 from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View
 
 # For a large fold of few results: about 62 warps an SM on 132 SMs (docs/experiments/walks-of-results.md).

@@ -92,9 +92,13 @@ def per_unit(x):
 def rescale(x, factor):
     """A product that is rounded by itself: the compiler fuses none that says how it rounds."""
     if x.dtype == tl.float64:
-        result = tl.inline_asm_elementwise("mul.rn.f64 $0, $1, $2;", "=d,d,d", [x, factor], dtype=tl.float64, is_pure=True, pack=1)
+        result = tl.inline_asm_elementwise(
+            "mul.rn.f64 $0, $1, $2;", "=d,d,d", [x, factor], dtype=tl.float64, is_pure=True, pack=1
+        )  # fmt: skip
     else:
-        result = tl.inline_asm_elementwise("mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, factor], dtype=tl.float32, is_pure=True, pack=1)
+        result = tl.inline_asm_elementwise(
+            "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, factor], dtype=tl.float32, is_pure=True, pack=1
+        )  # fmt: skip
     return result
 
 
