@@ -223,7 +223,7 @@ def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple
     return pivot + mean, math.where(math.isfinite(total), about_mean, float("nan"))
 
 
-def _moments_hold(count: Any, pivot: Any, total: Any, squares: Any, least: Any, beside: float = 0.0) -> Any:
+def _moments_hold(count: Any, pivot: Any, total: Any, squares: Any, least: Any, beside: Any = 0.0) -> Any:
     """Whether no square was lost that counts, and no sum overflowed. One element has no deviation."""
     about_mean = _mean_and_squares(count, pivot, total, squares)[1]
     return (about_mean + beside >= (count - 1.0) * least) & (about_mean < INFINITY)
@@ -248,8 +248,8 @@ def moments(project: Function, name: str, *, of_sums: bool = False, beside: floa
         mean, squares = _mean_and_squares(count, pivot, total, squares)
         return project(count, mean, squares, units)
 
-    def trusted(count: Any, *rest: Any) -> Any:
-        return _moments_hold(count, *rest, beside=count * beside if beside > 0 else 0.0)
+    def trusted(count: Any, pivot: Any, total: Any, squares: Any, least: Any) -> Any:
+        return _moments_hold(count, pivot, total, squares, least, count * beside if beside > 0 else 0.0)
 
     return _in_both(_WELFORD, ("count", "pivot", "sum", "squares"), finish, trusted, name, of_sums)
 
@@ -528,8 +528,9 @@ def _describe(element: Function, scaled: bool, name: str) -> Monoid:
         some, nan = held.finite > 0, float("nan")
         absmax = math.where(some, math.maximum(abs(held.min), abs(held.max)), 0.0)
         deviation = times(math.sqrt(squares / math.maximum(held.finite - 1.0, 1.0)), size)
+        count, nans, infs, zeros, *_ = state
         return Description(
-            *state[:4], held.min, held.max, absmax,
+            count, nans, infs, zeros, held.min, held.max, absmax,
             math.where(some, times(mean, size), nan), math.where(some, deviation, nan),
         )  # fmt: skip
 

@@ -168,7 +168,7 @@ def _softmax(function: Callable[..., Tensor], dim: int, dtype: Any) -> Make:
 
 
 def _normalized(
-    function: Callable[..., Tensor], dims: int, eps: float, which: tuple[bool, ...], of_sums: bool
+    function: Callable[..., tuple[Tensor, ...]], dims: int, eps: float, which: tuple[bool, ...], of_sums: bool
 ) -> Make:
     """Extra tensors come for each of `which`; their elements are those of the first row."""
     absent = (None,) * len(which)
