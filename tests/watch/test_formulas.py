@@ -21,7 +21,8 @@ def select(condition: object, a: Any, b: Any) -> Any:
 
 
 NAMES: dict[str, Any] = {
-    "where": select, "unit": units.of_number, "per_unit": units.per_number, "rescale": lambda x, f: x * f, "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "isnan": math.isnan, "isinf": math.isinf,
+    "where": select, "unit": units.of_number, "per_unit": units.per_number, "rescale": lambda x, f: x * f,
+    "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "isnan": math.isnan, "isinf": math.isinf,
     "isfinite": math.isfinite, "inf": math.inf, "nan": math.nan, "float64": float, "max": max, "min": min, "abs": abs,
 }  # fmt: skip
 
