@@ -23,8 +23,14 @@ MANY_FIELDS = 5
 # 32-bit words of states from which on a thread takes no more elements than registers surely hold: so many of a block and of
 # all blocks that an SM's threads absorb, and of others as many as are so many words of states (not measured: so nothing
 # spills).
-LARGE_STATE, LARGE_ABSORBING = 4, 5
+LARGE_STATE, LARGE_ABSORBING = 4, 6
 ABSORBED, SM_ABSORBED, LIFTED_WORDS = 32, 4096, 96
+
+
+def fields_of(program: Program) -> int:
+    """A state's fields, as rules count them: without the magnitude beside sums in units of it, which a block finds once."""
+    quick = program.algebra.quick
+    return len(program.state if quick is None else quick.algebra.fields)
 
 
 def settled(stage: Stage, view: View, program: Program) -> Stage:
@@ -142,14 +148,14 @@ def second_stage(outputs: int, splits: int, program: Program) -> Stage:
     """All splits of some results in one tile where they fit: the stage is a matter of latency."""
     if not program.algebra.commutative:
         return partials_in_order(outputs, splits, sum(_words_beside(dtype) for dtype in program.state))
-    heavy = len(program.state) >= HEAVY_FIELDS
+    heavy = fields_of(program) >= HEAVY_FIELDS
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4
     together = (
         32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 128 else few if splits > 256 else 4
     )
     together = min(
-        together if len(program.state) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
+        together if fields_of(program) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
     )
     warps = max(2, min(8, together * lanes // (WARP * (1 if heavy else 8))))
     if together * lanes >= 4 * WARP:  # a state for each thread (docs/experiments/second-launches.md)

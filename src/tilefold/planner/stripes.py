@@ -16,7 +16,7 @@ from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import rows_of
 from tilefold.planner.ring_forms import BUSY, SM_REGISTERS
 from tilefold.planner.rings import ELEMENTS
-from tilefold.planner.settled import MANY_FIELDS
+from tilefold.planner.settled import MANY_FIELDS, fields_of
 from tilefold.planner.stages.maps import Dtypes, row_blocks
 from tilefold.planner.stages.rows import Stripes
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
@@ -90,7 +90,7 @@ def fits(problem: Problem, program: Program, results: Dtypes) -> bool:
     if len(rows.reduced_dims) != 1 or not {*rows.dtypes, *results} <= set(ELEMENTS):
         return False
     states = partial_dtypes(narrowed(program, problem.length))
-    if len(states) >= MANY_FIELDS or len(program.outputs) > len(states):
+    if fields_of(program) >= MANY_FIELDS or len(program.outputs) > len(states):
         return False
     if any(d.itemsize != 4 for d in (*states, *program.outputs)) or {d.itemsize for d in results} != {
         rows.dtypes[0].itemsize
