@@ -197,7 +197,7 @@ def test_every_alias_is_one_of_the_catalogues() -> None:
         (3, r"got int; take one of tilefold\.monoids or make one"),
         (None, r"got NoneType; take one of tilefold\.monoids or make one"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )  # fmt: skip
 def test_what_is_no_monoid_names_the_one_that_is_meant(given: Any, meant: str) -> None:
     offsets = torch.tensor([0, 4])
