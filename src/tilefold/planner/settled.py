@@ -23,7 +23,7 @@ MANY_FIELDS = 5
 # 32-bit words of states from which on a thread takes no more elements than registers surely hold: so many of a block and of
 # all blocks that an SM's threads absorb, and of others as many as are so many words of states (not measured: so nothing
 # spills).
-LARGE_STATE, LARGE_ABSORBING = 4, 6
+LARGE_STATE, LARGE_ABSORBING = 4, 5
 ABSORBED, SM_ABSORBED, LIFTED_WORDS = 32, 4096, 96
 
 
@@ -120,9 +120,9 @@ def whole_splits(tiles: int, splits: int) -> int:
     return math.ceil(tiles / math.ceil(tiles / splits)) if tiles else 1
 
 
-def state_words(program: Program) -> int:
-    """32-bit words of one state."""
-    return sum(2 if dtype.itemsize == 8 else 1 for dtype in program.state)
+def state_words(program: Program, fields: int = 0) -> int:
+    """32-bit words of one state, or of so many fields at its end (0: of all)."""
+    return sum(2 if dtype.itemsize == 8 else 1 for dtype in program.state[-fields:])
 
 
 def _words_beside(dtype: torch.dtype) -> int:
@@ -132,7 +132,8 @@ def _words_beside(dtype: torch.dtype) -> int:
 
 def leaner(stage: Stage, program: Program) -> Stage:
     """The stage with fewer elements a thread where states are so large that registers might not hold what is made of them."""
-    words = state_words(program)
+    # A unit is a state's first field.
+    words = state_words(program, fields_of(program) if stage.absorb else 0)
     if stage.ordered or stage.gathered or words < (LARGE_ABSORBING if stage.absorb else LARGE_STATE):
         return stage
     threads = stage.num_warps * WARP

@@ -30,7 +30,7 @@ BARRIER_BYTES = 32  # of an exchange, with what aligns its words
 LINE, HALF_LINE = 8, 4  # vectors of a row
 
 # docs/experiments/columns-rings.md:
-# Up to which registers hold columns whose states are one word as fast, and fp32 columns faster.
+# Up to which registers hold columns whose states are one field as fast, and fp32 columns faster.
 BLOCKS_LENGTH = 4096
 UNROLLS = (4, 5, 6)  # rows of a thread and turn
 ALONE = ((128, 6), (128, 5))  # threads, and programs of an SM, where one program holds a stripe
@@ -111,16 +111,16 @@ def stripes_stage(problem: Problem, program: Program, results: Dtypes, device: D
     if not fits(problem, program, results):
         return None
     size, words = problem.dtypes[0].itemsize, len(partial_dtypes(narrowed(program, problem.length)))
-    for form in _forms(problem.length, size, words, device.cluster):
+    for form in _forms(problem.length, size, fields_of(program), device.cluster):
         stage = form.of(problem.length, VECTOR_BYTES // size, words)
         if stage is not None:
             return stage if _fills(form, stage, problem, device) else None
     return None
 
 
-def _forms(length: int, size: int, words: int, cluster: int) -> Iterator[Form]:
+def _forms(length: int, size: int, fields: int, cluster: int) -> Iterator[Form]:
     """Which forms columns of elements of `size` bytes may take, the best first."""
-    if words == 1 and length <= BLOCKS_LENGTH:
+    if fields == 1 and length <= BLOCKS_LENGTH:
         return
     for threads, programs in ALONE:
         yield _best(Form(LINE, 1, threads, 4, programs, False), length)
