@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import triton
 
 from tilefold.xray.examine import examine
 from tilefold.xray.machine import all_programs
@@ -125,6 +126,7 @@ LOOPED = (
 )
 
 
+@pytest.mark.skipif(not triton.__version__.startswith("3.6."), reason="counted of what Triton 3.6 compiles")
 @pytest.mark.parametrize("name", LOOPED)
 def test_what_depends_on_data_has_the_counters_numbers(tool: Any, results: dict[str, Any], name: str) -> None:
     """Machine instructions of loops and jumps, and sectors of atomics, of every program."""
