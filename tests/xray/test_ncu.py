@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import triton
 
 from tilefold.xray.examine import examine
 from tilefold.xray.machine import all_programs
+from xray.versions import TRITON
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "xray_ncu"
 HEADER = "ID,Kernel Name,Block Size,Grid Size,l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum,sass__inst_executed_per_opcode"
@@ -126,7 +126,7 @@ LOOPED = (
 )
 
 
-@pytest.mark.skipif(not triton.__version__.startswith("3.6."), reason="counted of what Triton 3.6 compiles")
+@pytest.mark.skipif(TRITON != (3, 6), reason="counted of what Triton 3.6 compiles")
 @pytest.mark.parametrize("name", LOOPED)
 def test_what_depends_on_data_has_the_counters_numbers(tool: Any, results: dict[str, Any], name: str) -> None:
     """Machine instructions of loops and jumps, and sectors of atomics, of every program."""

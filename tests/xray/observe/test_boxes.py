@@ -10,9 +10,10 @@ import triton.language as tl
 
 from tilefold import xray
 from tilefold.xray.report.model import Observation
+from xray.versions import TRITON
 
 # From some version on Triton waits until a box is stored whole, so that nothing after it overlaps it: seen in 3.9.
-WAITS = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
+WAITS = TRITON >= (3, 9)
 ARGS = {"x_ptr": "*fp32", "y_ptr": "*fp32", "z_ptr": "*fp32"}
 B = 32
 

@@ -15,14 +15,12 @@ from tilefold.xray.observe.masked import literal_of
 from tilefold.xray.observe.trials import UntriedError
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY, maximum, running_maximum, sum_of_exponentials
+from xray.versions import TRITON
 
 
 def fills(kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any) -> list[Observation]:
     report = xray.explain(kernel, args, constants, **given)
     return [o for o in report.observations if o.code == "wrong-fill"]
-
-
-VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
 
 @triton.jit
@@ -247,7 +245,7 @@ def maximum_of_a_block(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr, tl.max(x, 0))
 
 
-@pytest.mark.skipif(VERSION >= (3, 9), reason="this Triton has no block pointers")
+@pytest.mark.skipif(TRITON >= (3, 9), reason="this Triton has no block pointers")
 def test_a_block_pointer_takes_no_other() -> None:
     (found,) = fills(maximum_of_a_block, {**XY, "n": 100}, {"BLOCK": 128})
     assert found.change.startswith("fill with tl.where(mask, x, identity)")

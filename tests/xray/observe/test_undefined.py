@@ -14,8 +14,7 @@ from tilefold.xray.observe import masked
 from tilefold.xray.observe.fills import Counterexample
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY
-
-VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
+from xray.versions import TRITON
 
 
 def fills(kernel: Any, args: dict[str, Any], constants: dict[str, Any]) -> list[Observation]:
@@ -124,7 +123,7 @@ def test_a_fold_of_all_dims_that_happens_to_be_right_is_no_error(tile: tuple[int
     assert found.change == "say other=-inf (tried: then it stores what it should)"
 
 
-@pytest.mark.skipif(VERSION >= (3, 9), reason="this Triton reorders on no one's word")
+@pytest.mark.skipif(TRITON >= (3, 9), reason="this Triton reorders on no one's word")
 def test_elements_in_an_order_that_nobody_knows_are_no_error() -> None:
     args = {**XY, "n": 1000}
     (found,) = fills(folded_whole, args, {"FOLD": "reordered", "ROWS": 1, "COLUMNS": 1024})
