@@ -89,9 +89,8 @@ def test_an_access_is_tried_with_its_own_arguments_and_several_at_once(
     found = narrow(sums_of_rows, pointers | strides, {"BLOCK": 1024}, grid=(4, 4))
     reasons = sorted(o.reason.partition(" a multiple")[0] for o in found)
     assert reasons == [f"divisibility: with plane_{name} and row_{name}" for name in "abc"]
-    # All are promised, then one or the other of each access, then 2 and 4 as the least divisor of each access. There are no
-    # masks to be left out.
-    assert len(made) == 3 + 2 * 3
+    # All are promised, then one or the other of each access, then 2 and 4 as divisors. There are no masks to be left out.
+    assert len(made) == 3 + 2
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -101,6 +100,17 @@ def test_arguments_that_no_access_shares_go_together(seed: int) -> None:
     groups = _apart(sets)
     assert sorted(n for group in groups for n in group) == sorted({n for names in sets for n in names})
     assert all(len(set(group) & set(names)) <= 1 for group in groups for names in sets)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_several_arguments_of_an_access_stay_together(seed: int) -> None:
+    drawn = random.Random(seed)
+    sets = [drawn.sample("abcdefghij", drawn.randint(1, 4)) for _ in range(drawn.randint(0, 6))]
+    items = [drawn.sample(names, drawn.randint(1, len(names))) for names in sets]
+    groups = _apart(sets, items)
+    for names, item in zip(sets, items, strict=True):
+        beside = [group for group in groups if set(item) <= set(group)]
+        assert any(set(group) & set(names) == set(item) for group in beside)
 
 
 def test_where_trials_end_all_arguments_are_named_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilefold.xray.compile.job import Compiled
@@ -23,6 +23,7 @@ _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
+_EITHER = {"load": "copy", "copy": "load"}  # with other widths one may become the other
 Place = tuple[str, int, str]  # file, line, load or store
 
 
@@ -166,6 +167,8 @@ class Causes:
         open_ -= {p for p in open_ if any(self._gains(self._alone.get(n, {}), p) for n in self._of[p])}
         for together in _apart([self._of[p] for p in open_]):
             self._without |= self._each(together, [n for n in names if n not in together])
+        self._shown = {p: shown for p in widths if (shown := self._divisible(p)) is not None}
+        self._least = self._least_divisors()
 
     def _each(self, names: list[str], promised: list[str]) -> dict[str, dict[Place, int]]:
         """Widths of the accesses that depend on each name; none where the experiment was not made."""
@@ -174,21 +177,39 @@ class Causes:
             {n: {p: w for p, w in found.items() if n in self._of.get(p, ())} for n in names} if found else {}
         )
 
+    def _divisible(self, place: Place) -> tuple[list[str], str, int] | None:
+        """The arguments whose divisor widens an access, the same in words, and the bytes that it has then; None of none."""
+        enough = [n for n in self._of[place] if self._gains(self._alone.get(n, {}), place)]
+        if enough:
+            return enough[:1], enough[0], self._alone[enough[0]][place]
+        if not self._gains(self._promised, place):
+            return None
+        tried = all(n in self._without for n in self._of[place])
+        needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
+        words = " and ".join(needed) or " or ".join(self._of[place])
+        return needed or self._of[place], words, self._promised[place]
+
+    def _least_divisors(self) -> dict[Place, int]:
+        """The least power of two below 16 that suffices as a divisor of an access's arguments, where one does."""
+        least: dict[Place, int] = {}
+        for together in _apart([*self._of.values()], [names for names, _, _ in self._shown.values()]):
+            own = {p: width for p, (names, _, width) in self._shown.items() if {*names} <= {*together}}
+            for divisor in (2, 4, 8):
+                if own.keys() - least.keys():
+                    found = self._widths_of(self._promise(together, divisor))
+                    least = {p: divisor for p, width in own.items() if found.get(p, 0) >= width} | least
+        return least
+
     def of(self, place: Place) -> Cause | None:
         """The cause of a narrow access; None where no experiment helps."""
         masked = self._gains(self._without_masks, place)
-        enough = [n for n in self._of[place] if self._gains(self._alone.get(n, {}), place)]
-        if enough or self._gains(self._promised, place):
-            tried = all(n in self._without for n in self._of[place])
-            needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
-            shown = enough[0] if enough else " and ".join(needed) or " or ".join(self._of[place])
-            width = self._alone[enough[0]][place] if enough else self._promised[place]
+        if place in self._shown:
+            names, words, width = self._shown[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
-            chosen = enough[:1] or needed or self._of[place]
-            least = self._least(chosen, place, width)
+            least = self._least.get(place, 16)
             return Cause(
-                f"divisibility: with {shown} a multiple of {least} it is {width} bytes (compiled so); as it is, {through}",
-                self._divided(chosen, least, masked=masked),
+                f"divisibility: with {words} a multiple of {least} it is {width} bytes (compiled so); as it is, {through}",
+                self._divided(names, least, masked=masked),
                 width,
             )
         if masked:
@@ -200,13 +221,6 @@ class Causes:
                 self._without_masks[place],
             )
         return None
-
-    def _least(self, names: list[str], place: Place, width: int) -> int:
-        """The least power of two which suffices as a divisor of these arguments for accesses as wide."""
-        for divisor in (2, 4, 8):
-            if self._widths_of(self._promise(names, divisor)).get(place, 0) >= width:
-                return divisor
-        return 16
 
     def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
         """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
@@ -246,16 +260,19 @@ class Causes:
             return {}
 
 
-def _apart(sets: list[list[str]]) -> list[list[str]]:
-    """All names in groups, no two of a group in one of the sets: as few as come of taking the first that fits."""
+def _apart(sets: list[list[str]], items: Iterable[Sequence[str]] | None = None) -> list[list[str]]:
+    """The items (all names, each an item of its own) in groups: no set has names of two items of a group. As few as come of
+    taking the first that fits."""
     groups: list[list[str]] = []
-    for name in dict.fromkeys(n for names in sets for n in names):
-        beside = {n for names in sets if name in names for n in names}
-        fitting = next((group for group in groups if not beside & set(group)), None)
+    for item in dict.fromkeys(
+        map(tuple, items if items is not None else ([n] for names in sets for n in names))
+    ):
+        beside = {n for names in sets if {*item} & {*names} for n in names}
+        fitting = next((group for group in groups if not beside & {*group}), None)
         if fitting is None:
-            groups.append([name])
+            groups.append([*item])
         else:
-            fitting.append(name)
+            fitting.extend(item)
     return groups
 
 
@@ -267,11 +284,9 @@ def narrowest(compiled: Compiled) -> dict[Place, int]:
         accessed, line = access_of(instruction), places.line(instruction)
         if accessed is not None and accessed[1] == "global" and line is not None:
             found[(*line, accessed[0])].append(accessed[2])
-            if accessed[0] in (
-                "load",
-                "copy",
-            ):  # with other widths a copy may become a load, and a load a copy
-                found[(*line, {"load": "copy", "copy": "load"}[accessed[0]])].append(accessed[2])
+            other = _EITHER.get(accessed[0])
+            if other is not None:
+                found[(*line, other)].append(accessed[2])
     return {place: min(sizes) for place, sizes in found.items()}
 
 
