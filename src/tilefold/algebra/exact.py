@@ -35,7 +35,6 @@ _ZERO, _ONE, _INF, _NAN = Decimal(0), Decimal(1), Decimal("Infinity"), Decimal("
 _CONTEXT = decimal.Context(
     prec=_DIGITS, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, rounding=decimal.ROUND_HALF_EVEN, traps=[]
 )
-_INEXACT = decimal.Inexact
 
 
 class UndecidedError(Exception):
@@ -137,8 +136,9 @@ def _step(op: str, operands: Sequence[Number], value: Any) -> Number:
         return operands[1] if _truth(operands[0]) else operands[2]
     if op == "cast":
         return _cast(operands[0], value, explicit=True)
-    if not any(isinstance(o, Ball) for o in operands):
-        exact = _exact_step(op, operands)
+    kinds = set(map(type, operands))
+    if Ball not in kinds:
+        exact = _exact_step(op, operands, whole=Fraction not in kinds)
         if exact is not None:
             return exact
     function = _REAL.get(op)
@@ -148,13 +148,10 @@ def _step(op: str, operands: Sequence[Number], value: Any) -> Number:
     return result
 
 
-def _exact_step(op: str, operands: Sequence[Any]) -> Number | None:
+def _exact_step(op: str, operands: Sequence[Any], *, whole: bool) -> Number | None:
     """A step on whole numbers and fractions; None where its value is none of these."""
-    whole = all(isinstance(o, int) for o in operands)
     table = _WHOLE if whole and op in _WHOLE else _RATIONAL
-    if op not in table or (op in ("truediv", "floordiv", "mod") and not whole and not operands[1]):
-        return None
-    if op == "truediv" and not operands[1]:
+    if op not in table or (table is _RATIONAL and op in _DIVIDING and not operands[1]):
         return None
     result: Number | None = table[op](*operands)
     if isinstance(result, int) and result.bit_length() > _LONGEST:
@@ -194,16 +191,10 @@ def _cast(number: Number, dtype: torch.dtype, *, explicit: bool = False) -> Numb
 
 def _made(value: Decimal, error: Decimal) -> Ball:
     """The result of one operation of Decimal's, and what its operands' errors make; its own rounding is added."""
-    context = decimal.getcontext()
-    if context.flags[_INEXACT] and value.is_finite():
-        error = abs(value) * _ULP + error
-    return Ball(value, error) if value.is_finite() else _infinite(value, error)
-
-
-def _infinite(value: Decimal, error: Decimal) -> Ball:
-    if error:
+    if not value.is_finite() and error:
         raise UndecidedError
-    return Ball(value)
+    rounds = decimal.getcontext().flags[decimal.Inexact] and value.is_finite()
+    return Ball(value, abs(value) * _ULP + error if rounds else error)
 
 
 def _exactly(function: Callable[..., Ball]) -> Callable[..., Ball]:
@@ -219,8 +210,7 @@ def _exactly(function: Callable[..., Ball]) -> Callable[..., Ball]:
 
 @_exactly
 def _add(a: Ball, b: Ball) -> Ball:
-    value = a.value + b.value
-    return _made(value, a.error + b.error) if a.error or b.error else _made(value, _ZERO)
+    return _made(a.value + b.value, a.error + b.error)
 
 
 def _neg(a: Ball) -> Ball:
@@ -340,18 +330,20 @@ def _more(digits: int) -> Any:
     )
 
 
-def _expm1(x: Decimal) -> Decimal:
+def _near_zero(function: Callable[[Decimal], Decimal], x: Decimal) -> Decimal:
+    """A function that is x near 0, with as many digits there."""
     if not x.is_finite() or abs(x) > 1:
-        return x.exp() - 1
+        return function(x)
     with _more(max(0, -x.adjusted()) + 4 if x else 4):
-        return x.exp() - 1 if -x.adjusted() < 400 else x
+        return function(x) if -x.adjusted() < 400 else x
+
+
+def _expm1(x: Decimal) -> Decimal:
+    return _near_zero(lambda x: x.exp() - 1, x)
 
 
 def _log1p(x: Decimal) -> Decimal:
-    if not x.is_finite() or abs(x) > 1:
-        return (1 + x).ln()
-    with _more(max(0, -x.adjusted()) + 4 if x else 4):
-        return (1 + x).ln() if -x.adjusted() < 400 else x
+    return _near_zero(lambda x: (1 + x).ln(), x)
 
 
 def _log2(x: Decimal) -> Decimal:
@@ -373,11 +365,11 @@ def _series(first: Decimal, ratio: Callable[[int], Decimal]) -> Decimal:
 def _pi() -> Decimal:
     """By Machin's formula, to some digits more than any angle needs."""
     with _more(40):
-        one = [
-            _series(1 / Decimal(n), lambda k, n=n: -Decimal(2 * k - 1) / ((2 * k + 1) * n * n))  # type: ignore[misc]
-            for n in (5, 239)
-        ]
-        return 4 * (4 * one[0] - one[1])
+        return 4 * (4 * _arc_cotangent(5) - _arc_cotangent(239))
+
+
+def _arc_cotangent(n: int) -> Decimal:
+    return _series(1 / Decimal(n), lambda k: -Decimal(2 * k - 1) / ((2 * k + 1) * n * n))
 
 
 def _sin(x: Decimal, quarter: int = 0) -> Decimal:
@@ -411,32 +403,24 @@ def _pow(a: Ball, b: Ball) -> Ball:
     if (a.error and a.value <= a.error) or (b.error and a.value <= 0):
         raise UndecidedError
     if abs(b.value) == Decimal("0.5"):
-        return _REAL["sqrt" if b.value > 0 else "rsqrt"](a)  # type: ignore[return-value]
+        return (_sqrt if b.value > 0 else _rsqrt)(a)
     power: Ball = _monotone(lambda x: x**b.value, exact=lambda x: not x or x == 1)(a)
     return (
         Ball(power.value, power.error + 2 * abs(power.value * a.value.ln()) * b.error) if b.error else power
     )
 
 
-def _never(x: Decimal) -> bool:
-    return False
-
-
-def _absolute(a: Ball) -> Ball:
-    return Ball(abs(a.value), a.error)
-
-
-def _reciprocal_root(x: Decimal) -> Decimal:
-    return 1 / x.sqrt()
-
-
+_sqrt = _monotone(Decimal.sqrt, exact=lambda x: x in (0, 1) or x.sqrt() ** 2 == x)
+_rsqrt = _monotone(lambda x: 1 / x.sqrt(), exact=lambda x: False)
+_DIVIDING = ("truediv", "floordiv", "mod")
 _COMPARED: dict[str, Callable[[int], bool]] = {
     "lt": lambda o: o == -1, "le": lambda o: o in (-1, 0), "gt": lambda o: o == 1, "ge": lambda o: o in (0, 1),
     "eq": lambda o: o == 0, "ne": lambda o: o != 0,
 }  # fmt: skip
 _REAL: dict[str, Callable[..., Number]] = {
     **{op: _comparison(holds) for op, holds in _COMPARED.items()},
-    "add": _add, "sub": lambda a, b: _add(a, _neg(b)), "mul": _mul, "truediv": _divide, "neg": _neg, "abs": _absolute,
+    "add": _add, "sub": lambda a, b: _add(a, _neg(b)), "mul": _mul, "truediv": _divide, "neg": _neg,
+    "abs": lambda a: Ball(abs(a.value), a.error),
     "maximum": _extreme(max), "minimum": _extreme(min), "floor": _floor, "ceil": _ceil, "floordiv": _floor_divide,
     "mod": _remainder, "pow": _pow,
     "isnan": lambda a: a.value.is_nan(), "isinf": lambda a: a.value.is_infinite(), "isfinite": lambda a: a.value.is_finite(),
@@ -444,8 +428,7 @@ _REAL: dict[str, Callable[..., Number]] = {
     "expm1": _monotone(_expm1, exact=operator.not_), "log": _monotone(Decimal.ln, exact=lambda x: x == 1),
     "log2": _monotone(_log2, exact=lambda x: x == 1), "log2_approximate": _monotone(_log2, exact=lambda x: x == 1),
     "log1p": _monotone(_log1p, exact=operator.not_),
-    "sqrt": _monotone(Decimal.sqrt, exact=lambda x: x in (0, 1) or x.sqrt() ** 2 == x),
-    "rsqrt": _monotone(_reciprocal_root, exact=_never),
+    "sqrt": _sqrt, "rsqrt": _rsqrt,
     "sin": _wave(_sin), "cos": _wave(lambda x: _sin(x, 1)), "tanh": _wave(_tanh), "erf": _wave(_erf),
 }  # fmt: skip
 _WHOLE: dict[str, Callable[..., Any]] = {

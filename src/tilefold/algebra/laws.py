@@ -29,6 +29,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
@@ -58,6 +59,7 @@ from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError, LawError
 
 INFINITY = float("inf")
+S = TypeVar("S")  # a state, of tensors or of exact numbers
 _NAME = "\0"
 _TRIED = 5  # rows that are looked at without rounding, of each kind
 
@@ -307,7 +309,7 @@ def _of_a_mean(pool: Pool) -> str:
     both, same, turned = pool.combine(a, b), pool.combine(a, a), pool.combine(b, a)
     tolerance = pool.rounding * _magnitude([a, b, both])
     numbers = [f for f, v in enumerate(a) if v.is_floating_point()]
-    finite = ~_any(_has(_not_finite, state) for state in (a, b, both, same))
+    finite = ~_has(_not_finite, a, b, both, same)
     differ = _any(~_close(a[f], b[f], tolerance) for f in numbers) & finite
     between = [
         (both[f] > a[f].minimum(b[f])) & (both[f] < a[f].maximum(b[f])) | (a[f] == b[f]) for f in numbers
@@ -344,13 +346,18 @@ def _apart(pool: Pool, one: State, other: State, states: Sequence[State]) -> tor
     rows = _disagreement(pool, one, other, states)
     if not bool(rows.any()) or pool.program.algebra.project is None or _wraps(pool):
         return rows
-    ways = [(one, other)]
-    for s in pool.states:
-        ways += [
-            (pool.combine(s, one), pool.combine(s, other)),
-            (pool.combine(one, s), pool.combine(other, s)),
-        ]
-    return rows & _any(_results_apart(pool, x, y, [*states, x, y]) for x, y in ways)
+    pairs = _with_others(pool.combine, one, other, pool.states)
+    return rows & _any(_results_apart(pool, x, y, [*states, x, y]) for x, y in pairs)
+
+
+def _with_others(
+    combine: Callable[[S, S], S], one: S, other: S, states: Sequence[S]
+) -> Iterator[tuple[S, S]]:
+    """Two states, alone and combined with each of these on either side."""
+    yield one, other
+    for s in states:
+        yield combine(s, one), combine(s, other)
+        yield combine(one, s), combine(other, s)
 
 
 def _wraps(pool: Pool) -> bool:
@@ -406,14 +413,9 @@ def _surely_apart(pool: Pool, exact: Exact, row: int, ways: Callable[..., list[E
             return False
         if exact.algebra.project is None:
             return True
-        pairs = [(one, other)]
-        for s in states:
-            pairs += [
-                (exact.combine(s, one), exact.combine(s, other)),
-                (exact.combine(one, s), exact.combine(other, s)),
-            ]
         return any(
-            _differ(pool, exact.project(x), exact.project(y), [*states, *others, x, y]) for x, y in pairs
+            _differ(pool, exact.project(x), exact.project(y), [*states, *others, x, y])
+            for x, y in _with_others(exact.combine, one, other, states)
         )
     except (UndecidedError, ArithmeticError, TypeError, ValueError):
         return False
@@ -513,9 +515,7 @@ def _blocks_agree(pool: Pool) -> bool:
             lost = torch.zeros(ROWS, dtype=torch.bool)
             if pool.kind == "infinite":
                 want = steps[-1]
-                lost = _any(
-                    _has(torch.isnan, v) for v in (want, pool.combine(e, want), pool.combine(want, e))
-                )
+                lost = _has(torch.isnan, want, pool.combine(e, want), pool.combine(want, e))
             if _absorbs_apart(pool, steps, got, lost) is not None:
                 return False
     return True
@@ -546,11 +546,10 @@ def _disagreement(
     tolerance = pool.rounding * (largest if lost is None else largest.maximum(pool.reach))
     differs = _any(~_close(g, w, tolerance) for g, w in zip(got, want, strict=True))
     if lost is None:
-        combined = everything if pool.kind == "infinite" else involved[:3]
-        lost = _any(_has(torch.isnan, state) for state in combined)
+        lost = _has(torch.isnan, *(everything if pool.kind == "infinite" else involved[:3]))
     differs &= ~lost
     if pool.lenient:
-        differs &= ~_any(_has(_not_finite, state) for state in everything)
+        differs &= ~_has(_not_finite, *everything)
     if pool.kind == "infinite" and states and bool(differs.any()):
         differs &= ~_alike_in_effect(pool, got, want)
     return differs
@@ -573,17 +572,20 @@ def _close(a: torch.Tensor, b: torch.Tensor, tolerance: torch.Tensor) -> torch.T
     return (a == b) | (a.isnan() & b.isnan()) | ((a.double() - b.double()).abs() <= tolerance)
 
 
+def _floats(states: Sequence[State]) -> torch.Tensor:
+    """All floats of some states [fields, rows]; a 0 a row where there are none."""
+    fields = [field.double() for state in states for field in state if field.is_floating_point()]
+    return torch.stack(fields or [torch.zeros(len(states[0][0]), dtype=torch.float64, device="cpu")])
+
+
 def _magnitude(states: Sequence[State]) -> torch.Tensor:
     """The largest finite float of each row."""
-    fields = [field.double() for state in states for field in state if field.is_floating_point()]
-    if not fields:
-        return torch.zeros(len(states[0][0]), dtype=torch.float64)
-    sizes = torch.stack(fields).abs_()
-    return sizes.masked_fill_(~sizes.isfinite(), 0.0).amax(0)
+    return _floats(states).abs().nan_to_num_(0.0, 0.0, 0.0).amax(0)
 
 
-def _has(test: Callable[[torch.Tensor], torch.Tensor], state: State) -> torch.Tensor:
-    return _any(test(field) for field in state if field.is_floating_point())
+def _has(test: Callable[[torch.Tensor], torch.Tensor], *states: State) -> torch.Tensor:
+    """The rows in which a float of these states passes a test."""
+    return test(_floats(states)).any(0)
 
 
 def _not_finite(field: torch.Tensor) -> torch.Tensor:

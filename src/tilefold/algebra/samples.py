@@ -107,8 +107,8 @@ class Pool:
                 if isinstance(v, torch.Tensor) and v.is_floating_point()
             ]
             if sizes:
-                absolute = torch.stack(sizes).abs_()
-                self.reach.copy_(self.reach.maximum(absolute.masked_fill_(~absolute.isfinite(), 0.0).amax(0)))
+                largest = torch.stack(sizes).abs_().nan_to_num_(0.0, 0.0, 0.0).amax(0)
+                self.reach.copy_(self.reach.maximum(largest))
         return full(self.program.combined([*a, *b]), self.rows)
 
     def project(self, state: State) -> State:

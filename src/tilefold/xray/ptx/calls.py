@@ -91,8 +91,9 @@ class _Inliner:
             for copy in _copies(call, p, Register(names.symbols[p.name]), value)
         ]
         for item in self.flatten(tuple(names.renamed(item) for item in function.body), depth + 1):
-            leaves = isinstance(item, Instruction) and item.opcode == "ret"
-            found.append(replace(item, opcode="bra", operands=(Symbol(end),)) if leaves else item)  # type: ignore[arg-type]
+            if isinstance(item, Instruction) and item.opcode == "ret":
+                item = replace(item, opcode="bra", operands=(Symbol(end),))
+            found.append(item)
         found.append(Label(end))
         found += [
             copy
