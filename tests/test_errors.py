@@ -55,7 +55,7 @@ UNREACHABLE = {
         for function in (
             "_step",
             "_exact_step",
-            "_infinite",
+            "_made",
             "_divide",
             "_order",
             "_rounded",

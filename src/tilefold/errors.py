@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 
 def printable(text: str) -> str:
@@ -90,6 +90,17 @@ def unknown_name(
     fix = "dir() lists what is" if meant is None else f"use {meant if '.' in meant else f'{module}.{meant}'}"
     where = module.rpartition(".")[2]
     return MemberError(f"{where}: a name must be one of the module's, got {name!r}; {fix}")
+
+
+def hint_at_names(
+    module: str, names: Collection[str] | None = None, aliases: Mapping[str, str] | None = None
+) -> None:
+    """Have a module raise `unknown_name` for what it does not have; type checkers see no `__getattr__` then."""
+
+    def refuse(name: str) -> Any:
+        raise unknown_name(module, name, names, aliases)
+
+    vars(sys.modules[module])["__getattr__"] = refuse
 
 
 class TilefoldError(Exception):
@@ -188,7 +199,4 @@ class ExecutionError(XrayError, RuntimeError):
     """A program did something that no chip defines: divergent shuffles, deadlocks, misaligned accesses."""
 
 
-if not TYPE_CHECKING:  # a checker knows the classes
-
-    def __getattr__(name: str) -> Any:
-        raise unknown_name(__name__, name)
+hint_at_names(__name__)

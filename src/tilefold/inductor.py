@@ -11,14 +11,14 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tilefold import registered
 from tilefold.contract import cublas
 from tilefold.contract.epilogue import IN_TORCH, accumulator_dtype
-from tilefold.errors import BackendError, unknown_name
+from tilefold.errors import BackendError, hint_at_names
 from tilefold.multiply import explain_product
 from tilefold.registered import own_matmul as own_matmul
 from tilefold.registered import recorded_matmul
@@ -324,7 +324,4 @@ def _finished(x: Tensor, bias: Tensor | None, epilogue: str | None) -> Tensor:
     return x if epilogue is None else IN_TORCH[epilogue](x)
 
 
-if not TYPE_CHECKING:  # a checker knows what is here
-
-    def __getattr__(name: str) -> Any:
-        raise unknown_name(__name__, name)
+hint_at_names(__name__)

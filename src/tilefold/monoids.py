@@ -1,10 +1,8 @@
 """The catalogue of monoids, by the names the field uses (re-exported from `tilefold.algebra.catalogue`)."""
 
-from typing import TYPE_CHECKING, Any
-
 from tilefold.algebra.catalogue import *  # noqa: F403  # re-export; the catalogue's __all__ says what
 from tilefold.algebra.catalogue import __all__ as __all__
-from tilefold.errors import unknown_name
+from tilefold.errors import hint_at_names
 
 # What other libraries and people call them, in lower case and without underscores.
 ALIASES = {
@@ -20,9 +18,4 @@ ALIASES = {
     "matmul": "MATMUL2X2", "maxindex": "MAX_WITH_INDEX", "minindex": "MIN_WITH_INDEX", "cumsum": "SUM", "cumprod": "PROD",
     "logcumsumexp": "LOGSUMEXP",
 }  # fmt: skip
-
-
-if not TYPE_CHECKING:  # a checker knows the catalogue
-
-    def __getattr__(name: str) -> Any:
-        raise unknown_name(__name__, name, __all__, ALIASES)
+hint_at_names(__name__, __all__, ALIASES)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tilefold.contract.epilogue import NAMED
 from tilefold.contract.operands import as_autocast
-from tilefold.errors import ArgumentError, DtypeError, KindError, is_one_of, shown, unknown_name
+from tilefold.errors import ArgumentError, DtypeError, KindError, hint_at_names, is_one_of, shown
 from tilefold.modes import is_transformed
 from tilefold.problem import whole_number
 from tilefold.product import matmul
@@ -240,7 +240,4 @@ def _layer(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Ten
     return made
 
 
-if not TYPE_CHECKING:  # a checker knows what is here
-
-    def __getattr__(name: str) -> Any:
-        raise unknown_name(__name__, name, __all__)
+hint_at_names(__name__, __all__)

@@ -236,24 +236,22 @@ def _of_lengths(
     length, lengths = shape[_dim_of(dim, len(shape))], plain(lengths)
     with torch.no_grad(), as_given(lengths.device):
         offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int64), (1, 0))
-    if _are_looked_at(lengths, validate) and lengths.numel():
-        low, high = (int(v) for v in lengths.aminmax())
-        if low < 0 or high > length:
-            raise ArgumentError(
-                f"{CALL}: each of `lengths` must be in [0, {length}], got {low if low < 0 else high}; count the elements of "
-                "each segment"
-            )
-    if _are_looked_at(lengths, validate):
-        total = int(offsets[-1])
-        if total > length or (total < length and not partial):
-            fix = (
-                ""
-                if total > length
-                else ", or pass partial=True where the elements behind belong to no segment"
-            )
-            raise ArgumentError(
-                f"{CALL}: `lengths` must sum to the dim's length {length}, got {total}; give every segment's{fix}"
-            )
+    if not _are_looked_at(lengths, validate):
+        return offsets
+    low, high = (int(v) for v in lengths.aminmax()) if lengths.numel() else (0, 0)
+    if low < 0 or high > length:
+        raise ArgumentError(
+            f"{CALL}: each of `lengths` must be in [0, {length}], got {low if low < 0 else high}; count the elements of "
+            "each segment"
+        )
+    total = int(offsets[-1])
+    if total > length or (total < length and not partial):
+        fix = (
+            ", or pass partial=True where the elements behind belong to no segment" if total < length else ""
+        )
+        raise ArgumentError(
+            f"{CALL}: `lengths` must sum to the dim's length {length}, got {total}; give every segment's{fix}"
+        )
     return offsets
 
 

@@ -136,28 +136,27 @@ def render_verdict(report: FileReport, limit: float | None = None) -> Iterator[T
     bad = [t for t in report.tensors if not t.finite]
     if report.tensors and not bad:
         yield Text(f"No NaN, no inf{f' in {tensors}' if refused else ''}.", style="" if refused else "green")
-    if bad:
-        yield Text(f"! NaN or inf in {len(bad)} of {tensors}:", style="bold red")
-    for t in bad[:LISTED]:
-        found = [f"{n} {word}" for n, word in ((t.nans, "NaN"), (t.infs, "inf")) if n]
-        yield Text(f"  {printable(t.name)}: {' and '.join(found)} of {plural(t.count, 'element')}")
-    yield from _more(bad)
     above = [] if limit is None else report.above(limit)
-    if above:
-        yield Text(f"! absmax above {limit:g} in {len(above)} of {tensors}:", style="bold red")
-    for t in above[:LISTED]:
-        yield Text(f"  {printable(t.name)}: {number_text(t.absmax, 9)}")
-    yield from _more(above)
-    if refused:
-        yield Text(f"! {refused} refused, without statistics:", style="bold red")
-    for r in report.refused[:LISTED]:
-        yield Text(f"  {printable(r.name)}")
-    yield from _more(report.refused)
+    yield from _list(f"NaN or inf in {len(bad)} of {tensors}", [f"{t.name}: {_not_finite(t)}" for t in bad])
+    yield from _list(
+        f"absmax above {limit:g} in {len(above)} of {tensors}" if above else "",
+        [f"{t.name}: {number_text(t.absmax, 9)}" for t in above],
+    )
+    yield from _list(f"{refused} refused, without statistics", [r.name for r in report.refused])
 
 
-def _more(listed: Sequence[object]) -> Iterator[Text]:
-    if len(listed) > LISTED:
-        yield Text(f"  and {len(listed) - LISTED} more")
+def _list(head: str, found: Sequence[str]) -> Iterator[Text]:
+    """The first of what was found, and how many more."""
+    if found:
+        yield Text(f"! {head}:", style="bold red")
+    yield from (Text(f"  {printable(text)}") for text in found[:LISTED])
+    if len(found) > LISTED:
+        yield Text(f"  and {len(found) - LISTED} more")
+
+
+def _not_finite(t: TensorReport) -> str:
+    found = [f"{n} {word}" for n, word in ((t.nans, "NaN"), (t.infs, "inf")) if n]
+    return f"{' and '.join(found)} of {plural(t.count, 'element')}"
 
 
 def shorten(name: str, width: int) -> str:

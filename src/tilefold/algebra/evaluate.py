@@ -99,7 +99,7 @@ class Steps:
         self.outputs = list(range(len(nodes)))
         if dtypes is not None:
             outputs = zip(typed.graph.outputs, dtypes, strict=True)
-            self.outputs = [self._cast(p, dtype, number=False) for p, dtype in outputs]
+            self.outputs = [self._cast(p, dtype) for p, dtype in outputs]
 
     def __call__(self, arguments: Sequence[Tensor]) -> list[Any]:
         """The values asked for: tensors, and constants as numbers or tensors of no dims."""
@@ -111,32 +111,18 @@ class Steps:
         return [values[p] for p in self.outputs]
 
     def _add(self, position: int, op: str, args: tuple[int, ...]) -> None:
-        typed, row = self.typed, OPS[op].torch
-        dtype = typed.operand_dtypes[position]
+        row, dtype = OPS[op].torch, self.typed.operand_dtypes[position]
         if row is None:  # a cast
-            convert_to = functools.partial(cast, source=dtype, target=typed.dtypes[position])
+            convert_to = functools.partial(cast, source=dtype, target=self.typed.dtypes[position])
             self.steps.append((position, convert_to, args))
             return
-        places = [self._cast(a, dtype, number=False) for a in args]
-        if OPS[op].kind == "select":
-            places[0] = (
-                args[0]
-                if typed.dtypes[args[0]] == torch.bool
-                else self._cast(args[0], torch.bool, number=False)
-            )
-            self.steps.append((position, torch.where, tuple(places)))
-            return
-        if row.numbers:
-            places[-1] = self._cast(args[-1], dtype, number=True)
-        if dtype in row.leaves:
-            self.steps.append((position, lambda value: value, tuple(places)))
-            return
-        function = row.function
-        if dtype == torch.uint64:
-            function = functools.partial(_applied_to, row, dtype)
-        self.steps.append((position, function, tuple(places)))
+        dtypes = [torch.bool, dtype, dtype] if OPS[op].kind == "select" else [dtype] * len(args)
+        numbers = [False] * (len(args) - 1) + [row.numbers]
+        places = tuple(self._cast(*of, number=n) for *of, n in zip(args, dtypes, numbers, strict=True))
+        function = row.function if dtype != torch.uint64 else functools.partial(_applied, row, dtype)
+        self.steps.append((position, (lambda value: value) if dtype in row.leaves else function, places))
 
-    def _cast(self, position: int, dtype: torch.dtype, *, number: bool) -> int:
+    def _cast(self, position: int, dtype: torch.dtype, *, number: bool = False) -> int:
         """Where the value of a node in a dtype is kept: of a constant as a tensor, unless a number is asked for."""
         node, source = self.typed.graph.nodes[position], self.typed.dtypes[position]
         constant = node.op == "const"
@@ -153,10 +139,6 @@ class Steps:
                 convert_to = functools.partial(cast, source=source, target=dtype)
                 self.steps.append((self._places[key], convert_to, (position,)))
         return self._places[key]
-
-
-def _applied_to(row: Torch, dtype: torch.dtype, *operands: Operand) -> Tensor:
-    return _applied(row, operands, dtype)
 
 
 def _last_uses(typed: TypedGraph) -> dict[int, list[int]]:
@@ -195,7 +177,7 @@ def _step(
     converted = [cast(v, s, dtype) for v, s in zip(operands, sources, strict=True)]
     if dtype in row.torch.leaves:
         return converted[0]
-    return _applied(row.torch, _tensors(converted, dtype, numbers=row.torch.numbers), dtype)
+    return _applied(row.torch, dtype, *_tensors(converted, dtype, numbers=row.torch.numbers))
 
 
 def _tensors(operands: Sequence[Operand], dtype: torch.dtype, *, numbers: bool) -> list[Operand]:
@@ -211,7 +193,7 @@ def _tensor(operand: Operand, dtype: torch.dtype, device: torch.device) -> Tenso
     return torch.tensor(operand, dtype=stored(dtype), device=device)
 
 
-def _applied(row: Torch, operands: Sequence[Operand], dtype: torch.dtype) -> Tensor:
+def _applied(row: Torch, dtype: torch.dtype, *operands: Operand) -> Tensor:
     """A function of the table on operands of one dtype."""
     if dtype == torch.uint64 and row.orders:
         return _unflipped(row.function(*(_flipped(o) for o in operands if isinstance(o, Tensor))))

@@ -75,7 +75,8 @@ class Reached:
 
     def combined(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """The places of the combinations of states at these places."""
-        places = self._added(combine(self.program, self.state(left), self.state(right)))
+        state = self.program.combined([*self.state(left), *self.state(right)])
+        places = self._added(full(state, len(left)))
         self.left[places], self.right[places] = left, right
         return places
 
@@ -126,11 +127,6 @@ class Reached:
         self.left, self.right = (
             torch.cat([v, v.new_full((length - len(v),), -1)]) for v in (self.left, self.right)
         )
-
-
-def combine(program: Program, a: State, b: State) -> State:
-    """The states of two, row by row."""
-    return full(program.combined([*a, *b]), len(a[0]))
 
 
 @kept_outside_modes(4)

@@ -29,9 +29,7 @@ Messages hold the words of torch's own. Where `var`, `std` and their kin have no
 as torch's does.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from tilefold.errors import unknown_name
+from tilefold.errors import hint_at_names
 from tilefold.functional.extremes import amax as amax
 from tilefold.functional.extremes import amin as amin
 from tilefold.functional.extremes import aminmax as aminmax
@@ -73,9 +71,4 @@ __all__ = [
     "logsumexp", "max", "mean", "min", "norm", "normalize", "prod", "rms_norm", "softmax", "std", "std_mean", "sum", "var",
     "var_mean", "vector_norm",
 ]  # fmt: skip
-
-
-if not TYPE_CHECKING:  # a checker knows what is here
-
-    def __getattr__(name: str) -> Any:
-        raise unknown_name(__name__, name, __all__)
+hint_at_names(__name__, __all__)

@@ -15,8 +15,8 @@ from tilefold.xray.report.model import Report
 from tilefold.xray.stages import Stages
 
 _UNTRIED = (
-    "No trials were asked for: scalar-access, races of reads and what a wrong fill makes of the results are shown by "
-    "trials alone."
+    "No trials were asked for: they alone show masked-rounds, races of reads and of boxes, loaded indices that wrap, what "
+    "wrong-fill, narrow-sum and not-associative change in the results, and what widens a scalar-access."
 )
 
 

@@ -209,12 +209,8 @@ def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], prog
 
 def _longest(argument: Argument, among: Sequence[Argument]) -> Argument:
     """Of the arguments that share an argument's memory the one that was given most bytes of it: itself, but for odd bytes."""
-    shared = [a for a in among if a.storage == argument.storage and a.data is not None]
-    return (
-        max(shared, key=lambda a: 0 if a.data is None else a.data.nbytes)
-        if argument.storage and shared
-        else argument
-    )
+    shared = [(a.data.nbytes, a) for a in among if a.data is not None and a.storage == argument.storage]
+    return max(shared, key=lambda pair: pair[0])[1] if argument.storage and shared else argument
 
 
 def _placed(memory: Memory, key: str, argument: Argument) -> int:

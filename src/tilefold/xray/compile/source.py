@@ -52,6 +52,13 @@ def _written_in(kernel: Any) -> str:
     return str(getattr(kernel, "__module__", ""))
 
 
+def _under(kernel: Any, name: str) -> Any:
+    """What has an attribute: the kernel, or what is under decorators of it."""
+    while not hasattr(kernel, name) and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
+
+
 def called_by(kernels: Mapping[str, Any]) -> dict[str, list[str]]:
     """Which of them others of them call, each with these."""
     used = {name: _names(kernel) for name, kernel in kernels.items()}
@@ -61,11 +68,9 @@ def called_by(kernels: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def parameters_of(kernel: Any) -> list[str]:
     """A kernel's parameters as one reads them: `n`, `BLOCK: const`, `EVEN: const = False`."""
-    while not hasattr(kernel, "params") and hasattr(kernel, "fn"):
-        kernel = kernel.fn
     return [
         f"{p.name}{': const' if p.is_constexpr else ''}{f' = {p.default!r}' if p.has_default else ''}"
-        for p in kernel.params
+        for p in _under(kernel, "params").params
     ]
 
 
@@ -73,9 +78,7 @@ def case_line(case: Any) -> str:
     """A case in one line: its kernel, and what it is launched with."""
     if not isinstance(case, Mapping):
         return f"no case: a {type(case).__name__}"
-    kernel = case.get("kernel")
-    while kernel is not None and not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
-        kernel = kernel.fn
+    kernel = _under(case.get("kernel"), "__name__")
     given = {**dict(case.get("args") or {}), **dict(case.get("constants") or {})}
     given |= {k: v for k, v in case.items() if k not in ("kernel", "args", "constants")}
     return f"{getattr(kernel, '__name__', '?')} " + " ".join(f"{k}={_short(v)}" for k, v in given.items())
@@ -92,13 +95,9 @@ def _short(value: Any) -> str:
 
 def _names(kernel: Any) -> set[str]:
     """Names that a kernel's text reads."""
-    while not hasattr(kernel, "src") and hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    tree = ast.parse(textwrap.dedent(getattr(kernel, "src", "")))
-    nodes = [*ast.walk(tree)]
-    return {n.id for n in nodes if isinstance(n, ast.Name)} | {
-        n.attr for n in nodes if isinstance(n, ast.Attribute)
-    }
+    tree = ast.parse(textwrap.dedent(getattr(_under(kernel, "src"), "src", "")))
+    named = (n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in ast.walk(tree))
+    return {*named} - {""}
 
 
 def find_case(module: ModuleType, name: str) -> Mapping[str, Any]:

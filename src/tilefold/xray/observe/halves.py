@@ -286,7 +286,6 @@ class _Wide(Rows):
 
     def _is_on(self, name: str) -> bool:
         """Whether a value is part of the sum, and no term of it."""
-        operation = self._made[name]
-        if operation.name in ("arith.addf", "arith.subf", "tt.dot"):
-            return not self._known or any(_path(name, known, self._made) for known in self._known)
-        return bool(self._known) and any(_path(name, known, self._made) for known in self._known)
+        if not self._known:
+            return self._made[name].name in ("arith.addf", "arith.subf", "tt.dot")
+        return any(_path(name, known, self._made) for known in self._known)

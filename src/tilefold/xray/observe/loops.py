@@ -155,12 +155,8 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         loop for loop in evidence.ttir.walk() if loop.name == "scf.for" and _may_idle(loop, evidence, drawn)
     ]
     try:
-        ran = (
-            trials.run(trials.compile(counted(evidence.compiled.ttir, evidence.ttir, loops)))
-            if loops
-            else execution
-        )
-    except UntriedError:
+        ran = trials.run(trials.compile(counted(evidence.compiled.ttir, evidence.ttir, loops)))
+    except UntriedError:  # of no loops, too
         return
     lines = {(x.file, x.line): x for x in report.lines}
     for number, loop in enumerate(loops):
@@ -215,9 +211,8 @@ def _stores_at(address: int, execution: Execution) -> list[int]:
     """How often each program stored to an address."""
     return [
         sum(
-            1
+            a.kind == "store" and a.active.any() and int(a.addresses[a.active][0]) == address
             for a in outcome.accesses
-            if a.kind == "store" and a.active.any() and int(a.addresses[a.active][0]) == address
         )
         for outcome in execution.outcomes
     ]

@@ -57,11 +57,10 @@ def _meetings(one: _Side, other: _Side) -> Iterator[_Meeting]:
 
 @dataclass(frozen=True, eq=False)
 class _Touch:
-    """One access of a program: where in its log, by which thread, in which line."""
+    """One access of a program: where in its log, in which line."""
 
     side: _Side
     access: int
-    thread: int
     line: Line
 
 
@@ -110,7 +109,7 @@ class _Side:
         """One of these bytes' accesses."""
         number = int(found.accesses[at])
         instruction = self.evidence.entry.instructions[self._outcome.accesses[number].instruction]
-        return _Touch(self, number, int(found.threads[at]), self.evidence.places.line(instruction) or ("", 0))
+        return _Touch(self, number, self.evidence.places.line(instruction) or ("", 0))
 
 
 def _reach(accesses: list[tuple[int, Access]], evidence: Evidence) -> dict[int, tuple[int, int]]:
@@ -136,33 +135,30 @@ def _orders(instruction: Instruction) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Bytes:
-    """Bytes that accesses touch: place, thread, access (its number in the log), value; sorted by place, then by access."""
+    """Bytes that accesses touch: place, access (its number in the log), value; sorted by place, then by access."""
 
     places: Array
-    threads: Array
     accesses: Array
     values: Array
 
     @classmethod
     def of(cls, accesses: list[tuple[int, Access]], low: int, high: int) -> _Bytes:
         """Those of accesses between two addresses."""
-        columns = [np.zeros((4, 0), np.int64)]
+        columns = [np.zeros((3, 0), np.int64)]
         for number, access in accesses:
-            threads = np.flatnonzero(access.active)
-            first = access.addresses[threads].astype(np.int64)
+            first = access.addresses[access.active].astype(np.int64)
             inside = (first + access.bytes > low) & (first < high)
             places = first[inside][:, None] + np.arange(access.bytes)
             values = (
                 np.zeros_like(places) if access.written is None else access.written[inside].astype(np.int64)
             )
-            threads = np.repeat(threads[inside], access.bytes)
-            columns.append(np.stack([places.ravel(), threads, np.full(places.size, number), values.ravel()]))
+            columns.append(np.stack([places.ravel(), np.full(places.size, number), values.ravel()]))
         found = np.concatenate(columns, axis=1)
-        return cls(*found[:, np.lexsort((found[2], found[0]))])
+        return cls(*found[:, np.lexsort((found[1], found[0]))])
 
     def chosen(self, which: Array) -> _Bytes:
         """Some of them."""
-        return _Bytes(self.places[which], self.threads[which], self.accesses[which], self.values[which])
+        return _Bytes(self.places[which], self.accesses[which], self.values[which])
 
     def first(self) -> _Bytes:
         """Of each place the first access."""
@@ -240,7 +236,7 @@ def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observat
             f"{ours.side.program} writes in line {ours.line[1]}, and no atomic is between: {changed}"
         )
     elif meeting.differing:
-        values = [_value(meeting.place, touch, evidence) for touch in (ours, theirs)]
+        values = [_value(meeting.place, touch.side, evidence) for touch in (ours, theirs)]
         said = f"{programs} write {name}[{element}] without an atomic: {values[0]} and {values[1]}"
     else:
         said = f"{programs} write {name}[{element}] without an atomic, the same bits"
@@ -258,13 +254,13 @@ def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observat
     )
 
 
-def _value(place: int, touch: _Touch, evidence: Evidence) -> str:
+def _value(place: int, side: _Side, evidence: Evidence) -> str:
     """What a program leaves at a place, as a number of its argument's type."""
     assert evidence.execution is not None
     size, kind = evidence.execution.element(place)
-    name_start = place - evidence.execution.within(place) % size
-    held = touch.side.written(name_start, name_start + size)
-    which = (held.places >= name_start) & (held.places < name_start + size)
+    first = place - evidence.execution.within(place) % size
+    held = side.written(first, first + size)
+    which = (held.places >= first) & (held.places < first + size)
     raw = held.values[which].astype(np.uint8)
     return f"{numbers(raw, kind)[0]:.6g}" if len(raw) == size else raw.tobytes().hex()
 
@@ -290,5 +286,5 @@ def _decided_by_order(meeting: _Meeting, evidence: Evidence, trials: Trials) -> 
     assert evidence.execution is not None
     place = int(alone.places[a][apart[0]])
     name, element = evidence.execution.named(place)
-    values = [_value(place, _Touch(side, 0, 0, ("", 0)), evidence) for side in sides]
+    values = [_value(place, side, evidence) for side in sides]
     return f"it stores {values[0]} to {name}[{element}] alone and {values[1]} where the other one ran before"
