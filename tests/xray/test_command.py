@@ -265,23 +265,6 @@ def test_quick_tries_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert [note.partition(":")[0] for note in found["notes"]] == ["No trials were asked for"]
 
 
-@triton.jit
-def rows_of_a_table(i_ptr, x_ptr, y_ptr, n, end, BLOCK: tl.constexpr):
-    for start in range(0, end, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        i = tl.load(i_ptr + offs, mask=offs < n)
-        tl.store(y_ptr + offs, tl.load(x_ptr + i * 4096, mask=offs < n), mask=offs < n)
-
-
-def test_a_report_without_trials_names_what_it_cannot_show() -> None:
-    """Each code that trials add to a report stands in its note."""
-    args = {"i_ptr": np.full(512, 1 << 20, np.int32), "x_ptr": "*fp32", "y_ptr": "*fp32", "n": 101, "end": 512}
-    tried, quick = (explain(rows_of_a_table, args, {"BLOCK": 128}, trials=t) for t in (True, False))
-    assert tried.codes() - quick.codes() == {"masked-rounds", "offset-overflow"}
-    assert "masked-rounds" in quick.notes[-1]
-    assert "loaded indices that wrap" in quick.notes[-1]
-
-
 def test_progress_says_where_the_seconds_went(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SOFTMAX, "--json", "-", "--progress"]) == 0
     lines = capsys.readouterr().err.splitlines()
