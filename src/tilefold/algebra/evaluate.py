@@ -118,7 +118,7 @@ class Steps:
             return
         dtypes = [torch.bool, dtype, dtype] if OPS[op].kind == "select" else [dtype] * len(args)
         numbers = [False] * (len(args) - 1) + [row.numbers]
-        places = tuple(self._cast(*of, number=n) for *of, n in zip(args, dtypes, numbers, strict=True))
+        places = tuple(self._cast(a, d, number=n) for a, d, n in zip(args, dtypes, numbers, strict=True))
         function = row.function if dtype != torch.uint64 else functools.partial(_applied, row, dtype)
         self.steps.append((position, (lambda value: value) if dtype in row.leaves else function, places))
 

@@ -76,33 +76,33 @@ def larger(a, b):
 
 
 @triton.jit
-def of_one(x_ptr, y_ptr, HOW: tl.constexpr, B: tl.constexpr):
-    offs = tl.arange(0, B)
+def of_one(x_ptr, y_ptr, HOW: tl.constexpr, M: tl.constexpr, N: tl.constexpr, AXIS: tl.constexpr):
+    offs = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     x = tl.load(x_ptr + offs)
     if HOW == "weighted":
-        y = tl.associative_scan(x, 0, weighted)
+        y = tl.associative_scan(x, AXIS, weighted)
     elif HOW == "mean":
-        y = tl.reduce(x, 0, mean)
+        y = tl.reduce(x, AXIS, mean, keep_dims=True)
     elif HOW == "apart":
-        y = tl.reduce(x, 0, apart)
+        y = tl.reduce(x, AXIS, apart, keep_dims=True)
     elif HOW == "squares":
-        y = tl.reduce(x, 0, squares)
+        y = tl.reduce(x, AXIS, squares, keep_dims=True)
     elif HOW == "limited":
-        y = tl.associative_scan(x, 0, limited)
+        y = tl.associative_scan(x, AXIS, limited)
     elif HOW == "near":
-        y = tl.reduce(x, 0, near)
+        y = tl.reduce(x, AXIS, near, keep_dims=True)
     elif HOW == "reset":
-        y = tl.associative_scan(x, 0, reset)
+        y = tl.associative_scan(x, AXIS, reset)
     elif HOW == "either":
-        y = tl.associative_scan(x, 0, either)
+        y = tl.associative_scan(x, AXIS, either)
     elif HOW == "hypotenuse":
-        y = tl.reduce(x, 0, hypotenuse)
+        y = tl.reduce(x, AXIS, hypotenuse, keep_dims=True)
     elif HOW == "log_sum":
-        y = tl.reduce(x, 0, log_sum)
+        y = tl.reduce(x, AXIS, log_sum, keep_dims=True)
     elif HOW == "shifted":
-        y = tl.associative_scan(x, 0, shifted)
+        y = tl.associative_scan(x, AXIS, shifted)
     else:
-        y = tl.reduce(x, 0, larger)
+        y = tl.reduce(x, AXIS, larger, keep_dims=True)
     tl.store(y_ptr + offs, y)
 
 
@@ -173,32 +173,38 @@ def refused(kernel: Any, args: dict[str, Any], constants: dict[str, Any], **give
 
 POSITIVE = np.abs(np.random.default_rng(0).normal(size=128)).astype(np.float32)
 FLAGS = (np.arange(128) % 7 == 0).astype(np.int32)
+LINE = {"M": 1, "N": 128, "AXIS": 1}
+# Whole tiles, rows and columns: within a thread, across lanes and across warps.
+SHAPES = (
+    LINE, {"M": 2, "N": 64, "AXIS": 1}, {"M": 32, "N": 4, "AXIS": 0}, {"M": 1, "N": 1024, "AXIS": 1},
+    {"M": 16, "N": 16, "AXIS": 1}, {"M": 64, "N": 32, "AXIS": 0},
+)  # fmt: skip
 WRONG = ("weighted", "mean", "apart", "squares", "limited", "near")
 RIGHT = ("either", "hypotenuse", "log_sum", "shifted", "larger")
 
 
-@pytest.mark.parametrize("how", WRONG)
-def test_a_function_that_depends_on_the_grouping(how: str) -> None:
-    (found,) = refused(of_one, XY, {"HOW": how, "B": 128})
+@pytest.mark.parametrize(("how", "shape"), [*zip(WRONG, SHAPES, strict=True)], ids=WRONG)
+def test_a_function_that_depends_on_the_grouping(how: str, shape: dict[str, int]) -> None:
+    (found,) = refused(of_one, XY, {"HOW": how, **shape})
     assert found.severity == "warning", "its elements are random"
     assert "combine(combine(a, b), c) is " in found.evidence
     assert "which come to it" in found.evidence
 
 
-@pytest.mark.parametrize("how", RIGHT)
-def test_a_function_that_is_associative(how: str) -> None:
-    assert not refused(of_one, XY, {"HOW": how, "B": 128})
+@pytest.mark.parametrize(("how", "shape"), [*zip(RIGHT, SHAPES[1:], strict=True)], ids=RIGHT)
+def test_a_function_that_is_associative(how: str, shape: dict[str, int]) -> None:
+    assert not refused(of_one, XY, {"HOW": how, **shape})
 
 
 def test_elements_that_were_given_make_it_an_error() -> None:
-    (found,) = refused(of_one, {**XY, "x_ptr": POSITIVE}, {"HOW": "mean", "B": 128})
+    (found,) = refused(of_one, {**XY, "x_ptr": POSITIVE}, {"HOW": "mean", **LINE})
     assert found.severity == "error"
 
 
 @pytest.mark.parametrize(("how", "x"), [("reset", "*fp32"), ("limited", POSITIVE)])
 def test_what_only_other_elements_show_is_a_note(how: str, x: Any) -> None:
     """A sum that stops at 1 is associative where nothing is negative."""
-    (found,) = refused(of_one, {**XY, "x_ptr": x}, {"HOW": how, "B": 128})
+    (found,) = refused(of_one, {**XY, "x_ptr": x}, {"HOW": how, **LINE})
     assert found.severity == "note"
     assert "elements of the executed programs do not show it, and others do" in found.evidence
 

@@ -113,7 +113,7 @@ def probed(ttir: str, folds: Sequence[Operation]) -> str:
                 raise UntriedError(f"elements of {tile.element} are not read here")
             size, kind = tile.elements, tile_type(tile.shape, tile.element)
             flat = made.row(f"tt.reshape {spelled(name)} : {kind} -> {tile_type((size,), tile.element)}")
-            pointer = made.pointer(_address(number, which), tile.element)
+            pointer = made.place(_address(number, which), tile.element)
             pointers = tile_type((size,), f"!tt.ptr<{tile.element}>")
             all_of = made.row(f"tt.splat {pointer} : !tt.ptr<{tile.element}> -> {pointers}")
             offsets = tile_type((size,), "i32")

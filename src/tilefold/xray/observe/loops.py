@@ -209,10 +209,8 @@ def _may_idle(loop: Operation, evidence: Evidence, drawn: set[str]) -> bool:
 
 def _stores_at(address: int, execution: Execution) -> list[int]:
     """How often each program stored to an address."""
-    return [
-        sum(
-            a.kind == "store" and a.active.any() and int(a.addresses[a.active][0]) == address
-            for a in outcome.accesses
-        )
+    stores = [
+        [a for a in outcome.accesses if a.kind == "store" and a.active.any()]
         for outcome in execution.outcomes
     ]
+    return [sum(int(a.addresses[a.active][0]) == address for a in found) for found in stores]

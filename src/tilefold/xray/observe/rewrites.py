@@ -311,7 +311,7 @@ def counted(ttir: str, function: Function, loops: Sequence[Operation]) -> str:
         true, byte = made.row("arith.constant true"), made.row("arith.constant 1 : i8")
         idle = made.row(f"arith.xori {joined}, {true} : i1")
         for offset, mask in ((ROUND, true), (IDLE, idle)):
-            pointer = made.pointer(counted_at(number) + offset, "i8")
+            pointer = made.place(counted_at(number) + offset, "i8")
             made.rows.append(f"tt.store {pointer}, {byte}, {mask} : !tt.ptr<i8>")
         rows[end.row] = "\n".join([*made.rows, rows[end.row]])
     return changed_text(ttir, rows, "there is no such loop")
@@ -353,7 +353,7 @@ class Rows:
         self.rows.append(f"{name} = {text}")
         return name
 
-    def pointer(self, address: int, element: str) -> str:
+    def place(self, address: int, element: str) -> str:
         """A pointer to an address."""
         at = self.row(f"arith.constant {address} : i64")
         return self.row(f"tt.int_to_ptr {at} : i64 -> !tt.ptr<{element}>")
