@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         "rounding breaks a law",
-        "algebra/laws.py",
+        "algebra/agreement.py",
         "    exact = Exact(pool.program.algebra, pool.program.state)\n    return next(",
         "    return int(rows.nonzero()[0])\n    return next(",
         ("tests/algebra/test_laws.py::test_rounding_breaks_no_law",),

@@ -16,10 +16,6 @@ NaN is no sample. What a fold of NaN gives is the author's choice, and one made 
 and `minimum` keep it; the catalogue's rules are torch's, and tested against torch.
 A block form that was derived, though, is tried with NaN too: it must do what its combine does.
 
-A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to the
-largest number in the states involved. Where they differ by more, the same elements are combined once more without rounding
-(`exact`): what then agrees, or is not decided, breaks no law. So a loss of all digits is no break, and one of 1e-9 is.
-
 Samples refuse, they do not show: a combine that agrees with its exchanged sides in every sample may still not commute. So
 `is_commutative` asks the graph first (`commute`), and what the graph does not show is ordered.
 """
@@ -27,21 +23,32 @@ Samples refuse, they do not show: a combine that agrees with its exchanged sides
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 
 from tilefold.algebra import derive
+from tilefold.algebra.agreement import (
+    any_of,
+    apart_in_effect,
+    begins_infinite,
+    close,
+    disagreement,
+    first_sure,
+    has,
+    magnitude,
+    not_finite,
+    results_apart,
+)
 from tilefold.algebra.algebra import PRESENT, Algebra, completed
 from tilefold.algebra.commute import shown_commutative
 from tilefold.algebra.domain import ANY, NAMES, Domain, domain_text
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import Operand, evaluate_as
-from tilefold.algebra.exact import Exact, UndecidedError, apart, size
+from tilefold.algebra.exact import Exact
 from tilefold.algebra.exact import State as ExactState
-from tilefold.algebra.reach import MANY, pool_of_many
+from tilefold.algebra.reach import pool_of_many
 from tilefold.algebra.samples import (
     ELEMENTS,
     MORE_SAMPLES,
@@ -59,9 +66,7 @@ from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError, LawError
 
 INFINITY = float("inf")
-S = TypeVar("S")  # a state, of tensors or of exact numbers
 _NAME = "\0"
-_TRIED = 5  # rows that are looked at without rounding, of each kind
 
 
 def verify(algebra: Algebra, name: str) -> bool:
@@ -131,7 +136,7 @@ def _lawful_domain(algebra: Algebra) -> Domain | None:
 
 def _verified(algebra: Algebra, name: str) -> bool:
     tried = set[bool]()
-    infinite = _begins_infinite(algebra)
+    infinite = begins_infinite(algebra)
     for pool in _pools(completed(algebra)):
         floats = is_float(pool.program.elements[0])
         tried.add(floats)
@@ -153,7 +158,7 @@ def _pools(algebra: Algebra) -> Iterator[Pool]:
     yield from few
     dtypes = [pool.program.elements[0] for pool in few]
     for dtype in dict.fromkeys(dtypes):
-        wraps = not is_float(dtype) and _begins_infinite(algebra)
+        wraps = not is_float(dtype) and begins_infinite(algebra)
         if wraps or (dtype == torch.bool and dtypes[0] != torch.bool):
             continue
         many = pool_of_many(algebra, (dtype,) * algebra.inputs)
@@ -200,12 +205,6 @@ def _holds(pool: Pool, name: str) -> bool:
     return True
 
 
-def _begins_infinite(algebra: Algebra) -> bool:
-    """Whether a field of the identity, or a constant in lift, is an infinity."""
-    constants = [node.value for node in algebra.lift.nodes if node.op == "const"]
-    return any(number in (INFINITY, -INFINITY) for number in (*(algebra.identity_numbers or ()), *constants))
-
-
 @kept_outside_modes(1024)
 def is_commutative(algebra: Algebra, *, sampled: bool = True) -> bool:
     """Whether combine's graph shows that sides may be exchanged, and (if `sampled`) no sample says otherwise."""
@@ -218,12 +217,12 @@ def _exchanged(pool: Pool) -> tuple[torch.Tensor, State, State]:
     """The rows in which combine(a, b) and combine(b, a) differ, and both."""
     a, b, _ = pool.states
     one, other = pool.combine(a, b), pool.combine(b, a)
-    return _disagreement(pool, one, other, [a, b]), one, other
+    return disagreement(pool, one, other, [a, b]), one, other
 
 
 def _first_exchanged(pool: Pool) -> int | None:
     """The first row in which sides may not be exchanged."""
-    return _sure(pool, _exchanged(pool)[0], _sides)
+    return first_sure(pool, _exchanged(pool)[0], _sides)
 
 
 def _sides(exact: Exact, a: ExactState, b: ExactState, c: ExactState) -> list[ExactState]:
@@ -244,10 +243,10 @@ def _check_identity(pool: Pool, name: str) -> None:
         raise LawError(_identity_guard(pool, name, e, twice))
     for which, s in enumerate((e, *pool.states) if pool.blocks else (e, pool.states[0])):
         for left, got in ((True, pool.combine(e, s)), (False, pool.combine(s, e))):
-            rows = _disagreement(pool, got, s, [s])  # a NaN of the identity excuses nothing
+            rows = disagreement(pool, got, s, [s])  # a NaN of the identity excuses nothing
             if bool(rows.any()) and not _makes_nan(pool, got, s):
-                rows = _apart(pool, got, s, [s])  # it may be another form of s
-            row = _sure(pool, rows, functools.partial(_beside_identity, which=which, left=left))
+                rows = apart_in_effect(pool, got, s, [s])  # it may be another form of s
+            row = first_sure(pool, rows, functools.partial(_beside_identity, which=which, left=left))
             if row is not None:
                 call = "combine(identity, s)" if left else "combine(s, identity)"
                 raise LawError(
@@ -265,7 +264,7 @@ def _beside_identity(exact: Exact, *states: ExactState, which: int, left: bool) 
 
 def _makes_nan(pool: Pool, got: State, state: State) -> bool:
     """Whether a state without a NaN gets one, where elements are finite."""
-    return pool.kind != "infinite" and bool((_has(torch.isnan, got) & ~_has(torch.isnan, state)).any())
+    return pool.kind != "infinite" and bool((has(torch.isnan, got) & ~has(torch.isnan, state)).any())
 
 
 def _identity_guard(pool: Pool, name: str, identity: State, twice: State) -> str:
@@ -287,7 +286,7 @@ def _check_associativity(pool: Pool, name: str) -> None:
     a, b, c = pool.states
     ab, bc = pool.combine(a, b), pool.combine(b, c)
     left, right = pool.combine(ab, c), pool.combine(a, bc)
-    row = _sure(pool, _apart(pool, left, right, [a, b, c, ab, bc]), _groupings)
+    row = first_sure(pool, apart_in_effect(pool, left, right, [a, b, c, ab, bc]), _groupings)
     if row is not None:
         raise LawError(
             f"{name}: combine must be associative, got combine(combine(a, b), c) = {_show(pool, left, row)} but "
@@ -307,16 +306,16 @@ def _of_a_mean(pool: Pool) -> str:
     """How to fold a mean, where combine is one of its two sides: it gives s of s and s, and else what lies between."""
     a, b, _ = pool.states
     both, same, turned = pool.combine(a, b), pool.combine(a, a), pool.combine(b, a)
-    tolerance = pool.rounding * _magnitude([a, b, both])
+    tolerance = pool.rounding * magnitude([a, b, both])
     numbers = [f for f, v in enumerate(a) if v.is_floating_point()]
-    finite = ~_has(_not_finite, a, b, both, same)
-    differ = _any(~_close(a[f], b[f], tolerance) for f in numbers) & finite
+    finite = ~has(not_finite, a, b, both, same)
+    differ = any_of(~close(a[f], b[f], tolerance) for f in numbers) & finite
     between = [
         (both[f] > a[f].minimum(b[f])) & (both[f] < a[f].maximum(b[f])) | (a[f] == b[f]) for f in numbers
     ]
     is_mean = functools.reduce(torch.logical_and, between, differ)
     repeats = functools.reduce(
-        torch.logical_and, [_close(x, y, tolerance) for x, y in zip(same, a, strict=True)], finite
+        torch.logical_and, [close(x, y, tolerance) for x, y in zip(same, a, strict=True)], finite
     )
     if (
         not bool((repeats == finite).all())
@@ -325,7 +324,7 @@ def _of_a_mean(pool: Pool) -> str:
     ):
         return ""
     begin = "a mean of two sides is no monoid, since it forgets how many elements each stands for: carry"
-    if bool((_any(~_close(both[f], turned[f], tolerance) for f in numbers) & finite).any()):
+    if bool((any_of(~close(both[f], turned[f], tolerance) for f in numbers) & finite).any()):
         return (
             f"{begin} what a later element leaves of earlier ones, as w * a + (1 - w) * b does in the maps a -> w * a + "
             "(1 - w) * x: tilefold.monoids.AFFINE with the inputs w and (1 - w) * x"
@@ -337,93 +336,18 @@ def _of_a_mean(pool: Pool) -> str:
     )
 
 
-def _apart(pool: Pool, one: State, other: State, states: Sequence[State]) -> torch.Tensor:
-    """The rows in which two states differ, and something that comes of them.
-
-    Sums about a pivot, say, may have any pivot: such states are forms of one, if their projections agree, alone and
-    combined with others. Where whole numbers wrap at an infinity's limit, that they agree in samples says nothing.
-    """
-    rows = _disagreement(pool, one, other, states)
-    if not bool(rows.any()) or pool.program.algebra.project is None or _wraps(pool):
-        return rows
-    pairs = _with_others(pool.combine, one, other, pool.states)
-    return rows & _any(_results_apart(pool, x, y, [*states, x, y]) for x, y in pairs)
-
-
-def _with_others(
-    combine: Callable[[S, S], S], one: S, other: S, states: Sequence[S]
-) -> Iterator[tuple[S, S]]:
-    """Two states, alone and combined with each of these on either side."""
-    yield one, other
-    for s in states:
-        yield combine(s, one), combine(s, other)
-        yield combine(one, s), combine(other, s)
-
-
-def _wraps(pool: Pool) -> bool:
-    """Whether an infinity stands for a limit of whole numbers, with which arithmetic wraps."""
-    return not is_float(pool.program.elements[0]) and _begins_infinite(pool.program.algebra)
-
-
 def _check_commutativity(pool: Pool, name: str) -> None:
     a, b, _ = pool.states
     rows, one, other = _exchanged(pool)
     if bool(rows.any()):
-        rows = _apart(pool, one, other, [a, b])  # they may be two forms of one state
-    row = _sure(pool, rows, _sides)
+        rows = apart_in_effect(pool, one, other, [a, b])  # they may be two forms of one state
+    row = first_sure(pool, rows, _sides)
     if row is not None:
         raise LawError(
             f"{name}: commutative=True must hold, got combine(a, b) = {_show(pool, one, row)} but combine(b, a) = "
             f"{_show(pool, other, row)} for a = {_show(pool, a, row)}, b = {_show(pool, b, row)} ({_elements(pool)}); "
             "leave `commutative` out to have it found"
         )
-
-
-# ---------------------------------------------------------------------------------------------- without rounding
-
-
-def _sure(pool: Pool, rows: torch.Tensor, ways: Callable[..., list[ExactState]]) -> int | None:
-    """The first of these rows in which two states differ without rounding too, None where it may be rounding.
-
-    `ways` makes the two of the row's three states, and what else came up. Whole numbers are what they are, but for those of
-    many lifts, which wrap.
-    """
-    if not bool(rows.any()):
-        return None
-    if not pool.rounding and (pool.kind != MANY or _wraps(pool)):
-        return int(rows.nonzero()[0])
-    exact = Exact(pool.program.algebra, pool.program.state)
-    return next((row for row in _in_turn(pool, rows) if _surely_apart(pool, exact, row, ways)), None)
-
-
-def _in_turn(pool: Pool, rows: torch.Tensor) -> list[int]:
-    """Some of the rows: the first, and those of the smallest numbers."""
-    some = rows.nonzero()[:, 0]
-    sizes = _magnitude([tuple(field[some].double() for field in state) for state in pool.states])
-    small = some[sizes.argsort(stable=True)[:_TRIED]].tolist()
-    spread = some[:: max(1, len(some) // _TRIED)].tolist()[:_TRIED]
-    return list(dict.fromkeys([*some[:_TRIED].tolist(), *small, *spread]))
-
-
-def _surely_apart(pool: Pool, exact: Exact, row: int, ways: Callable[..., list[ExactState]]) -> bool:
-    try:
-        states = pool.exactly(exact, row)
-        one, other, *others = ways(exact, *states)
-        if not _differ(pool, one, other, [*states, *others]):
-            return False
-        if exact.algebra.project is None:
-            return True
-        return any(
-            _differ(pool, exact.project(x), exact.project(y), [*states, *others, x, y])
-            for x, y in _with_others(exact.combine, one, other, states)
-        )
-    except (UndecidedError, ArithmeticError, TypeError, ValueError):
-        return False
-
-
-def _differ(pool: Pool, one: ExactState, other: ExactState, involved: Sequence[ExactState]) -> bool:
-    largest = max(size(number) for state in (*involved, one, other) for number in state)
-    return any(apart(x, y, pool.rounding * largest) for x, y in zip(one, other, strict=True))
 
 
 def _check_absorb(pool: Pool, name: str) -> None:
@@ -433,7 +357,7 @@ def _check_absorb(pool: Pool, name: str) -> None:
     Absorbing may leave another form of the state than combining does: then the projections must agree.
     """
     a, _, c = pool.states
-    commutes = not bool(_disagreement(pool, pool.combine(a, c), pool.combine(c, a), [a, c]).any())
+    commutes = not bool(disagreement(pool, pool.combine(a, c), pool.combine(c, a), [a, c]).any())
     _check_absorbed(pool, name, 0, 2)
     if pool.program.algebra.index and commutes:
         _check_absorbed(pool, name, 2, 0)
@@ -442,9 +366,9 @@ def _check_absorb(pool: Pool, name: str) -> None:
 def _check_absorbed(pool: Pool, name: str, state: int, block: int) -> None:
     for steps, got in _absorbed(pool, pool.program, ELEMENTS, state, block):
         s, want = steps[0], steps[-1]
-        lost = _has(torch.isnan, s)
+        lost = has(torch.isnan, s)
         if pool.kind == "infinite":
-            lost |= _has(torch.isnan, want) | _has(torch.isposinf, want)
+            lost |= has(torch.isnan, want) | has(torch.isposinf, want)
         row = _absorbs_apart(pool, steps, got, lost)
         if row is not None:
             taken = [[v.item() for v in b[row]] for b in _stacked(pool, ELEMENTS, block)]
@@ -481,17 +405,10 @@ def _absorbed(
 
 def _absorbs_apart(pool: Pool, steps: Sequence[State], got: State, lost: torch.Tensor) -> int | None:
     """The first row in which an absorbed block and the last of `steps` differ, in the state and in the result."""
-    rows = _disagreement(pool, got, steps[-1], steps, lost=lost)
+    rows = disagreement(pool, got, steps[-1], steps, lost=lost)
     if bool(rows.any()) and pool.program.algebra.project is not None:
-        rows = _results_apart(pool, got, steps[-1], steps, lost)
+        rows = results_apart(pool, got, steps[-1], steps, lost)
     return int(rows.nonzero()[0]) if bool(rows.any()) else None
-
-
-def _results_apart(
-    pool: Pool, one: State, other: State, involved: Sequence[State], lost: torch.Tensor | None = None
-) -> torch.Tensor:
-    """The rows in which the projections of two states differ."""
-    return _disagreement(pool, pool.project(one), pool.project(other), involved, lost=lost, states=False)
 
 
 @kept_outside_modes(256)
@@ -508,14 +425,14 @@ def blocks_agree(algebra: Algebra, dtypes: tuple[torch.dtype, ...]) -> bool:
 
 def _blocks_agree(pool: Pool) -> bool:
     blocks, e = derive.with_blocks(pool.program), pool.identity
-    if blocks is None or bool(_has(torch.isnan, pool.combine(e, e)).any()):
+    if blocks is None or bool(has(torch.isnan, pool.combine(e, e)).any()):
         return False
     for length in (1, ELEMENTS):
         for steps, got in _absorbed(pool, blocks, length):
             lost = torch.zeros(ROWS, dtype=torch.bool)
             if pool.kind == "infinite":
                 want = steps[-1]
-                lost = _has(torch.isnan, want, pool.combine(e, want), pool.combine(want, e))
+                lost = has(torch.isnan, want, pool.combine(e, want), pool.combine(want, e))
             if _absorbs_apart(pool, steps, got, lost) is not None:
                 return False
     return True
@@ -523,77 +440,6 @@ def _blocks_agree(pool: Pool) -> bool:
 
 def _row(value: Operand) -> Operand:
     return value[:, 0] if isinstance(value, torch.Tensor) and value.dim() == 2 else value
-
-
-# ---------------------------------------------------------------------------------------------- comparison
-
-
-def _disagreement(
-    pool: Pool,
-    got: State,
-    want: State,
-    involved: Sequence[State],
-    *,
-    lost: torch.Tensor | None = None,
-    states: bool = True,
-) -> torch.Tensor:
-    """The rows in which two states (or results) differ by more than rounding may usually do and which prove something.
-
-    `lost` rows prove nothing; by default those with NaN: in what was combined, and where elements are infinite anywhere.
-    """
-    everything = [*involved, got, want]
-    largest = _magnitude(everything)
-    tolerance = pool.rounding * (largest if lost is None else largest.maximum(pool.reach))
-    differs = _any(~_close(g, w, tolerance) for g, w in zip(got, want, strict=True))
-    if lost is None:
-        lost = _has(torch.isnan, *(everything if pool.kind == "infinite" else involved[:3]))
-    differs &= ~lost
-    if pool.lenient:
-        differs &= ~_has(_not_finite, *everything)
-    if pool.kind == "infinite" and states and bool(differs.any()):
-        differs &= ~_alike_in_effect(pool, got, want)
-    return differs
-
-
-def _alike_in_effect(pool: Pool, got: State, want: State) -> torch.Tensor:
-    """Where an infinite field agrees and a finite element makes the rest forgotten, as l when m is -inf in (m, l)."""
-    finite = tuple(field[2].expand(ROWS) for field in pool.lifted[0][0])
-    infinite = [w.isinf() if w.is_floating_point() else torch.zeros_like(w, dtype=torch.bool) for w in want]
-    agree = [(g == w) | ~inf & g.is_floating_point() for g, w, inf in zip(got, want, infinite, strict=True)]
-    tolerance = pool.rounding * _magnitude([got, want])
-    after = zip(pool.combine(finite, got), pool.combine(finite, want), strict=True)
-    forgotten = [_close(g, w, tolerance) for g, w in after]
-    return _any(iter(infinite)) & functools.reduce(torch.logical_and, [*agree, *forgotten])
-
-
-def _close(a: torch.Tensor, b: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
-    if not a.is_floating_point():
-        return a == b
-    return (a == b) | (a.isnan() & b.isnan()) | ((a.double() - b.double()).abs() <= tolerance)
-
-
-def _floats(states: Sequence[State]) -> torch.Tensor:
-    """All floats of some states [fields, rows]; a 0 a row where there are none."""
-    fields = [field.double() for state in states for field in state if field.is_floating_point()]
-    return torch.stack(fields or [torch.zeros(len(states[0][0]), dtype=torch.float64, device="cpu")])
-
-
-def _magnitude(states: Sequence[State]) -> torch.Tensor:
-    """The largest finite float of each row."""
-    return _floats(states).abs().nan_to_num_(0.0, 0.0, 0.0).amax(0)
-
-
-def _has(test: Callable[[torch.Tensor], torch.Tensor], *states: State) -> torch.Tensor:
-    """The rows in which a float of these states passes a test."""
-    return test(_floats(states)).any(0)
-
-
-def _not_finite(field: torch.Tensor) -> torch.Tensor:
-    return ~field.isfinite()
-
-
-def _any(rows: Iterator[torch.Tensor]) -> torch.Tensor:
-    return functools.reduce(torch.logical_or, rows, torch.zeros((), dtype=torch.bool))
 
 
 def _show(pool: Pool, state: State, row: int) -> str:
