@@ -136,8 +136,8 @@ MUTANTS = (
     Mutant(
         "a sum forgets the errors of its operands",
         "algebra/exact.py",
-        "return _made(value, a.error + b.error) if a.error or b.error else _made(value, _ZERO)",
-        "return _made(value, _ZERO)",
+        "return _made(a.value + b.value, a.error + b.error)",
+        "return _made(a.value + b.value, _ZERO)",
         ("tests/algebra/test_exact.py::test_an_error_holds_what_it_bounds",),
     ),
     Mutant(

@@ -28,8 +28,8 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.exact import Exact
 from tilefold.algebra.exact import State as ExactState
-from tilefold.algebra.expression import Node, needed
 from tilefold.algebra.samples import Pool, State, constants, full
+from tilefold.algebra.turns import Turns
 from tilefold.algebra.written import Program, as_written
 from tilefold.caching import kept_outside_modes
 
@@ -37,7 +37,7 @@ MANY = "many lifts"
 _DOUBLINGS, _FEW_DOUBLINGS = 40, 6
 _BISECTIONS = 64  # as many as a float64 has bits
 _LIFTS, _GENERATORS, _TREES, _ROUNDS = 64, 16, 128, 6
-_TURNS, _SPECIAL = 16, 48  # comparisons looked at, and rows for them
+_SPECIAL = 48  # rows for comparisons
 _RANDOM, _PLACES = 512, 3  # triples of any states, and of each special one in each place
 _MIXED = 16  # triples of the states of one row
 _SOUND = 2.0**52  # of larger whole numbers a product may wrap
@@ -49,9 +49,6 @@ _FLOATS = (
     1234.56789012345, 7.31828e-7,
 )  # fmt: skip
 _INTS = (0, 1, -1, 2, 3, 5, -5, 7, -8, 100, -100, 10_000, 1_000_000)
-# What turns where its operands are equal (besides, what is even turns at 0), and what else has steps.
-_COMPARING = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum", "mod", "floordiv"])
-_STEPPING = frozenset(["floor", "ceil", "cast", "and", "or", "xor", "lshift", "rshift"])
 Elements = tuple[torch.Tensor, ...]
 
 
@@ -193,13 +190,7 @@ class _Search:
         self.program, self.samples = program, samples
         self.index = program.algebra.index
         self.reached = Reached(program)
-        graph = program.combine.graph
-        nodes = graph.nodes
-        used = needed(nodes, graph.outputs)
-        self.turns = [turn for p in used if (turn := _turn_of(nodes, p)) is not None]
-        if len(self.turns) > _TURNS:
-            self.turns = [self.turns[i * len(self.turns) // _TURNS] for i in range(_TURNS)]
-        self.steps = bool(self.turns) or any(nodes[p].op in _STEPPING for p in used)
+        self.turns = Turns(program)
 
     def triples(self) -> list[torch.Tensor] | None:
         """The places of three states each."""
@@ -232,7 +223,7 @@ class _Search:
             yield [some[_picks(_RANDOM, len(some), seed + k)] for k in range(3)]
         beside = torch.cat([generators, any_of[_picks(_SPECIAL, len(any_of), 4003)]])
         for chain in self._counted(powers):
-            yield from _mixed(chain, 4100)
+            yield from _mixed([chain] * 3, 4100)
             special = self._sound(chain.flatten())
             yield from _placed(special, beside, 4200)
             if len(special):
@@ -240,7 +231,7 @@ class _Search:
         near = self._near_elements()
         if near is not None:
             rows = torch.stack([self.reached.lifted(element) for element in near], dim=1)
-            yield from _mixed(rows, 4400)
+            yield from _mixed([rows] * 3, 4400)
             yield from _placed(rows[:, 2:4].flatten(), beside, 4500)
 
     def _distinct(self, places: torch.Tensor) -> torch.Tensor:
@@ -256,7 +247,7 @@ class _Search:
     def _powers(self, generators: torch.Tensor) -> list[torch.Tensor]:
         """Each generator, combined with itself, that with itself, and so on."""
         powers = [generators]
-        for _ in range(_DOUBLINGS if self.steps else _FEW_DOUBLINGS):
+        for _ in range(_DOUBLINGS if self.turns.steps else _FEW_DOUBLINGS):
             last = powers[-1]
             grown = self.reached.combined(last, last)
             moved = functools.reduce(
@@ -272,10 +263,8 @@ class _Search:
         """Random trees, each of two before."""
         every, last = lifts, lifts
         for k in range(_ROUNDS):
-            large, any_one = (
-                last[_picks(_TREES, len(last), 5000 + k)],
-                every[_picks(_TREES, len(every), 5100 + k)],
-            )
+            large = last[_picks(_TREES, len(last), 5000 + k)]
+            any_one = every[_picks(_TREES, len(every), 5100 + k)]
             swap = _picks(_TREES, 2, 5200 + k) == 1
             last = self.reached.combined(torch.where(swap, large, any_one), torch.where(swap, any_one, large))
             every = torch.cat([every, last])
@@ -290,12 +279,9 @@ class _Search:
         sound = self.reached.is_sound(top)
         doubled = self._told_states(top.flatten(), top.flatten()).view(-1, *top.shape)
         passed = (doubled != doubled[:, :1])[:, :-1]  # on the way to the next power
-        told = [
-            self._told_states(*(p.flatten() for p in pair)).view(-1, *top.shape)
-            for pair in ((top, first), (first, top))
-        ]
         powers_before = []
-        for before in told:
+        for pair in ((top, first), (first, top)):
+            before = self._told_states(*(p.flatten() for p in pair)).view(-1, *top.shape)
             changed = (before != before[:, :1]) & sound
             changed[:, 1:] |= passed
             changed = torch.cat([changed, changed.any(0, keepdim=True)])
@@ -307,13 +293,8 @@ class _Search:
         yield self._last_before(top, side == 0, turn, which, before_power[side, turn, which])
 
     def _last_before(
-        self,
-        top: torch.Tensor,
-        is_left: torch.Tensor,
-        turn: torch.Tensor,
-        which: torch.Tensor,
-        power: torch.Tensor,
-    ) -> torch.Tensor:
+        self, top: torch.Tensor, is_left: torch.Tensor, turn: torch.Tensor, which: torch.Tensor, power: torch.Tensor
+    ) -> torch.Tensor:  # fmt: skip
         """A lift, as many of it as leave a comparison with one of it as it is of two, from a power of two on, and two more.
 
         The turn behind the last one is any of them.
@@ -334,18 +315,7 @@ class _Search:
         return torch.stack([one, grown, after, self.reached.combined(after, one)], dim=1)
 
     def _told_states(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return self._below(self.reached.state(left), self.reached.state(right))
-
-    def _below(self, a: State, b: State) -> torch.Tensor:
-        """Of each comparison, whether its left operand is below its right one, a row each."""
-        values = self.program.every_node([*a, *b])
-        rows, found = len(a[0]), []
-        for left, right in self.turns:
-            x, y = (
-                torch.as_tensor(0 if p is None else values[p], dtype=torch.float64) for p in (left, right)
-            )
-            found.append((x < y).expand(rows))
-        return torch.stack(found)
+        return self.turns.told(self.reached.state(left), self.reached.state(right))
 
     # ------------------------------------------------------------------------------------------ elements
 
@@ -391,7 +361,7 @@ class _Search:
         after, before = self._lifted_at(moved, 1), self._lifted_at(moved, 0) if self.index else None
         left = (torch.where(is_left, m, s) for m, s in zip(before or after, stays[0], strict=True))
         right = (torch.where(is_left, s, m) for m, s in zip(after, stays[1], strict=True))
-        return self._below(tuple(left), tuple(right))
+        return self.turns.told(tuple(left), tuple(right))
 
     def _shifted(self, still: Elements, turn: Elements, share: float) -> Elements:
         """Elements at a share of the way to where a comparison changes, within the domain."""
@@ -413,9 +383,8 @@ class _Search:
         """Neighbouring states of runs of elements: of 1, 2, 4 ... elements each, and prefixes beside single ones."""
         count = len(self.samples[0])
         picks = _picks(_RUNS * _RUN, count, 7000)
-        few = (
-            torch.arange(_RUNS, device="cpu").repeat_interleave(_RUN) % 2 == 0
-        )  # runs of few values, ties among them
+        # Of every second run few values, ties among them.
+        few = torch.arange(_RUNS, device="cpu").repeat_interleave(_RUN) % 2 == 0
         picks = torch.where(few, picks % 8 % count, picks)
         places = torch.arange(_RUN, device="cpu").repeat(_RUNS)
         levels = [self.reached.lifted((*(v[picks] for v in self.samples), places)).view(_RUNS, _RUN)]
@@ -447,16 +416,11 @@ class _Search:
             more = levels[level][run, size >> level]
             tried = torch.where(size == 0, more, self.reached.combined(grown, more))
             after = size + (1 << level)
-            left, right = (
-                torch.cat([tried, torch.where(size == 0, tried, grown)]),
-                torch.cat([single[run, after], more]),
-            )
-            told = self._told_states(left, right)[turns, rows].view(2, -1) == was
+            left = torch.cat([tried, torch.where(size == 0, tried, grown)])
+            told = self._told_states(left, torch.cat([single[run, after], more]))[turns, rows]
+            ahead, behind = told.view(2, -1) == was
             kept = (
-                told[0]
-                & (told[1] | (size == 0))
-                & (after < _RUN - 5)
-                & alike[level][turn, run, size >> level]
+                ahead & (behind | (size == 0)) & (after < _RUN - 5) & alike[level][turn, run, size >> level]
             )
             grown, size = torch.where(kept, tried, grown), torch.where(kept, after, size)
         size = size.clamp(min=1)
@@ -481,38 +445,17 @@ class _Search:
         if near is None:
             return
         rows = len(near[0][0])
-        tables = [
-            torch.stack(
-                [
-                    self.reached.lifted((*element, torch.full((rows,), place, device="cpu")))
-                    for element in near
-                ],
-                dim=1,
-            )
-            for place in range(3)
-        ]
-        yield from _mixed(tables[0], 4400, tables)
+        places = [torch.full((rows,), place, device="cpu") for place in range(3)]
+        tables = [torch.stack([self.reached.lifted((*e, at)) for e in near], dim=1) for at in places]
+        yield from _mixed(tables, 4400)
 
 
-def _turn_of(nodes: Sequence[Node], position: int) -> tuple[int, int | None] | None:
-    """The two nodes that a node turns where they are equal, None for 0; None where it turns nowhere."""
-    op, args = nodes[position].op, nodes[position].args
-    if op in _COMPARING and args[0] != args[1]:
-        return args[0], args[1]
-    even = (
-        op == "abs" or (op == "mul" and args[0] == args[1]) or (op == "pow" and nodes[args[1]].op == "const")
-    )
-    return (args[0], None) if even and nodes[args[0]].op != "input" else None
-
-
-def _mixed(
-    rows: torch.Tensor, seed: int, places: Sequence[torch.Tensor] | None = None
-) -> Iterator[Sequence[torch.Tensor]]:
-    """Triples of the states of one row."""
-    count, width = rows.shape
+def _mixed(tables: Sequence[torch.Tensor], seed: int) -> Iterator[Sequence[torch.Tensor]]:
+    """Triples of the states of one row, the first out of the first table."""
+    count, width = tables[0].shape
     for k in range(_MIXED):
         picks = [_picks(count, width, seed + 1000 * k + j)[:, None] for j in range(3)]
-        yield [t.gather(1, p)[:, 0] for t, p in zip(places or [rows] * 3, picks, strict=True)]
+        yield [t.gather(1, p)[:, 0] for t, p in zip(tables, picks, strict=True)]
 
 
 def _placed(special: torch.Tensor, beside: torch.Tensor, seed: int) -> Iterator[Sequence[torch.Tensor]]:
@@ -521,9 +464,8 @@ def _placed(special: torch.Tensor, beside: torch.Tensor, seed: int) -> Iterator[
         return
     for place in range(3):
         for k in range(_PLACES):
-            others = [
-                beside[_picks(len(special), len(beside), seed + 31 * k + 7 * place + j)] for j in range(2)
-            ]
+            picks = (_picks(len(special), len(beside), seed + 31 * k + 7 * place + j) for j in range(2))
+            others = [beside[p] for p in picks]
             yield [*others[:place], special, *others[place:]]
 
 
