@@ -13,13 +13,8 @@ SPARE = 4 << 30  # bytes besides: what torch, its threads and their arenas take
 SPARE_PER_CORE = 256 << 20
 # What libraries say that have no MemoryError: torch, C++ and Rust's.
 _WORDS = (
-    "not enough memory",
-    "defaultcpuallocator",
-    "cannot allocate memory",
-    "out of memory",
-    "outofmemory",
-    "bad_alloc",
-)
+    "not enough memory", "defaultcpuallocator", "cannot allocate memory", "out of memory", "outofmemory", "bad_alloc",
+)  # fmt: skip
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -36,9 +36,8 @@ def override(function: Callable[..., Any], relevant: Sequence[Any], *arguments: 
         TypeError: no class takes the function, as torch says it.
     """
     check_not_recorded(function.__name__)
-    if any(
-        isinstance(t, Tensor) and t.is_nested for t in relevant
-    ):  # whose class asks for names of torch's, as rms_norm
+    # The class of nested tensors asks for names of torch's, as rms_norm.
+    if any(isinstance(t, Tensor) and t.is_nested for t in relevant):
         with torch._C.DisableTorchFunction():
             return function(*arguments, **named)
     tensors = tuple(t for t in relevant if has_torch_function((t,)))

@@ -31,8 +31,7 @@ def load_file(path: Path, call: str = "xray", what: str = "kernel") -> ModuleTyp
     Its packages are the folders above it that have an `__init__.py`, and as many more as its relative imports go up. A
     package whose `__init__.py` raises is taken without it; stderr has a line about that. The folder above the packages is
     put behind all others of `sys.path`, and the file's own where it is in no package, or imports a file beside it by its bare
-    name. `call` is the command that asks and `what` is sought in the file:
-    both for messages.
+    name. `call` is the command that asks and `what` is sought in the file: both for messages.
 
     Raises:
         ArgumentError: no such file.
@@ -51,10 +50,7 @@ def load_file(path: Path, call: str = "xray", what: str = "kernel") -> ModuleTyp
     lacking: list[str] = []
     try:
         module = _imported(path, folders, lacking)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a script's sys.exit would end the command, with the script's code
+    except (Exception, SystemExit) as error:  # sys.exit would end the command, with the script's code
         got = said(error, path, folders[0] if folders else None)
         raise CompileError(f"{call}: {path.name} must import, got {got}; {_fix(error, path)}") from error
     for line in lacking:
@@ -76,16 +72,11 @@ def _levels(path: Path) -> int:
 
 def _imports_beside(path: Path) -> bool:
     """Whether a file imports one of its folder as if it were in no package, and nothing else has the name."""
-    named = {
-        name.partition(".")[0]
-        for node in _imports(path)
-        for name in (
-            [a.name for a in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""] * (not node.level)
-        )
-    }
-    beside = [name for name in named if (path.parent / f"{name}.py").is_file()]
+    nodes = _imports(path)
+    named = [a.name for node in nodes if isinstance(node, ast.Import) for a in node.names]
+    named += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    tops = {name.partition(".")[0] for name in named}
+    beside = [name for name in tops if (path.parent / f"{name}.py").is_file()]
     return any(importlib.machinery.PathFinder.find_spec(name) is None for name in beside)
 
 

@@ -114,18 +114,8 @@ def segment_reduce(
     tensors = as_inputs(inputs, monoid, CALL)
     relevant = [*tensors, *(t for value in given.values() for t in listed(value)), *listed(out)]
     if overridden(*relevant):
-        return override(
-            segment_reduce,
-            relevant,
-            inputs,
-            monoid,
-            offsets,
-            lengths=lengths,
-            by=by,
-            dim=dim,
-            out=out,
-            **options,
-        )
+        named = {"lengths": lengths, "by": by, "dim": dim, "out": out, **options}
+        return override(segment_reduce, relevant, inputs, monoid, offsets, **named)
     check_count(tensors, monoid, CALL)
     for name, value in (("partial", partial), ("validate", validate)):
         if not isinstance(value, bool):

@@ -200,9 +200,8 @@ class _Archive:
         with named_in_utf8(path) as name:
             self._mapped = torch.UntypedStorage.from_file(name, False, self._size)
         self._records: dict[int, str] = {}
-        self._held: dict[
-            tuple[str, int], torch.UntypedStorage
-        ] = {}  # decoded records, the one used last at the end
+        # Decoded records, the one used last at the end.
+        self._held: dict[tuple[str, int], torch.UntypedStorage] = {}
         self._uses = collections.Counter[str]()
         self._looked = Looked(self._size)
         order = bytes(self._bytes("byteorder")) if "byteorder" in self._members else b"little"

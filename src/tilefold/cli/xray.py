@@ -232,9 +232,8 @@ def _reports(jobs: Sequence[Job], options: argparse.Namespace) -> list[Report]:
     reports = []
     for job in jobs:
         stages = Stages(job.name, sys.stderr if shown else None)
-        reports.append(
-            examine(job, programs, run=not options.static, trials=not options.quick, stages=stages)
-        )
+        run, trials = not options.static, not options.quick
+        reports.append(examine(job, programs, run=run, trials=trials, stages=stages))
         stages.end()
     return reports
 

@@ -151,9 +151,7 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
     if execution is None:
         return
     drawn = drawn_values(evidence)
-    loops = [
-        loop for loop in evidence.ttir.walk() if loop.name == "scf.for" and _may_idle(loop, evidence, drawn)
-    ]
+    loops = [o for o in evidence.ttir.walk() if o.name == "scf.for" and _may_idle(o, evidence, drawn)]
     try:
         ran = trials.run(trials.compile(counted(evidence.compiled.ttir, evidence.ttir, loops)))
     except UntriedError:  # of no loops, too

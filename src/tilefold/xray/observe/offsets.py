@@ -88,10 +88,8 @@ def loaded_indices(evidence: Evidence) -> dict[str, tuple[int, int]]:
             reached = ttir.reached_from(operation.operands[:1])
             held = [data for name, data in given.items() if name in reached]
             if held and not reached & drawn:
-                found[operation.results[0]] = (
-                    min(int(d.min()) for d in held),
-                    max(int(d.max()) for d in held),
-                )
+                ends = [int(f(d)) for d in held for f in (np.min, np.max)]
+                found[operation.results[0]] = min(ends), max(ends)
     return found
 
 

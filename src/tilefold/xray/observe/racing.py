@@ -79,11 +79,7 @@ def lines_by_chance(evidence: Evidence, names: Sequence[str] = ("tt.store",)) ->
     found = set()
     for operation in ttir.walk():
         place = line_of(operation.place)
-        if (
-            operation.name in names
-            and place is not None
-            and drawn & ttir.reached_from(operation.operands[:1])
-        ):
+        if operation.name in names and place and drawn & ttir.reached_from(operation.operands[:1]):
             found.add(place)
     return found
 

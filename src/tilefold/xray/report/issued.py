@@ -28,19 +28,9 @@ from tilefold.xray.report.ways import Ways
 _MOVED = "shared load"  # behind jumps, and so no help in finding a warp's way
 # Merged, split and moved more freely: asked only of what the others leave open.
 _LOOSE = ("shared store", "special", "sum")
-_ORDERED = (
-    "store",
-    "atomic",
-    "shared store",
-    _MOVED,
-)  # which keep their order: each can be told from the others
-_TELLING = (
-    "load",
-    "store",
-    "copy",
-    "atomic",
-    "shared store",
-)  # which stand behind a jump as behind a predicate
+# Those that keep their order, so that each can be told from the others; and that stand behind a jump as behind a predicate.
+_ORDERED = ("store", "atomic", "shared store", _MOVED)
+_TELLING = ("load", "store", "copy", "atomic", "shared store")
 _SPECIAL = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div")
 
 
@@ -142,11 +132,8 @@ def _choices(anchors: Sequence[_Anchor]) -> list[list[_Anchor]]:
     kept = [a for a in anchors if a.kind not in (_MOVED, *_LOOSE)]
     alike = [a for a in kept if a.alike]
     loose = [a for a in anchors if a.kind in _LOOSE and a.alike]
-    return [
-        kept,
-        alike,
-        *([*alike, *(a for a in loose if a.kind in kinds)] for kinds in (_LOOSE[:2], _LOOSE)),
-    ]
+    some = [a for a in loose if a.kind in _LOOSE[:2]]
+    return [kept, alike, [*alike, *some], [*alike, *loose]]
 
 
 class _Foreign:
@@ -168,12 +155,8 @@ class _Foreign:
         differ in copies of a loop's body, the shortest: an unrolled loop takes all turns that it can. None of none."""
         idle = [blocks for at, blocks in self._lines if not outcome.issued[at, warp].any()]
         unseen = np.any(idle, axis=0) if idle else np.zeros(len(self._size), bool)
-        ranked = min(
-            ways,
-            key=lambda way: (int(np.array(way)[unseen].sum()), int(self._size @ np.array(way))),
-            default=None,
-        )
-        return None if ranked is None else list(ranked)
+        ranked = sorted(ways, key=lambda way: (np.array(way)[unseen].sum(), self._size @ np.array(way)))
+        return list(ranked[0]) if ranked else None
 
 
 def _passed(

@@ -137,16 +137,8 @@ def _costs(plain: Access, logged: list[Logged]) -> Iterable[Access]:
     base = (plain.kind, plain.space, plain.bytes, plain.instructions)
     if plain.space == "global":
         cost = global_cost(logged)
-        yield Access(
-            *base,
-            cost.requests,
-            cost.sectors,
-            None,
-            cost.ideal,
-            cost.asked,
-            usual_stride(logged, "global"),
-            cost.again,
-        )
+        counts = cost.requests, cost.sectors, None, cost.ideal, cost.asked
+        yield Access(*base, *counts, usual_stride(logged, "global"), cost.again)
     elif plain.space == "shared":
         shared = shared_cost(logged)
         yield Access(*base, shared.requests, None, shared.passes, shared.ideal)
