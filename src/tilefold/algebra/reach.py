@@ -48,7 +48,10 @@ _FLOATS = (
     0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, -3.25, 7.0, -8.0, 1e-3, 100.0, -100.0, 1e4, 1e6, 0.3719268453, -2.718281828459045,
     1234.56789012345, 7.31828e-7,
 )  # fmt: skip
-_INTS = (0, 1, -1, 2, 3, 5, -5, 7, -8, 100, -100, 10_000, 1_000_000)
+_INTS = (
+    0, 1, -1, 2, 3, 5, -5, 7, -8, 100, -100, 10_000, 1_000_000,
+    0x5A96_3C0F, -0x3_69C5_A5F0, 0x4_C3A5_5A3C_96F1, 0x2_5A3C_C3A5_6910, -0x6_1E2D_9B47_F083,  # bits high and low
+)  # fmt: skip
 # What turns where its operands are equal (besides, what is even turns at 0), and what else has steps.
 _COMPARING = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum", "mod", "floordiv"])
 _STEPPING = frozenset(["floor", "ceil", "cast", "and", "or", "xor", "lshift", "rshift"])
