@@ -50,7 +50,8 @@ _FLOATS = (
 )  # fmt: skip
 _INTS = (
     0, 1, -1, 2, 3, 5, -5, 7, -8, 100, -100, 10_000, 1_000_000,
-    0x5A96_3C0F, -0x3_69C5_A5F0, 0x4_C3A5_5A3C_96F1, 0x2_5A3C_C3A5_6910, -0x6_1E2D_9B47_F083,  # bits high and low
+    # any bits, high and low
+    0x174217E96BA87, -0x7419BCF4B4D1F, 0x291574B17653E, -0x2DC027C7573A5, -0x33E7610ABFFE1, 0x7CB06546DBE30, 0x50DEB55ABE200,
 )  # fmt: skip
 # What turns where its operands are equal (besides, what is even turns at 0), and what else has steps.
 _COMPARING = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum", "mod", "floordiv"])
