@@ -104,7 +104,7 @@ def test_shards_stay_beside_their_index(model: Path, shard: object) -> None:
         ('{"weight_map":' + "[" * 100_000, "the index must be JSON, got "),
         ("{}", 'must hold a "weight_map", got other JSON'),
         ('{"weight_map": []}', 'must hold a "weight_map", got other JSON'),
-        ('{"weight_map": {}}', "must place tensors in shards, got none"),
+        ('{"weight_map": {}}', "^the index must place tensors in shards, got none"),
         ('{"a": ' + "9" * 5000 + "}", "the index must be JSON, got "),
     ],
     ids=["cut", "deep", "no-map", "a-list", "empty", "a-long-number"],

@@ -240,6 +240,35 @@ def test_a_damaged_member_of_an_npz_is_refused_alone(tmp_path: Path) -> None:
     assert "must be whole" in report.refused[0].reason
 
 
+@pytest.mark.parametrize(
+    ("name", "save", "rule"),
+    [
+        ("a.npy", np.save, "must hold one array, got 136 bytes behind it"),
+        ("a.npz", np.savez, "must begin with its archive's first member, got"),
+        (
+            "a.pt",
+            lambda file, array: torch.save(torch.tensor(array), file),
+            "must begin with its archive's first",
+        ),
+        (
+            "old.pt",
+            lambda file, array: torch.save(torch.tensor(array), file, _use_new_zipfile_serialization=False),
+            "what torch.save wrote once, got .* bytes behind it",
+        ),
+    ],
+    ids=["npy", "npz", "torch", "legacy"],
+)
+def test_what_lies_before_or_behind_is_not_left_out(tmp_path: Path, name: str, save: Any, rule: str) -> None:
+    """A reader finds one of two that were written into one file; the other may hold the NaN."""
+    with (tmp_path / name).open("wb") as file:
+        save(file, np.ones((0, 4)))
+    assert describe_file(tmp_path / name).tensors[0].shape == (0, 4)
+    with (tmp_path / name).open("ab") as file:
+        save(file, np.array([NAN]))
+    with pytest.raises(FileError, match=rule):
+        describe_file(tmp_path / name)
+
+
 def test_arrays_of_one_name_are_each_described(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zipfile says that a name is there already

@@ -318,3 +318,12 @@ def test_torch_raises_the_same_kind(call, kind):
     with pytest.raises(kind) as caught:
         call(tf)
     assert isinstance(caught.value, errors.TilefoldError)
+
+
+def test_messages_name_no_place_in_memory():
+    """It differs from run to run."""
+    for value in (object(), lambda: 0):
+        with pytest.raises(errors.KindError) as caught:
+            tf.topk(X, value)
+        assert " at 0x" not in str(caught.value)
+        assert type(value).__name__ in str(caught.value)

@@ -137,9 +137,7 @@ def _of_index(path: Path) -> Found:
             )
         shards.setdefault(path.parent / shard, []).append(name)
     if not shards:
-        raise FileError(
-            f"{path.name}: the index must place tensors in shards, got none; name the files themselves"
-        )
+        raise FileError("the index must place tensors in shards, got none; name the files themselves")
     return Found(tuple(sorted(shards)), promised={shard: tuple(names) for shard, names in shards.items()})
 
 

@@ -30,6 +30,7 @@ written against torch catches the same errors here.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -46,10 +47,15 @@ def shown(value: Any) -> str:
         shape = () if isinstance(value, type) else getattr(value, "shape", ())
         if isinstance(shape, tuple) and shape:
             return f"{type(value).__name__} of shape {list(shape)}"
-        text = " ".join(repr(value).split())
+        text = without_address(" ".join(repr(value).split()))
     except Exception:  # what a class of the caller's, or a nested tensor, says where it has none
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def without_address(text: str) -> str:
+    """Without the places in memory that Python names where a class says nothing of itself: they differ from run to run."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 
 def is_one_of(value: Any, names: Collection[str]) -> bool:

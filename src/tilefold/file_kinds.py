@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from tilefold.errors import FileError, printable
+from tilefold.errors import FileError, printable, without_address
 
 SAFETENSORS, NPY, NPZ, TORCH, LEGACY, INDEX = "safetensors", "npy", "npz", "torch", "legacy torch", "index"
 WORDS = {
@@ -132,7 +132,7 @@ def check_readable(path: Path) -> None:
 
 def reason_of(error: BaseException) -> str:
     """A foreign error in a few words on one line; of errors that are no sentence, what they mean here."""
-    text = printable(" ".join(str(error).split()))
+    text = printable(without_address(" ".join(str(error).split())))
     if len(text.split()) < 3:
         text = "its content contradicts itself"
     return text if len(text) <= 120 else text[:119].rstrip() + "…"

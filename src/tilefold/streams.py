@@ -66,13 +66,18 @@ def named_in_utf8(path: Path) -> Iterator[str]:
 
 
 def check_apart(archive: zipfile.ZipFile) -> None:
-    """Refuse members that share bytes: a small file could hold the same large array a thousand times.
+    """Refuse members that share bytes, since a small file could hold one large array a thousand times, and what lies before.
 
     Raises:
-        FileError: two members overlap.
+        FileError: two members overlap, or other bytes come first: of two archives in one file only the last is listed.
     """
-    end = 0
-    for member in sorted(archive.infolist(), key=lambda m: m.header_offset):
+    members, end = sorted(archive.infolist(), key=lambda m: m.header_offset), 0
+    if members and members[0].header_offset:
+        raise FileError(
+            f"the file must begin with its archive's first member, got {members[0].header_offset} bytes before it; save what "
+            "they hold in a file of its own"
+        )
+    for member in members:
         if member.header_offset < end:
             raise FileError(
                 "the members of an archive must lie one after another, got two that overlap; save it again"

@@ -108,6 +108,11 @@ def _npy(path: Path) -> Entries:
     with _quietly(), numpy_refusals():
         # Not np.load, which would try other formats, pickle among them.
         array = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]  # numpy has no types for it
+    behind = path.stat().st_size - array.offset - array.nbytes
+    if behind > 0:
+        raise FileError(
+            f"the file must hold one array, got {behind} bytes behind it; save several in an .npz"
+        )
     yield path.stem, Load(lambda: Stream(array.shape, _torch_dtype(array.dtype), _chunks_of(array)))
 
 

@@ -90,8 +90,17 @@ def _entries_of_whole(path: Path, mapped: bool) -> Entries:
             looked.add(distinct(tensor.shape, tensor.stride()) * tensor.element_size())
         return tensor
 
-    with named_in_utf8(path) as file:
-        content = _load(file, "cpu", mmap=mapped)
+    if mapped:
+        with named_in_utf8(path) as file:
+            content = _load(file, "cpu", mmap=True)
+    else:
+        with path.open("rb") as stream:
+            content = _load(stream, "cpu")
+            behind = size - stream.tell()
+        if behind:
+            raise FileError(
+                f"the file must hold what torch.save wrote once, got {behind} bytes behind it; save each in a file of its own"
+            )
     for name, found in tensors_in(content):
         tensor = found
         if isinstance(found, torch.TypedStorage):

@@ -249,6 +249,16 @@ def mixes_bits(random: Random) -> Any:
     return (k, of), combine, None, {"dtypes": torch.int64}
 
 
+def turns_at_bits(random: Random) -> Any:
+    i, j = random.randrange(50), random.randrange(50)
+    return (
+        (i, j),
+        lambda a, b: where((a >> i) & (b >> j) & 1 != 0, minimum(a, b), maximum(a, b)),
+        None,
+        {"dtypes": torch.int64},
+    )
+
+
 def forgets_when_rare(random: Random) -> Any:
     v, t = whole(random, 20, 10**5), whole(random, 5, 100)
     return (v, t), lambda a, b: where((b == v) & (a > t), a, a + b), 0, counting(random)
@@ -284,7 +294,7 @@ WRONG: dict[str, Kind] = {
     for f in (
         reset_above, reset_of_a_side, reset_at_a_value, saturates_on_a_side, clips_a_signed_sum, switches_rule, tolerates,
         tolerates_in_proportion, modulus, rounds, rounds_whole, ties, means, nearly, restarts_a_window, subtracts, mixes_bits,
-        forgets_when_rare, wrong_guard, capped_count, wrong_powers,
+        turns_at_bits, forgets_when_rare, wrong_guard, capped_count, wrong_powers,
     )
 }  # fmt: skip
 

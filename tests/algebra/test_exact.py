@@ -61,6 +61,8 @@ def test_arithmetic_is_exact() -> None:
     assert value(lambda a: math.cast(a, torch.int64), (1 << 64) + 5) == 5, "unless they are cast"
     assert value(lambda a: a**2.0, 0.1) == Fraction(0.1) ** 2
     assert value(lambda a, b: math.where(a > b, a, b), 2, 2.5) == 2.5
+    assert [value(lambda a, n: a << n, 3, n) for n in (2, 64, -1)] == [12, 0, 0]
+    assert [value(lambda a, n: a >> n, a, n) for a in (9, -9) for n in (1, 64, -1)] == [4, 0, 0, -5, -1, -1]
 
 
 def test_infinities_are_ieees() -> None:

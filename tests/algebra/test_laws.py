@@ -538,3 +538,37 @@ def test_a_monoid_that_a_compiled_function_makes_is_not_traced():
 
     assert function(torch.ones(5)).item() == 4.0
     assert counters["frames"]["total"] <= 4
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        lambda a, b: ((a >> 33) & (b >> 50) & 1) != 0,
+        lambda a, b: (a >> 20) == (b >> 20) + 77,
+        lambda a, b: ((a * 2654435761) >> 40) & 255 == 90,
+    ],
+    ids=["two bits", "high parts", "a hash"],
+)
+def test_a_combine_that_turns_at_high_bits_is_refused(turns):
+    with pytest.raises(LawError, match="must be associative"):
+        Monoid(
+            lambda a, b: math.where(turns(a, b), math.minimum(a, b), math.maximum(a, b)),
+            None,
+            dtypes=torch.int64,
+        )
+
+
+def test_what_infinities_alone_break_is_no_matter_of_whole_numbers():
+    """The two largest with their positions: dtypes=torch.int64 would cut the fractions of floats."""
+
+    def two(a, b):
+        first = a.v >= b.v
+        one, i = (math.where(first, x, y) for x, y in ((a.v, b.v), (a.i, b.i)))
+        v, k, w, j = (math.where(first, x, y) for x, y in ((a.w, a.v), (a.j, a.i), (b.v, b.w), (b.i, b.j)))
+        return one, i, math.where(v >= w, v, w), math.where(v >= w, k, j)
+
+    with pytest.raises(LawError, match="declare domain='finite' if no input"):
+        Monoid(
+            two, (-INF, -1, -INF, -1), fields=("v", "i", "w", "j"),
+            lift=lambda x, i: (x, i, -INF, -1), index=True,
+        )  # fmt: skip

@@ -134,6 +134,16 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "what shifts is undecided without rounding",
+        "algebra/exact.py",
+        '"rshift": lambda x, n:',
+        '"shifted": lambda x, n:',
+        (
+            "tests/algebra/test_exact.py::test_arithmetic_is_exact",
+            "tests/algebra/test_laws.py::test_a_combine_that_turns_at_high_bits_is_refused[two bits]",
+        ),
+    ),
+    Mutant(
         "a sum forgets the errors of its operands",
         "algebra/exact.py",
         "return _made(a.value + b.value, a.error + b.error)",

@@ -49,6 +49,13 @@ TOOLS = (
         ("tests/test_describe.py::test_totals",),
     ),
     Mutant(
+        "an archive before the last one in a file is left out",
+        "streams.py",
+        "if members and members[0].header_offset:",
+        "if members and members[0].header_offset < 0:",
+        ("tests/test_describe.py::test_what_lies_before_or_behind_is_not_left_out[npz]",),
+    ),
+    Mutant(
         "a decoded record is held for no other view",
         "torch_files.py",
         "if self._uses[record] > 0:",

@@ -436,6 +436,7 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "maximum": max, "minimum": min, "floor": int, "ceil": int,
     "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0,
     "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+    "lshift": lambda x, n: x << n if 0 <= n < 64 else 0, "rshift": lambda x, n: x >> (n if 0 <= n < 64 else _LONGEST),
     "invert": lambda x: not x if isinstance(x, bool) else ~x,
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
     "isnan": lambda x: False, "isinf": lambda x: False, "isfinite": lambda x: True,

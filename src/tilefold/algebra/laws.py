@@ -105,9 +105,14 @@ def _widened(algebra: Algebra) -> Algebra:
 
 
 def _where_lawful(algebra: Algebra) -> str:
-    """What may be declared so that the laws hold, for the end of a message; nothing where no such thing is known."""
+    """What may be declared so that the laws hold, for the end of a message; nothing where no such thing is known.
+
+    Whole numbers where infinities are not what breaks them: dtypes=torch.int64 cuts the fractions of floats.
+    """
+    finite = replace(algebra, domain=(NAMES["finite"],) * algebra.inputs)
     whole = replace(algebra, dtypes=tuple(torch.int64 if d == "compute" else d for d in algebra.dtypes))
-    if whole != algebra and _is_lawful(whole):
+    only_infinite = algebra.domain is None and _is_lawful(finite)
+    if not only_infinite and whole != algebra and _is_lawful(whole):
         return ", or declare dtypes=torch.int64 if it is for whole numbers: the laws hold for those"
     domain = None if algebra.domain is not None else _lawful_domain(algebra)
     if domain is None:
