@@ -155,7 +155,7 @@ class Causes:
         self._evidence, self._trials, self._widths = evidence, trials, widths
         self._without_masks = self._widths_of(_unmasked(evidence, set(widths)))
         self._of = {place: _unpromised(evidence, {place}) for place in widths}
-        names = [*dict.fromkeys(n for listed in self._of.values() for n in listed)]
+        names = self._names = [*dict.fromkeys(n for listed in self._of.values() for n in listed)]
         self._promised = self._widths_of(self._promise(names)) if names else {}
         # Of each argument the accesses that depend on it, as they are with it promised alone, and with all but it.
         self._alone: dict[str, dict[Place, int]] = {}
@@ -181,13 +181,12 @@ class Causes:
         if enough or self._gains(self._promised, place):
             tried = all(n in self._without for n in self._of[place])
             needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
-            shown = enough[0] if enough else " and ".join(needed) or " or ".join(self._of[place])
             width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
-            chosen = enough[:1] or needed or self._of[place]
-            least = self._least(chosen, place, width)
+            chosen, least = self._sufficient(enough[:1] or needed or self._of[place], place, width)
             return Cause(
-                f"divisibility: with {shown} a multiple of {least} it is {width} bytes (compiled so); as it is, {through}",
+                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so); as it "
+                f"is, {through}",
                 self._divided(chosen, least, masked=masked),
                 width,
             )
@@ -201,12 +200,33 @@ class Causes:
             )
         return None
 
+    def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int]:
+        """Arguments with which an access is as wide, and the least power of two that has to divide them.
+
+        What an access's own addresses depend on may not be enough: a pipelined loop copies all its operands alike, and what
+        is stored is computed in the layout of the loads before it. Then one after the other of all arguments is left out.
+        """
+        least = self._least(names, place, width)
+        if least:
+            return names, least
+        kept = list(self._names)
+        for name in [n for n in self._names if n not in names]:
+            fewer = [n for n in kept if n != name]
+            if self._widths_of(self._promise(fewer)).get(place, 0) >= width:
+                kept = fewer
+        return kept, self._least(kept, place, width) or WHOLE
+
     def _least(self, names: list[str], place: Place, width: int) -> int:
-        """The least power of two which suffices as a divisor of these arguments for accesses as wide."""
-        for divisor in (2, 4, 8):
-            if self._widths_of(self._promise(names, divisor)).get(place, 0) >= width:
-                return divisor
-        return 16
+        """The least power of two which suffices as a divisor of these arguments for accesses as wide; 0 if none does."""
+
+        def suffices(divisor: int) -> bool:
+            return self._widths_of(self._promise(names, divisor)).get(place, 0) >= width
+
+        # That many of the smallest elements: mostly it is that or less.
+        first = next((d for d in (8, WHOLE) if suffices(d)), 0)
+        while first > 2 and suffices(first // 2):
+            first //= 2
+        return first
 
     def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
         """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
