@@ -183,10 +183,10 @@ class Causes:
             needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
             width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
-            chosen, least = self._sufficient(enough[:1] or needed or self._of[place], place, width)
+            chosen, least, together = self._sufficient(enough[:1] or needed or self._of[place], place, width)
             return Cause(
-                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so); as it "
-                f"is, {through}",
+                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{together}); "
+                f"as it is, {through}",
                 self._divided(chosen, least, masked=masked),
                 width,
             )
@@ -200,33 +200,42 @@ class Causes:
             )
         return None
 
-    def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int]:
-        """Arguments with which an access is as wide, and the least power of two that has to divide them.
+    def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int, str]:
+        """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where they
+        were not tried alone.
 
         What an access's own addresses depend on may not be enough: a pipelined loop copies all its operands alike, and what
         is stored is computed in the layout of the loads before it. Then one after the other of all arguments is left out.
         """
         least = self._least(names, place, width)
+        if least is None:
+            return names, WHOLE, " with what other accesses need"
         if least:
-            return names, least
+            return names, least, ""
         kept = list(self._names)
         for name in [n for n in self._names if n not in names]:
             fewer = [n for n in kept if n != name]
             if self._widths_of(self._promise(fewer)).get(place, 0) >= width:
                 kept = fewer
-        return kept, self._least(kept, place, width) or WHOLE
+        return kept, self._least(kept, place, width) or WHOLE, ""
 
-    def _least(self, names: list[str], place: Place, width: int) -> int:
-        """The least power of two which suffices as a divisor of these arguments for accesses as wide; 0 if none does."""
+    def _least(self, names: list[str], place: Place, width: int) -> int | None:
+        """The least power of two which suffices as a divisor of these arguments for accesses as wide; 0 if none does, None
+        if that was not tried."""
 
-        def suffices(divisor: int) -> bool:
-            return self._widths_of(self._promise(names, divisor)).get(place, 0) >= width
+        def suffices(divisor: int) -> bool | None:
+            widths = self._widths_of(self._promise(names, divisor))
+            return widths.get(place, 0) >= width if widths else None
 
-        # That many of the smallest elements: mostly it is that or less.
-        first = next((d for d in (8, WHOLE) if suffices(d)), 0)
-        while first > 2 and suffices(first // 2):
-            first //= 2
-        return first
+        first = max(2, width // self._widths[place])  # so many elements: mostly it is that
+        tried = {d: suffices(d) for d in (first,)}
+        while not any(tried.values()) and max(tried) < WHOLE:
+            tried[2 * max(tried)] = suffices(2 * max(tried))
+        found = max((d for d, enough in tried.items() if enough), default=0)
+        while found == min(tried) > 2 and suffices(found // 2):
+            found //= 2
+            tried[found] = True
+        return found if found or False in tried.values() else None
 
     def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
         """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
