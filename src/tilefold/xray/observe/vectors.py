@@ -154,7 +154,7 @@ class Causes:
     def __init__(self, evidence: Evidence, trials: Trials, widths: Mapping[Place, int]) -> None:
         self._evidence, self._trials, self._widths = evidence, trials, widths
         self._without_masks = self._widths_of(_unmasked(evidence, set(widths)))
-        self._of = {place: _unpromised(evidence, {place}) for place in widths}
+        self._of = {place: unpromised(evidence, {place}) for place in widths}
         names = self._names = [*dict.fromkeys(n for listed in self._of.values() for n in listed)]
         self._promised = self._widths_of(self._promise(names)) if names else {}
         # Of each argument the accesses that depend on it, as they are with it promised alone, and with all but it.
@@ -185,8 +185,8 @@ class Causes:
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
             chosen, least, together = self._sufficient(enough[:1] or needed or self._of[place], place, width)
             return Cause(
-                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{together}); "
-                f"as it is, {through}",
+                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{together})"
+                f"; as it is, {through}",
                 self._divided(chosen, least, masked=masked),
                 width,
             )
@@ -262,7 +262,7 @@ class Causes:
         return ", and ".join(said) + alone
 
     def _promise(self, names: list[str], divisor: int = 16) -> str:
-        return _promising(self._evidence.compiled.ttir, names, divisor)
+        return promising(self._evidence.compiled.ttir, names, divisor)
 
     def _gains(self, widths: Mapping[Place, int], place: Place) -> bool:
         return widths.get(place, 0) > self._widths[place]
@@ -319,7 +319,7 @@ def _unmasked(evidence: Evidence, wanted: set[Place]) -> str:
     return "\n".join(rows)
 
 
-def _unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
+def unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
     """Arguments of the TTIR that nothing is promised to divide, integers and pointers, on which these accesses' addresses or
     masks depend."""
     head = next(row for row in evidence.compiled.ttir.splitlines() if "tt.func public" in row)
@@ -336,7 +336,7 @@ def _unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
     ]
 
 
-def _promising(ttir: str, names: list[str], divisor: int) -> str:
+def promising(ttir: str, names: list[str], divisor: int) -> str:
     """The TTIR in which a number divides these arguments."""
     for name in names:
         pattern = rf"(%{re.escape(name)}: (?:!tt\.ptr<[^>]*>|i32|i64))(?: \{{[^}}]*\}})?"
