@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import triton.language as tl
 
 from tilefold import xray
 from tilefold.xray.compile import offline
+from tilefold.xray.explain import make_job
 from tilefold.xray.observe import trials
-from tilefold.xray.observe.vectors import _apart
+from tilefold.xray.observe.vectors import _apart, narrowest, promising
 from tilefold.xray.report.model import Observation
 
 
@@ -253,3 +255,37 @@ def two_loads_of_a_line(x_ptr, y_ptr, BLOCK: tl.constexpr):
 def test_two_loads_of_a_line_are_not_one_vector() -> None:
     """Each has a stride of two; only together are their elements neighbours."""
     assert not narrow(two_loads_of_a_line, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})
+
+
+@triton.jit
+def products_with_bias(
+    a_ptr, b_ptr, bias_ptr, c_ptr, tiles, K, N, stride_a, stride_b, stride_c, B: tl.constexpr
+):
+    """Tiles and rounds flattened into one loop, and one of its own for a K of 0: what a line loads lies in two layouts."""
+    rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    offs = tl.arange(0, B)
+    for tile in tl.range(tl.program_id(0), tiles, 2, flatten=True):
+        acc = tl.zeros((B, B), tl.float32)
+        for k in range(tl.cdiv(K, B)):
+            here = tile * B + rows
+            a = tl.load(a_ptr + here * stride_a + k * B + columns, mask=columns < K - k * B, other=0.0)
+            b = tl.load(b_ptr + (k * B + rows) * stride_b + columns, mask=rows < K - k * B, other=0.0)
+            acc = tl.dot(a, b, acc)
+        acc += tl.load(bias_ptr + offs, mask=offs < N, other=0.0)
+        tl.store(c_ptr + (tile * B + rows) * stride_c + columns, acc.to(tl.bfloat16), mask=columns < N)
+
+
+def test_what_is_said_to_widen_an_access_does() -> None:
+    """The arguments that are named, and these alone, promised what is said."""
+    sizes = {"tiles": 2, "K": 100, "N": 40, "stride_a": 100, "stride_b": 200, "stride_c": 40}
+    args = {**{f"{name}_ptr": "*bf16" for name in ("a", "b", "bias", "c")}, **sizes}
+    compiled = offline.compile_job(make_job(products_with_bias, args, {"B": 64}, grid=2))
+    said = narrow(products_with_bias, args, {"B": 64}, grid=2)
+    assert said
+    for o in said:
+        words = re.match(
+            r"divisibility: with (.*) a multiple of (\d+) it is (\d+) bytes \(compiled so\)", o.reason
+        )
+        assert words is not None
+        made = offline.recompile(compiled, promising(compiled.ttir, words[1].split(" and "), int(words[2])))
+        assert {w for place, w in narrowest(made).items() if place[1] == o.line} == {int(words[3])}
