@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import triton
+import triton.language as tl
 
 from tilefold import xray
 from xray.observe.planted import copy_beyond
@@ -15,3 +17,21 @@ def test_a_vector_that_straddles_an_array_s_end_is_outside(held: int, lanes: int
     report = xray.explain(copy_beyond, args, {"BLOCK": 1024})
     found = [dict(o.numbers) for o in report.observations if o.code == "out-of-bounds"]
     assert found == [{"lanes": lanes, "element": 1023, "size": held}] * (lanes > 0)
+
+
+@triton.jit
+def rows_of_first(x_ptr, y_ptr, stride, n, BLOCK: tl.constexpr):
+    """The programs of the first column copy a row each."""
+    head, row, offs = tl.program_id(0), tl.program_id(1), tl.arange(0, BLOCK)
+    mask = (offs < n) & (head < 1)
+    tl.store(y_ptr + row * n + offs, tl.load(x_ptr + row * stride + offs, mask=mask), mask=mask)
+
+
+@pytest.mark.parametrize(("held", "lanes"), [(7 * 60 + 40, 0), (7 * 60 + 30, 10), (7 * 60, 40)])
+def test_a_program_that_is_not_among_the_first_ones_executed_reaches_outside(held: int, lanes: int) -> None:
+    """Executed are the first program, a middle and the last one, of which the latter two move nothing."""
+    args = {"x_ptr": f"*fp32[{held}]", "y_ptr": "*fp32[320]", "stride": 60, "n": 40}
+    report = xray.explain(rows_of_first, args, {"BLOCK": 128}, grid=(3, 8))
+    found = [o for o in report.observations if o.code == "out-of-bounds"]
+    assert [dict(o.numbers)["lanes"] for o in found] == [lanes] * (lanes > 0)
+    assert all("of program (0, 7, 0)" in o.evidence for o in found)

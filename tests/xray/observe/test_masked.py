@@ -210,10 +210,12 @@ def test_a_counterexample_has_as_many_digits_as_it_needs() -> None:
 
 
 @triton.jit
-def largest_score(q_ptr, k_ptr, y_ptr, n, B: tl.constexpr, TURNED: tl.constexpr, MASKED: tl.constexpr):
-    """The largest product of each query with n keys, whose places behind n are filled with 0."""
+def largest_score(
+    q_ptr, k_ptr, y_ptr, n, B: tl.constexpr, TURNED: tl.constexpr, MASKED: tl.constexpr, M: tl.constexpr = 16
+):
+    """The largest product of each of M queries with n keys, whose places behind n are filled with 0."""
     rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
-    q = tl.load(q_ptr + rows * B + columns)
+    q = tl.load(q_ptr + tl.arange(0, M)[:, None] * B + columns)
     if TURNED:
         k = tl.trans(tl.load(k_ptr + rows * B + columns, mask=rows < n, other=0.0))
     else:
@@ -221,20 +223,23 @@ def largest_score(q_ptr, k_ptr, y_ptr, n, B: tl.constexpr, TURNED: tl.constexpr,
     scores = tl.dot(q, k)
     if MASKED:
         scores = tl.where(columns < n, scores, float("-inf"))
-    tl.store(y_ptr + tl.arange(0, B), tl.max(scores, 1))
+    tl.store(y_ptr + tl.arange(0, M), tl.max(scores, 1))
 
 
 @pytest.mark.parametrize("turned", [True, False], ids=["keys transposed", "keys as they lie"])
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "not masked"])
-def test_columns_of_a_product_are_masked_as_its_operand(masked: bool, turned: bool) -> None:
+@pytest.mark.parametrize("queries", [16, 32], ids=["square", "higher than wide"])
+def test_columns_of_a_product_are_masked_as_its_operand(queries: int, masked: bool, turned: bool) -> None:
     args = {"q_ptr": "*fp16", "k_ptr": "*fp16", "y_ptr": "*fp32", "n": 10}
-    found = fills(largest_score, args, {"B": 16, "TURNED": turned, "MASKED": masked}, num_warps=1)
+    constants = {"B": 16, "TURNED": turned, "MASKED": masked, "M": queries}
+    found = fills(largest_score, args, constants, num_warps=1)
     if masked:
         assert not found
         return
     (one,) = found
     assert one.severity == "error"
     assert "the maximum in line" in one.evidence
+    assert "not -inf" not in one.evidence  # the columns are masked, and no rows
     assert "(tried: then it stores what it should)" in one.change
 
 

@@ -137,3 +137,66 @@ def test_a_histograms_own_atomics_are_not_those_on_memory() -> None:
     assert not found(
         "per-element-atomic", counted, {"x_ptr": few, "y_ptr": "*i32"}, {"BLOCK": 2048, "BINS": 256}
     )
+
+
+@triton.jit
+def gradients(a_ptr, b_ptr, c_ptr, tiles, B: tl.constexpr):
+    """Products added to what lies in memory, tile by tile."""
+    rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    b = tl.load(b_ptr + rows * B + columns)
+    for tile in range(tiles):
+        a = tl.load(a_ptr + tile * B * B + rows * B + columns)
+        here = c_ptr + tile * B * B + rows * B + columns
+        tl.store(here, tl.load(here) + tl.dot(a, b).to(tl.float16))
+
+
+@triton.jit
+def scaled_rows(x_ptr, y_ptr, w_ptr, stride, N: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows that begin anywhere, times weights that do not."""
+    row = tl.program_id(0) * stride
+    for start in range(0, N, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row + offs, mask=offs < N)
+        tl.store(y_ptr + row + offs, x * tl.load(w_ptr + offs, mask=offs < N), mask=offs < N)
+
+
+@triton.jit
+def butterflies(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    """Differences from the larger of a pair, along one axis of two after the other."""
+    offs = tl.arange(0, BLOCK)
+    x = tl.reshape(tl.load(x_ptr + offs), (2, BLOCK // 8, 2, 2))
+    for _ in tl.static_range(8):
+        x = x - tl.max(x, 2, keep_dims=True)
+        x = x - tl.max(x, 3, keep_dims=True)
+    tl.store(y_ptr + offs, tl.reshape(x, (BLOCK,)))
+
+
+@triton.jit
+def column_sums(x_ptr, y_ptr, R: tl.constexpr, C: tl.constexpr):
+    rows, columns = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
+    total = tl.sum(tl.load(x_ptr + rows * C + columns), 0)
+    tl.store(y_ptr + tl.arange(0, C), total)
+
+
+def test_what_is_added_to_a_product_may_change_its_layout() -> None:
+    args = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp16", "tiles": 8}
+    assert not found("layout-in-loop", gradients, args, {"B": 64})
+
+
+def test_a_layout_that_narrow_accesses_ask_for_is_told_with_them() -> None:
+    args = {"x_ptr": "*fp16", "y_ptr": "*fp16", "w_ptr": "*fp16", "stride": 3000}
+    constants = {"N": 3000, "BLOCK": 1024}
+    assert not found("layout-in-loop", scaled_rows, args, constants, grid=4)
+    narrow = found("scalar-access", scaled_rows, args, constants, grid=4)
+    assert any("changes its layout" in o.evidence and "with stride a multiple of" in o.reason for o in narrow)
+
+
+def test_no_layout_holds_several_short_axes() -> None:
+    assert not found("small-axis-shuffles", butterflies, XY, {"BLOCK": 256})
+
+
+def test_conflicts_of_a_fold_that_no_launch_mends_are_a_note() -> None:
+    """Fewer warps would add halves in another order."""
+    (one,) = found("bank-conflict", column_sums, {**HALVES, "y_ptr": "*fp32"}, {"R": 32, "C": 64})
+    assert one.severity == "note"
+    assert "tried, and then other values are stored" in one.change

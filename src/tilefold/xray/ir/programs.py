@@ -17,6 +17,7 @@ from tilefold.xray.ir.syntax import Function, Operation
 from tilefold.xray.ir.types import tensors
 
 Numbers = NDArray[np.int64]
+ENDS = ((0, False), (1, False), (0, True), (1, True))  # of ranges and of loops: first or last
 _MOST = 1 << 20  # programs that are looked at
 _SAME = (
     "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.unsplat", "arith.extsi", "arith.extui",
@@ -49,11 +50,12 @@ class Place:
 
 
 class Programs:
-    """Values of a function in the programs of a grid; of a very large grid in its first ones, or (`spread`) in some from the
-    first to the last.
+    """Values of a function in the programs of a grid; of a very large grid in its first ones (`most`), or (`spread`) in so
+    many from the first to the last.
 
     `known` gives integer arguments by name; every other argument may be a pointer. `tiles` are the values that are tensors.
-    `ends` says whether ranges, and whether loops, stand for their last.
+    `ends` says where in a range the element is that stands for it, from 0 (the first) to 1 (the last), and whether loops
+    stand for their last round.
     """
 
     def __init__(
@@ -62,11 +64,12 @@ class Programs:
         known: Mapping[str, int],
         grid: tuple[int, int, int],
         *,
-        ends: tuple[bool, bool] = (False, False),
+        ends: tuple[float, bool] = (0, False),
         spread: bool = False,
+        most: int = _MOST,
     ) -> None:
         total = grid[0] * grid[1] * grid[2]
-        self.count, self._ends = min(total, _MOST), ends
+        self.count, self._ends = min(total, most), ends
         numbers = np.arange(self.count, dtype=np.int64)
         numbers = numbers * (total - 1) // max(self.count - 1, 1) if spread else numbers
         self._ids = (numbers % grid[0], numbers // grid[0] % grid[1], numbers // (grid[0] * grid[1]))
@@ -181,7 +184,7 @@ class Programs:
         if kind == "tt.make_range":
             found = re.search(r"end = (-?\d+) : i32, start = (-?\d+)", operation.attributes)
             first, end = (int(found[2]), int(found[1])) if found else (0, 1)
-            return np.array(end - 1 if self._ends[0] else first, np.int64)
+            return np.array(first + int((end - 1 - first) * self._ends[0]), np.int64)
         if kind in _SAME:
             return self._of.get(operands[0])
         if kind == "arith.select" and len(operands) == 3 and operands[0] in self._truth:

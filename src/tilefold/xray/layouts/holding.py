@@ -7,6 +7,7 @@ All sizes are powers of two.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,13 +21,15 @@ from tilefold.xray.layouts.attributes import Attribute, parse
 class Holding:
     """Along each dim: elements that one thread holds, lanes of a warp, and warps that share the rest.
 
-    `copies`: threads that hold the same element (the redundancy factor).
+    `copies`: threads that hold the same element (the redundancy factor). `together`: elements of a thread that lie beside
+    each other.
     """
 
     elements: tuple[int, ...]
     lanes: tuple[int, ...]
     warps: tuple[int, ...]
     copies: int
+    together: int = 1
 
     @property
     def held(self) -> int:
@@ -61,9 +64,11 @@ def _fill(shape: tuple[int, ...], steps: list[_Step], warps: int) -> Holding:
         taken = min(step.count, left[step.dim])
         counts[step.where][step.dim] *= taken
         left[step.dim] //= taken
+    alone = itertools.takewhile(lambda step: step.where == "register", steps)
+    together = math.prod(min(step.count, shape[step.dim]) for step in alone if step.dim >= 0)
     elements = tuple(c * rest for c, rest in zip(counts["register"], left, strict=True))
     lanes, along = tuple(counts["lane"]), tuple(counts["warp"])
-    return Holding(elements, lanes, along, 32 * warps // (math.prod(lanes) * math.prod(along)))
+    return Holding(elements, lanes, along, 32 * warps // (math.prod(lanes) * math.prod(along)), together)
 
 
 def _steps(layout: Attribute, rank: int) -> list[_Step] | None:

@@ -1,29 +1,61 @@
-"""Accesses outside of arrays whose size is known."""
+"""Accesses outside of arrays whose size is known: of the executed programs, and of some that a look at the whole grid
+names."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
-from tilefold.xray.evidence import Evidence
-from tilefold.xray.execution import Bound, Execution
+from tilefold.xray.evidence import Evidence, integer_arguments
+from tilefold.xray.execution import Bound, Execution, Program
+from tilefold.xray.ir.programs import Programs
+from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.report.model import Observation, Report
 
 _NEAR = 1 << 38  # bytes around an array within which an address is meant for it; arrays lie farther apart
+_LOOKED = 1 << 12  # programs of a grid that are looked at
+_EIGHTHS = 8  # of a range, at each of which an element is looked at: masks may end inside
+_MORE = 3  # programs that are executed because of it
+_MASK = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}  # which operand is the mask
 
 
-def out_of_bounds(report: Report, evidence: Evidence) -> Iterator[Observation]:
+def out_of_bounds(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
     """One observation a line and array, with the farthest element reached."""
     if evidence.execution is None:
         return
-    found: dict[tuple[str, int, str], tuple[Bound, int, int, int]] = {}
-    for bound in evidence.execution.bounds:
-        for number, lowest, highest, threads in _outside(evidence.execution, bound):
+    found = _reached(evidence, evidence.execution)
+    yield from _observed(evidence, found, "")
+    seen = set(found)
+    for program in [] if seen else _suspects(evidence, report)[:_MORE]:
+        try:
+            more = _reached(evidence, trials.run(evidence.compiled, [program]))
+        except UntriedError:
+            return
+        yield from _observed(
+            evidence, {k: v for k, v in more.items() if k not in seen}, f" of program {program}"
+        )
+        seen |= set(more)
+
+
+_Reached = dict[
+    tuple[str, int, str], tuple[Bound, int, int, int]
+]  # (file, line, array): lowest, highest byte, lanes
+
+
+def _reached(evidence: Evidence, execution: Execution) -> _Reached:
+    found: _Reached = {}
+    for bound in execution.bounds:
+        for number, lowest, highest, threads in _outside(execution, bound):
             place = evidence.places.line(evidence.entry.instructions[number]) or ("", 0)
             key = (*place, bound.name)
             _, low, high, count = found.get(key, (bound, lowest, highest, 0))
             found[key] = (bound, min(low, lowest), max(high, highest), count + threads)
+    return found
+
+
+def _observed(evidence: Evidence, found: _Reached, where: str) -> Iterator[Observation]:
     sizes = {a.name: a.itemsize for a in evidence.compiled.job.arguments if a.pointer}
     for (file, line, name), (bound, low, high, threads) in found.items():
         size = sizes[name]
@@ -34,11 +66,41 @@ def out_of_bounds(report: Report, evidence: Evidence) -> Iterator[Observation]:
             "error",
             file,
             line,
-            f"{threads} lanes reach outside of {name}: element {(reached - bound.base) // size} of {held}",
+            f"{threads} lanes{where} reach outside of {name}: element {(reached - bound.base) // size} of {held}",
             "the mask does not cover what the offsets can reach, or the grid is larger than the array",
-            "mask what lies behind the end with the array's own length, or launch fewer programs",
+            "see that the strides are this array's, and mask what lies behind the end with its own length, or launch fewer "
+            "programs",
             numbers=(("lanes", threads), ("element", (reached - bound.base) // size), ("size", held)),
         )
+
+
+def _suspects(evidence: Evidence, report: Report) -> list[Program]:
+    """Programs that were not executed, one of whose tiles reaches outside of an array, as far as that is known before
+    an execution; for each access the one that reaches farthest."""
+    parameters = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
+    held = {name: (-a.before, a.size) for name, a in parameters if a.size is not None}
+    accesses = [o for o in evidence.ttir.walk() if o.name in _MASK]
+    if not held or not accesses or evidence.compiled.job.cluster > 1:
+        return []
+    found: dict[Program, int] = {}
+    known = integer_arguments(evidence)
+    for eighth, last in itertools.product(range(_EIGHTHS + 1), (False, True)):
+        ends = (eighth / _EIGHTHS, last)
+        world = Programs(evidence.ttir, known, report.grid, ends=ends, spread=True, most=_LOOKED)
+        for access in accesses:
+            place = world.places.get(access.operands[0])
+            if place is None or place.argument not in held:
+                continue
+            first, end = held[place.argument]
+            mask = access.operands[_MASK[access.name] :][:1]
+            on = world.truth(mask[0]) if mask else None
+            offset = np.broadcast_to(place.offset, (world.count,))
+            beyond = np.maximum(first - offset, offset - end + 1) * (True if on is None else on)
+            at = int(beyond.argmax())
+            if beyond[at] > 0 and (not mask or on is not None):
+                found[world.program(at)] = max(int(beyond[at]), found.get(world.program(at), 0))
+    assert evidence.execution is not None
+    return [p for p in sorted(found, key=lambda p: -found[p]) if p not in evidence.execution.programs]
 
 
 def _outside(execution: Execution, bound: Bound) -> Iterator[tuple[int, int, int, int]]:

@@ -19,6 +19,8 @@ _REGIONS = {
     "tt.gather": "tl.gather",
     "tt.histogram": "tl.histogram",
 }
+BY_TRITON = {"a reduction", "a scan"}
+PARTIAL = "what goes through shared memory here are partial results, which Triton lays out"
 
 
 def bank_conflict(report: Report, evidence: Evidence) -> Iterator[Observation]:
@@ -55,6 +57,11 @@ def _cause(line: Line, evidence: Evidence) -> tuple[str, str]:
         )
     reason = "lanes of one warp ask different words of the same bank, and these come one after the other"
     what = dict.fromkeys(said for o in here if (said := _passing(o, evidence)))
+    if what and what.keys() <= BY_TRITON:
+        return (
+            f"{reason}; {PARTIAL}: {', '.join(what)}",
+            "let fewer warps hold the dim that is folded (fewer warps in all, or a tile that is longer along the other dims)",
+        )
     return (
         f"{reason}; what goes through shared memory here: {', '.join(what)}" if what else reason,
         "let what one warp writes and reads span whole rows of 128 bytes, by the tile's shape or other warps; for a gather, "

@@ -65,6 +65,7 @@ class Counterexample:
     seed: int
     update: tuple[str, str] = ("", "")
     rows: int = -1  # the dim along which rows were folded before, -1 where they were not
+    turned: bool = False  # whether the dims of what is folded are the load's in the other order
 
     def __str__(self) -> str:
         alike = (n for n in range(4, 17) if _number(self.got, n) != _number(self.wanted, n))
@@ -105,7 +106,8 @@ def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Coun
             if operation.name == "tt.reduce":
                 varies = _varies_in(operation, load, made, dims)
                 if varies is not None and _folds_along(operation, load, varies):
-                    yield from _changed_reduction(world, load, operation)
+                    turned = varies != dims.get(load.operands[1], varies)
+                    yield from (replace(e, turned=turned) for e in _changed_reduction(world, load, operation))
                 elif varies is None:
                     yield from _changed_rows(world, load, operation, dims)
             elif operation.name == "tt.dot":

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilefold.xray.report.model import Observation
 
 ASTRAY = "the first lane's address is no multiple of 32 bytes"
+NARROWED = "narrow accesses have a layout of their own:"
 PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
 TURNED = "the tile is turned on its way into shared memory"
 TRANSPOSE = "load with the array's contiguous dim last in the tile, and transpose it in registers (tl.trans)"
@@ -37,7 +38,8 @@ def _one(group: Sequence[Observation]) -> Observation:
 
 def _absorbed(found: Sequence[Observation]) -> list[Observation]:
     """Narrow accesses cost sectors, and so do rows whose length nothing divides: the sectors are told with the accesses. So
-    are the conflicts of copies that turn a tile. An offset that wraps is why its accesses reach outside of their arrays."""
+    are the conflicts of copies that turn a tile, and changes of layout that narrow accesses ask for. An offset that wraps is
+    why its accesses reach outside of their arrays."""
     wrapped = {
         place for o in found if (o.code, o.severity) == ("offset-overflow", "error") for place in _places(o)
     }
@@ -50,7 +52,8 @@ def _absorbed(found: Sequence[Observation]) -> list[Observation]:
         astray = o.reason.startswith(ASTRAY) and any(n.reason.startswith(_WIDENED) for n in homes)
         sectors = o.code == "wasted-sectors" and (astray or (homes and o.reason.startswith(PIECES)))
         turned = o.code == "bank-conflict" and any(n.reason.startswith(TURNED) for n in homes)
-        if not (sectors or turned):
+        layout = o.code == "layout-in-loop" and o.reason.startswith(NARROWED) and homes
+        if not (sectors or turned or layout):
             kept.append(o)
     gone = [o for o in found if o not in kept]
     # What is told with several is counted with the first of them.

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.execution import Execution
-from tilefold.xray.ir import Operation, tensors
+from tilefold.xray.ir import Operation, read, tensors
 from tilefold.xray.layouts import holding
+from tilefold.xray.observe.joined import NARROWED
 from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, masked_moves, spread_into
 from tilefold.xray.observe.trials import Trials, UntriedError
+from tilefold.xray.observe.values import is_elementwise
+from tilefold.xray.observe.vectors import WHOLE, promising, unpromised
 from tilefold.xray.observe.wants import wants
 from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
@@ -76,7 +79,7 @@ def _could_wait(reduction: Operation, loop: Operation) -> bool:
     return not any({carried, *user.results} & set(o.operands) for o in others if o.name != "scf.yield")
 
 
-def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
+def layout_in_loop(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
     """Tiles whose layout changes through shared memory again and again; one observation a line."""
     lines = {(x.file, x.line): x for x in report.lines}
     looped = {id(o) for loop in evidence.ttgir.walk() if loop.name in _LOOPS for o in loop.walk()}
@@ -99,19 +102,42 @@ def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             continue
         tile = tensors((inside or changes)[0].types)[0]
         where = "in every round of a loop" if inside else f"{len(changes)} times at this line"
+        reason, change = _cause(place, (inside or changes)[0], evidence, trials)
         yield Observation(
             "layout-in-loop",
             "warning",
             *place,
             f"a tile of {'x'.join(map(str, tile.shape))} {tile.element} changes its layout through shared memory {where}: "
             f"{passes} passes and {barriers} barriers in the executed programs",
-            "what stands before and behind wants its elements in different threads: "
-            + wants((inside or changes)[0], evidence),
-            "let the loop work in one of the two layouts (transpose, reshape or reduce behind it), or change the order of "
-            "dims that a tile is loaded in; not tried: that is another loop",
+            reason,
+            change,
             cycles_at_stake=4 * passes + 32 * barriers * report.num_warps,
             numbers=(("passes", passes), ("barriers", barriers)),
         )
+
+
+def _cause(place: tuple[str, int], change: Operation, evidence: Evidence, trials: Trials) -> tuple[str, str]:
+    """Why a layout changes, and what to do: it is narrow accesses that have a layout of their own, or two neighbours."""
+    moves = [o for o in evidence.ttir.walk() if o.name in ("tt.load", "tt.store")]
+    names = unpromised(
+        evidence, {(*at, kind[3:]) for o in moves if (at := line_of(o.place)) for kind in [o.name]}
+    )
+    differ = (
+        f"what stands before and behind wants its elements in different threads: {wants(change, evidence)}"
+    )
+    try:
+        made = read(trials.compile(promising(evidence.compiled.ttir, names, WHOLE)).ttgir) if names else None
+    except UntriedError:
+        made = None
+    if made is not None and not any(o.name == change.name and line_of(o.place) == place for o in made.walk()):
+        return (
+            f"{NARROWED} {differ}",
+            f"let {' and '.join(names)} be promised multiples of {WHOLE} (compiled so: no change)",
+        )
+    return differ, (
+        "let the loop work in one of the two layouts (transpose, reshape or reduce behind it), or change the order of "
+        "dims that a tile is loaded in; not tried: that is another loop"
+    )
 
 
 def _rounds(place: tuple[str, int], evidence: Evidence) -> int:
@@ -122,12 +148,21 @@ def _rounds(place: tuple[str, int], evidence: Evidence) -> int:
 
 
 def _well_spent(operation: Operation, evidence: Evidence) -> bool:
-    """Whether a change of layout makes the stores of a matrix unit's result wide, once a tile of it; or lets neighbours send
-    neighbouring atomics, which costs L2 less than the change costs."""
-    source = tensors(operation.types)[0].encoding
+    """Whether a change of layout makes the stores of a matrix unit's result wide, once a tile of it, or the loads of what is
+    combined with it; or lets neighbours send neighbouring atomics, which costs L2 less than the change costs."""
     users = {o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)}
-    product = "mma" in evidence.ttgir.aliases.get(source, source)
-    return bool(users) and (users <= _ATOMICS or (product and users <= {"tt.store", *_ATOMICS}))
+    source, target = (
+        evidence.ttgir.aliases.get(t.encoding, t.encoding) for t in tensors(operation.types)[:2]
+    )
+    maker = evidence.ttgir.made_by().get(operation.operands[0])
+    while maker is not None and is_elementwise(maker) and len(maker.operands) == 1:
+        maker = evidence.ttgir.made_by().get(maker.operands[0])
+    loaded = maker is not None and maker.name == "tt.load"
+    return bool(users) and (
+        users <= _ATOMICS
+        or ("mma" in source and users <= {"tt.store", *_ATOMICS})
+        or ("mma" in target and loaded)
+    )
 
 
 def _target(operation: Operation, evidence: Evidence) -> str:

@@ -305,7 +305,7 @@ def _selected(
     """Rows that make `kept`: a value where the load's mask is true, else another one."""
     mask, kind = f"{kept}_mask", tile_type(tile.shape, tile.element)
     types = f"{tile_type(tile.shape, 'i1')}, {kind}"
-    made = _mask_of(evidence, load, tile.shape, mask, example.rows)
+    made = _mask_of(evidence, load, tile.shape, mask, example)
     return [*made, f"{kept} = arith.select {mask}, {name}, {other} : {types}"]
 
 
@@ -323,16 +323,17 @@ def _reorders(operation: Operation | None) -> bool:
 
 
 def _mask_of(
-    evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: str, rows: int = -1
+    evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: str, example: Counterexample
 ) -> list[str]:
-    """TTIR that makes the mask of a load for a tile of another shape: what was broadcast, broadcast again, or turned first;
-    of `rows` that were folded, which have an element that is not masked.
+    """TTIR that makes the mask of a load for a tile of another shape: what was broadcast, broadcast again, or turned first
+    (a square tile does not show by its shape that it was turned); of rows that were folded, which have an element that is
+    not masked.
 
     Raises:
         UntriedError: it does not fit.
     """
     mask, wanted = load.operands[1], tile_type(shape, "i1")
-    loaded = tensors(load.types)[0].shape
+    loaded, rows = tensors(load.types)[0].shape, example.rows
     if rows >= 0 and len(loaded) == 2 and shape == (loaded[1 - rows],):
         return [
             f'{kept} = "tt.reduce"({spelled(mask)}) <{{axis = {rows} : i32}}> ({{',
@@ -341,7 +342,7 @@ def _mask_of(
             f"tt.reduce.return {kept}_c : i1",
             f"}}) : ({tile_type(loaded, 'i1')}) -> {wanted}",
         ]
-    if loaded == shape:
+    if loaded == shape and not example.turned:
         return [f"{kept} = arith.andi {spelled(mask)}, {spelled(mask)} : {wanted}"]
     if shape == (math.prod(loaded),):
         return [f"{kept} = tt.reshape {spelled(mask)} : {tile_type(loaded, 'i1')} -> {wanted}"]
@@ -349,7 +350,7 @@ def _mask_of(
     if source is not None and source.name == "tt.broadcast":
         given = tensors(source.types)[0].shape
         name, fits = spelled(source.operands[0]), len(given) == len(shape)
-        if fits and all(a in (1, b) for a, b in zip(given, shape, strict=True)):
+        if fits and not example.turned and all(a in (1, b) for a, b in zip(given, shape, strict=True)):
             return [f"{kept} = tt.broadcast {name} : {tile_type(given, 'i1')} -> {wanted}"]
         if fits and len(given) == 2 and all(a in (1, b) for a, b in zip(given[::-1], shape, strict=True)):
             types = f"{tile_type(given, 'i1')} -> {tile_type(given[::-1], 'i1')}"

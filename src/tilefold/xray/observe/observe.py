@@ -36,15 +36,16 @@ from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.stages import Stages
 
 _FINDERS = (
-    racing.race, bounds.out_of_bounds, memory.wasted_sectors, conflicts.bank_conflict,
-    threads.repeated_work, threads.repeated_dot, threads.small_axis_shuffles, loops.fold_in_loop, loops.layout_in_loop,
+    racing.race, memory.wasted_sectors, conflicts.bank_conflict,
+    threads.repeated_work, threads.repeated_dot, threads.small_axis_shuffles, loops.fold_in_loop,
     again.read_again,
     barriers.needless_barrier, atomics.strong_atomic, atomics.per_element_atomic, arithmetic.no_tensor_core,
     arithmetic.tf32_dot, arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
 # Those that compile or execute the kernel again.
-_TRYING = (offsets.offset_overflow, masked.wrong_fill, vectors.scalar_access, orders.race_of_reads, boxes.race_of_boxes,
-    unordered.race_of_programs, loops.masked_rounds, halves.narrow_sum, associative.not_associative,
+_TRYING = (bounds.out_of_bounds, offsets.offset_overflow, masked.wrong_fill, vectors.scalar_access, orders.race_of_reads,
+    boxes.race_of_boxes, unordered.race_of_programs, loops.masked_rounds, loops.layout_in_loop, halves.narrow_sum,
+    associative.not_associative,
 )  # fmt: skip
 _RANK = {"error": 0, "warning": 1, "note": 2}
 

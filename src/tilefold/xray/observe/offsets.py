@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilefold.xray.evidence import Evidence, integer_arguments
 from tilefold.xray.execution import Execution
-from tilefold.xray.ir.programs import Programs
+from tilefold.xray.ir.programs import ENDS, Programs
 from tilefold.xray.ir.syntax import Function, Operation
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe import rewrites
@@ -19,7 +19,6 @@ from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import Lines, line_of
 
-_ENDS = ((False, False), (True, False), (False, True), (True, True))  # of ranges and of loops: first or last
 _FITS, _UNKNOWN = "fits", "unknown"
 Interval = tuple[int, int] | None  # None: anything
 _LOW, _HIGH = -(2**31), 2**31 - 1
@@ -54,7 +53,7 @@ def offset_overflow(report: Report, evidence: Evidence, trials: Trials) -> Itera
             yield from [] if found is None else [found]
             continue
         worlds = worlds or [
-            Programs(evidence.ttir, known, report.grid, ends=ends, spread=True) for ends in _ENDS
+            Programs(evidence.ttir, known, report.grid, ends=ends, spread=True) for ends in ENDS
         ]
         shown = [_shown(evidence.ttir, operation, world) for world in worlds]
         example = next((found for found in shown if isinstance(found, tuple)), None)

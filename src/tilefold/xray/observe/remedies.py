@@ -18,6 +18,7 @@ from tilefold.xray.ir import Operation
 from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
+from tilefold.xray.observe.conflicts import PARTIAL
 from tilefold.xray.observe.joined import TRANSPOSE, TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.report.model import Observation, Report
@@ -61,7 +62,11 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
         return replace(found, change=f"{found.change}; not tried: {reason}")
     if remedy.advice and changed is None:
         found = replace(found, severity="warning", change=remedy.advice)
-    return replace(found, change=_said(found.change, remedy, changed))
+    said = _said(found.change, remedy, changed)
+    if PARTIAL in found.reason and "and the same is stored" not in said:
+        # No other launch helps, and the kernel does not say where its partial results lie.
+        return replace(found, severity="note", change=said)
+    return replace(found, change=said)
 
 
 def _as_it_is(found: Observation) -> Observation:

@@ -125,18 +125,25 @@ def repeated_dot(report: Report, evidence: Evidence) -> Iterator[Observation]:
 def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """A reduction of at most 16 elements whose layout spreads them over lanes or warps, though there are rows enough.
 
-    One observation a line. Reductions deep inside of Triton's library (in a sort) are not the kernel's to change.
+    One observation a line. Reductions deep inside of Triton's library (in a sort) are not the kernel's to change; and of a
+    tile that is folded along several short axes (a sort of one's own, a transform of butterflies) no layout holds all.
     """
     lines = {(x.file, x.line): x for x in report.lines}
     found: dict[tuple[str, int], tuple[Tensor, int, Holding]] = {}
+    axes: dict[tuple[int, ...], set[int]] = {}  # of each shape, those that are short and folded
     for operation in evidence.ttgir.walk():
         place = line_of(operation.place)
         if operation.name != "tt.reduce" or place is None or operation.place.index(place) > _FRAMES:
             continue
+        for tile in tensors(operation.types)[:1]:
+            axis = _axis(operation)
+            axes.setdefault(tile.shape, set()).update({axis} if tile.shape[axis] <= _SHORT else ())
         spread = _spread_axis(operation, evidence, report.num_warps)
         if spread is not None:
             found.setdefault(place, spread)
     for place, (tile, axis, held) in found.items():
+        if len(axes[tile.shape]) > 1:
+            continue
         line = lines.get(place)
         shuffles = line.work.shuffles if line is not None and line.work is not None else 0
         if report.totals.work is None or shuffles >= _FEW * report.totals.work.issued:
@@ -146,13 +153,17 @@ def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observat
 def _spread_axis(operation: Operation, evidence: Evidence, warps: int) -> tuple[Tensor, int, Holding] | None:
     """The tile, the axis and its layout, if the axis is short and crosses threads without need."""
     tile = next(iter(tensors(operation.types)), None)
-    if tile is None or "axis = " not in operation.attributes:
+    if tile is None:
         return None
-    axis = int(operation.attributes.split("axis = ")[1].split()[0])
+    axis = _axis(operation)
     held, length = holding(tile, evidence.ttgir.aliases, warps), tile.shape[axis]
     if held is None or length > _SHORT or held.lanes[axis] * held.warps[axis] < 2:
         return None
     return (tile, axis, held) if tile.elements // length >= 32 * warps else None
+
+
+def _axis(reduction: Operation) -> int:
+    return int(reduction.attributes.split("axis = ")[1].split()[0])
 
 
 def _small_axis(place: tuple[str, int], tile: Tensor, axis: int, held: Holding, shuffles: int) -> Observation:

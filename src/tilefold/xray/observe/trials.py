@@ -22,7 +22,7 @@ from tilefold.xray.ptx import parse
 from tilefold.xray.stages import Stages
 
 STEPS = 150_000  # instructions of a warp, times the trials
-TRIALS = 24
+TRIALS = 32
 _LONGER, _FEWEST = 4, 1000  # blocks that a variant may take: times the kernel's instructions, and at least
 _MANTISSA = {"fp64": 52, "fp32": 23, "fp16": 10, "bf16": 7, "fp8e5": 2, "fp8e4nv": 3}
 _SPARE_BITS = 4  # by which results may differ where sums come in another order

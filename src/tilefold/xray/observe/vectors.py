@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilefold.xray.compile.job import Compiled
@@ -23,7 +23,6 @@ _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
-_EITHER = {"load": "copy", "copy": "load"}  # with other widths one may become the other
 Place = tuple[str, int, str]  # file, line, load or store
 
 
@@ -155,8 +154,8 @@ class Causes:
     def __init__(self, evidence: Evidence, trials: Trials, widths: Mapping[Place, int]) -> None:
         self._evidence, self._trials, self._widths = evidence, trials, widths
         self._without_masks = self._widths_of(_unmasked(evidence, set(widths)))
-        self._of = {place: _unpromised(evidence, {place}) for place in widths}
-        names = [*dict.fromkeys(n for listed in self._of.values() for n in listed)]
+        self._of = {place: unpromised(evidence, {place}) for place in widths}
+        names = self._names = [*dict.fromkeys(n for listed in self._of.values() for n in listed)]
         self._promised = self._widths_of(self._promise(names)) if names else {}
         # Of each argument the accesses that depend on it, as they are with it promised alone, and with all but it.
         self._alone: dict[str, dict[Place, int]] = {}
@@ -167,8 +166,6 @@ class Causes:
         open_ -= {p for p in open_ if any(self._gains(self._alone.get(n, {}), p) for n in self._of[p])}
         for together in _apart([self._of[p] for p in open_]):
             self._without |= self._each(together, [n for n in names if n not in together])
-        self._shown = {p: shown for p in widths if (shown := self._divisible(p)) is not None}
-        self._least = self._least_divisors()
 
     def _each(self, names: list[str], promised: list[str]) -> dict[str, dict[Place, int]]:
         """Widths of the accesses that depend on each name; none where the experiment was not made."""
@@ -177,39 +174,20 @@ class Causes:
             {n: {p: w for p, w in found.items() if n in self._of.get(p, ())} for n in names} if found else {}
         )
 
-    def _divisible(self, place: Place) -> tuple[list[str], str, int] | None:
-        """The arguments whose divisor widens an access, the same in words, and the bytes that it has then; None of none."""
-        enough = [n for n in self._of[place] if self._gains(self._alone.get(n, {}), place)]
-        if enough:
-            return enough[:1], enough[0], self._alone[enough[0]][place]
-        if not self._gains(self._promised, place):
-            return None
-        tried = all(n in self._without for n in self._of[place])
-        needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
-        words = " and ".join(needed) or " or ".join(self._of[place])
-        return needed or self._of[place], words, self._promised[place]
-
-    def _least_divisors(self) -> dict[Place, int]:
-        """The least power of two below 16 that suffices as a divisor of an access's arguments, where one does."""
-        least: dict[Place, int] = {}
-        for together in _apart([*self._of.values()], [names for names, _, _ in self._shown.values()]):
-            own = {p: width for p, (names, _, width) in self._shown.items() if {*names} <= {*together}}
-            for divisor in (2, 4, 8):
-                if own.keys() - least.keys():
-                    found = self._widths_of(self._promise(together, divisor))
-                    least = {p: divisor for p, width in own.items() if found.get(p, 0) >= width} | least
-        return least
-
     def of(self, place: Place) -> Cause | None:
         """The cause of a narrow access; None where no experiment helps."""
         masked = self._gains(self._without_masks, place)
-        if place in self._shown:
-            names, words, width = self._shown[place]
+        enough = [n for n in self._of[place] if self._gains(self._alone.get(n, {}), place)]
+        if enough or self._gains(self._promised, place):
+            tried = all(n in self._without for n in self._of[place])
+            needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
+            width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
-            least = self._least.get(place, 16)
+            chosen, least, together = self._sufficient(enough[:1] or needed or self._of[place], place, width)
             return Cause(
-                f"divisibility: with {words} a multiple of {least} it is {width} bytes (compiled so); as it is, {through}",
-                self._divided(names, least, masked=masked),
+                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{together})"
+                f"; as it is, {through}",
+                self._divided(chosen, least, masked=masked),
                 width,
             )
         if masked:
@@ -221,6 +199,43 @@ class Causes:
                 self._without_masks[place],
             )
         return None
+
+    def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int, str]:
+        """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where they
+        were not tried alone.
+
+        What an access's own addresses depend on may not be enough: a pipelined loop copies all its operands alike, and what
+        is stored is computed in the layout of the loads before it. Then one after the other of all arguments is left out.
+        """
+        least = self._least(names, place, width)
+        if least is None:
+            return names, WHOLE, " with what other accesses need"
+        if least:
+            return names, least, ""
+        kept = list(self._names)
+        for name in [n for n in self._names if n not in names]:
+            fewer = [n for n in kept if n != name]
+            if self._widths_of(self._promise(fewer)).get(place, 0) >= width:
+                kept = fewer
+        return kept, self._least(kept, place, width) or WHOLE, ""
+
+    def _least(self, names: list[str], place: Place, width: int) -> int | None:
+        """The least power of two which suffices as a divisor of these arguments for accesses as wide; 0 if none does, None
+        if that was not tried."""
+
+        def suffices(divisor: int) -> bool | None:
+            widths = self._widths_of(self._promise(names, divisor))
+            return widths.get(place, 0) >= width if widths else None
+
+        first = max(2, width // self._widths[place])  # so many elements: mostly it is that
+        tried = {d: suffices(d) for d in (first,)}
+        while not any(tried.values()) and max(tried) < WHOLE:
+            tried[2 * max(tried)] = suffices(2 * max(tried))
+        found = max((d for d, enough in tried.items() if enough), default=0)
+        while found == min(tried) > 2 and suffices(found // 2):
+            found //= 2
+            tried[found] = True
+        return found if found or False in tried.values() else None
 
     def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
         """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
@@ -247,7 +262,7 @@ class Causes:
         return ", and ".join(said) + alone
 
     def _promise(self, names: list[str], divisor: int = 16) -> str:
-        return _promising(self._evidence.compiled.ttir, names, divisor)
+        return promising(self._evidence.compiled.ttir, names, divisor)
 
     def _gains(self, widths: Mapping[Place, int], place: Place) -> bool:
         return widths.get(place, 0) > self._widths[place]
@@ -260,19 +275,16 @@ class Causes:
             return {}
 
 
-def _apart(sets: list[list[str]], items: Iterable[Sequence[str]] | None = None) -> list[list[str]]:
-    """The items (all names, each an item of its own) in groups: no set has names of two items of a group. As few as come of
-    taking the first that fits."""
+def _apart(sets: list[list[str]]) -> list[list[str]]:
+    """All names in groups, no two of a group in one of the sets: as few as come of taking the first that fits."""
     groups: list[list[str]] = []
-    for item in dict.fromkeys(
-        map(tuple, items if items is not None else ([n] for names in sets for n in names))
-    ):
-        beside = {n for names in sets if {*item} & {*names} for n in names}
-        fitting = next((group for group in groups if not beside & {*group}), None)
+    for name in dict.fromkeys(n for names in sets for n in names):
+        beside = {n for names in sets if name in names for n in names}
+        fitting = next((group for group in groups if not beside & set(group)), None)
         if fitting is None:
-            groups.append([*item])
+            groups.append([name])
         else:
-            fitting.extend(item)
+            fitting.append(name)
     return groups
 
 
@@ -284,9 +296,11 @@ def narrowest(compiled: Compiled) -> dict[Place, int]:
         accessed, line = access_of(instruction), places.line(instruction)
         if accessed is not None and accessed[1] == "global" and line is not None:
             found[(*line, accessed[0])].append(accessed[2])
-            other = _EITHER.get(accessed[0])
-            if other is not None:
-                found[(*line, other)].append(accessed[2])
+            if accessed[0] in (
+                "load",
+                "copy",
+            ):  # with other widths a copy may become a load, and a load a copy
+                found[(*line, {"load": "copy", "copy": "load"}[accessed[0]])].append(accessed[2])
     return {place: min(sizes) for place, sizes in found.items()}
 
 
@@ -305,7 +319,7 @@ def _unmasked(evidence: Evidence, wanted: set[Place]) -> str:
     return "\n".join(rows)
 
 
-def _unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
+def unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
     """Arguments of the TTIR that nothing is promised to divide, integers and pointers, on which these accesses' addresses or
     masks depend."""
     head = next(row for row in evidence.compiled.ttir.splitlines() if "tt.func public" in row)
@@ -322,7 +336,7 @@ def _unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
     ]
 
 
-def _promising(ttir: str, names: list[str], divisor: int) -> str:
+def promising(ttir: str, names: list[str], divisor: int) -> str:
     """The TTIR in which a number divides these arguments."""
     for name in names:
         pattern = rf"(%{re.escape(name)}: (?:!tt\.ptr<[^>]*>|i32|i64))(?: \{{[^}}]*\}})?"

@@ -33,14 +33,33 @@ def wants(change: Operation, evidence: Evidence) -> str:
     for operation in evidence.ttgir.walk():
         for name in operation.operands:
             users.setdefault(name, []).append(operation)
-    source = _first(change, lambda o: [made[n] for n in o.operands if n in made])
+    source = _first(change, lambda o: _makers(o, made))
     target = _first(change, lambda o: [u for n in o.results for u in users.get(n, ())]) or _beside(
         change, made, users
     )
+    held = [_held(tile, evidence) for tile in (before, after)]
+    if held[0] == held[1]:
+        # They hold as many, and not the same: how many lie beside each other.
+        held = [
+            f"{text}, {_together(t, evidence)} beside each other"
+            for text, t in zip(held, (before, after), strict=True)
+        ]
     return (
-        f"{_named(source, 'what stands before')} has it as {_held(before, evidence)}; "
-        f"{_named(target, 'what stands behind')} wants {_held(after, evidence)}"
+        f"{_named(source, 'what stands before')} has it as {held[0]}; "
+        f"{_named(target, 'what stands behind')} wants {held[1]}"
     )
+
+
+def _makers(operation: Operation, made: Mapping[str, Operation]) -> list[Operation]:
+    """What an operation's operands come from; of a loop also what a round hands on."""
+    handed = [o for block in operation.blocks for o in block.operations if o.name == "scf.yield"]
+    return [*handed, *(made[n] for n in operation.operands if n in made)]
+
+
+def _together(tile: Tensor, evidence: Evidence) -> int:
+    """Elements of a thread that lie beside each other."""
+    held = holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps)
+    return 1 if held is None else held.together
 
 
 def _beside(
@@ -48,10 +67,10 @@ def _beside(
 ) -> Operation | None:
     """What the tile is used with behind the change: an operation on two tiles takes the layout of the other one."""
     for user in (u for n in change.results for u in users.get(n, ())):
-        others = [made[n] for n in user.operands if n in made and n not in change.results]
-        found = next((o for o in others if o.name in _DECIDE), None)
-        if found is not None:
-            return found
+        for other in (made[n] for n in user.operands if n in made and n not in change.results):
+            found = other if other.name in _DECIDE else _first(other, lambda o: _makers(o, made))
+            if found is not None:
+                return found
     return None
 
 
@@ -64,7 +83,8 @@ def _first(start: Operation, near: Callable[[Operation], Iterable[Operation]]) -
         seen.add(id(operation))
         if operation.name in _DECIDE:
             return operation
-        pending += near(operation)
+        # Beyond another change of layout stands what wants that one.
+        pending += [] if operation.name == "ttg.convert_layout" else near(operation)
     return None
 
 
