@@ -181,10 +181,24 @@ MUTANTS = (
     ),
     Mutant(
         "moving a sum of squares to another pivot has a sign swapped",
-        "algebra/catalogue.py",
+        "algebra/powers.py",
         "squares = (a.squares + left * (a.sum + sum_a)) + (b.squares + right * (b.sum + sum_b))",
         "squares = (a.squares + left * (a.sum - sum_a)) + (b.squares + right * (b.sum - sum_b))",
         ("tests/algebra/test_laws.py::test_catalogue_keeps_the_laws_and_its_declared_order[welford]",),
+    ),
+    Mutant(
+        "a sum of squares is moved to a larger unit by the ratio and not its square",
+        "algebra/powers.py",
+        "_WELFORD = Sums((0, 1, 1, 2),",
+        "_WELFORD = Sums((0, 1, 1, 1),",
+        ("tests/algebra/test_powers.py::test_states_of_unlike_units",),
+    ),
+    Mutant(
+        "a row of huge elements is multiplied by a root that is subnormal",
+        "functional/normalized.py",
+        "huge, tiny = whole == INFINITY,",
+        "huge, tiny = whole < 0.0,",
+        ("tests/algebra/test_powers.py::test_rows_that_leave_the_range",),
     ),
     Mutant(
         "maps are composed in the wrong order",

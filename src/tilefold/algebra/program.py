@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from tilefold.algebra import derive, laws
+from tilefold.algebra import derive, laws, typing
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.expression import trace
 from tilefold.algebra.written import Program as Program  # whoever runs a program asks here
 from tilefold.algebra.written import as_written as as_written
 from tilefold.algebra.written import check_convertible as check_convertible
@@ -32,6 +34,28 @@ def specialize(
     if derived is None or not laws.blocks_agree(algebra, _sampled_as(elements)):
         return program
     return derived
+
+
+# The least square, on average, whose last bits a dtype holds: what is lost is below 2^-40 of it.
+LEAST_SQUARES = {torch.float32: 2.0**-110, torch.float64: 2.0**-960}
+
+
+def is_watched(program: Program) -> bool:
+    """Whether the program has a quick form for its elements: floats, whose sums do not wrap."""
+    return program.algebra.quick is not None and all(map(is_float, program.elements))
+
+
+@kept_outside_modes(256)
+def quick_form(program: Program) -> Program:
+    """The quick form of a program that has one; its last result is whether its state holds the others."""
+    quick = program.algebra.quick
+    assert quick is not None
+    made = specialize(quick.algebra, program.elements)
+    trusted, outputs = quick.trusted, made.project.graph
+    least = LEAST_SQUARES[next(d for d in reversed(made.state) if d.is_floating_point)]
+    both = trace(lambda *state: (*outputs(*state), *trusted(*state, least)), len(made.state))
+    project = typing.infer(both, made.state)
+    return replace(made, project=project, outputs=(*program.outputs, torch.bool))
 
 
 def _sampled_as(elements: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:

@@ -1,0 +1,47 @@
+"""Units of sums of squares: powers of two in which a float's square neither over- nor underflows.
+
+Of the exponents of a dtype a magnitude's are in one of four quarters, and each has a unit: 2^-97, 2^-33, 2^31 and 2^95 of
+float32, and four of float64 that are 2^512 apart. In units of the largest magnitude, elements are below 2^34 (2^257), so that
+2^58 of their squares can be added; and where the largest is 2^-30 (2^-256) or more, as it is unless all are subnormal, the
+square of its last bit is held too. What is a quarter or more below the largest is lost as it would be in any sum of squares.
+Multiplying by a power of two is exact: in the usual range sums have the bits that they have without.
+
+On a GPU they are made of the bits (kernels/scalars); here they are chosen, which any tracer of torch's can record.
+
+Blue, "A portable Fortran program to find the Euclidean norm of a vector" (1978), has the same with accumulators of its own.
+"""
+
+from __future__ import annotations
+
+import torch
+
+Tensor = torch.Tensor
+# For each float, how far quarters are apart, where the second begins, and the first unit, as powers of two.
+_QUARTERS = {torch.float32: (64, -63, -97), torch.float64: (512, -511, -767)}
+
+
+def of(x: Tensor) -> Tensor:
+    """The unit of magnitudes; that of the last quarter for what is not finite."""
+    apart, begin, first = _QUARTERS[x.dtype]
+    made = torch.full_like(x, 2.0 ** (first + 3 * apart))
+    for quarter in (2, 1, 0):
+        below = x.abs() < 2.0 ** (begin + quarter * apart)
+        made = torch.where(below, 2.0 ** (first + quarter * apart), made)
+    return made
+
+
+def per(unit: Tensor) -> Tensor:
+    """1 / unit, and something finite of 0, which is no element's."""
+    return torch.where(unit == 0, 1.0, unit).reciprocal()
+
+
+def of_number(x: float) -> float:
+    """`of` a float64."""
+    apart, begin, first = _QUARTERS[torch.float64]
+    quarter = next((q for q in range(3) if abs(x) < 2.0 ** (begin + q * apart)), 3)
+    return float(2.0 ** (first + quarter * apart))
+
+
+def per_number(unit: float) -> float:
+    """`per` of a float64."""
+    return 1.0 / (unit or 1.0)
