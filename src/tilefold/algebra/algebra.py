@@ -47,10 +47,16 @@ class Quick:
 
     `trusted` takes the n fields and the least square that a dtype holds exactly, and gives one bool: whether the state holds
     its result to its dtype's own rounding. It does not where squares left the range of exponents.
+
+    Of float32 elements times a power of two, `project` takes that scale and the n fields, and gives the results of the
+    elements as they are. `following` takes the same, and gives the scale with which the state holds them: the same one where
+    it does, or where none would.
     """
 
     algebra: Algebra
     trusted: Graph
+    project: Graph | None = None
+    following: Graph | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from tilefold.caching import kept_outside_modes
 from tilefold.errors import OrderError, shown
 
 INFINITY = float("inf")
+# The least square, on average, whose last bits a dtype holds: what is lost is below 2^-40 of it.
+LEAST_SQUARES = {torch.float32: 2.0**-110, torch.float64: 2.0**-960}
 Function = Callable[..., Any]
 
 
@@ -37,10 +39,11 @@ def per_unit(of: Any) -> Any:
 
 
 class Units(NamedTuple):
-    """A power of two and its inverse: 1.0 twice where sums have no units."""
+    """A power of two and its inverse: 1.0 twice where sums have no units. `of_elements`: maps have elements in it too."""
 
     unit: Any
     inverse: Any
+    of_elements: bool = False
 
 
 NONE = Units(1.0, 1.0)
@@ -122,15 +125,35 @@ def _monoid(
     )  # fmt: skip
 
 
-def _with_quick(made: Monoid, quick: Monoid, trusted: Function) -> Monoid:
-    """A monoid with its quick form; `trusted(*state, least)` as in `Quick`."""
-    graph = expression.trace(trusted, len(quick.fields) + 1)
-    made.algebra = made.total = replace(made.algebra, quick=Quick(quick.algebra, graph))
+def _with_quick(
+    made: Monoid, quick: Monoid, trusted: Function, project: Function | None = None, limits: Function | None = None
+) -> Monoid:
+    """A monoid with its quick form: `trusted(*state, least)` and `project(scale, *state)` as in `Quick`.
+
+    `limits(*state)`: whether squares of float32 fell below its range, and whether a sum went beyond.
+    """
+    many = len(quick.fields) + 1
+    scales = expression.trace(project, many) if project is not None else None
+    following = None
+    if limits is not None:
+        following = expression.trace(lambda scale, *state: _following(scale, *limits(*state)), many)
+    form = Quick(quick.algebra, expression.trace(trusted, many), scales, following)
+    made.algebra = made.total = replace(made.algebra, quick=form)
     return made
 
 
+UP, DOWN = 2.0**97, 2.0**-43
+
+
+def _following(scale: Any, below: Any, beyond: Any) -> Any:
+    """The scale to fold with where sums fell below the range, or went beyond it."""
+    lower = math.where(beyond & (scale > DOWN * DOWN) & (scale < UP), scale * DOWN, scale)
+    return math.where(below & (scale == 1.0), UP, lower)
+
+
 def _in_both(
-    sums: Sums, fields: Sequence[str], project: Function, trusted: Function, name: str, of_sums: bool = False, **options: Any
+    sums: Sums, fields: Sequence[str], project: Function, trusted: Function, name: str, of_sums: bool = False,
+    limits: Function | None = None, **options: Any,
 ) -> Monoid:  # fmt: skip
     """Sums in units, `project(*sums, units)`, and beside them the quick form."""
     dtypes = options.pop("dtypes", ("compute",) * len(fields))
@@ -146,7 +169,11 @@ def _in_both(
     quick = _monoid(
         sums, fields, lambda *state: project(*state, NONE), name, of_sums, dtypes=dtypes, **options
     )
-    return _with_quick(made, quick, trusted)
+
+    def scaled(scale: Any, *state: Any) -> Any:
+        return project(*state, Units(per_unit(scale), scale, of_elements=True))
+
+    return _with_quick(made, quick, trusted, scaled if limits is not None else None, limits)
 
 
 # ------------------------------------------------------------------------------------------------------ moments
@@ -251,7 +278,15 @@ def moments(project: Function, name: str, *, of_sums: bool = False, beside: floa
     def trusted(count: Any, pivot: Any, total: Any, squares: Any, least: Any) -> Any:
         return _moments_hold(count, pivot, total, squares, least, count * beside if beside > 0 else 0.0)
 
-    return _in_both(_WELFORD, ("count", "pivot", "sum", "squares"), finish, trusted, name, of_sums)
+    def limits(count: Any, pivot: Any, total: Any, squares: Any) -> tuple[Any, Any]:
+        about_mean = _mean_and_squares(count, pivot, total, squares)[1]
+        whole = about_mean + count * beside if beside > 0 else about_mean
+        below = (whole < (count - 1.0) * LEAST_SQUARES[torch.float32]) & (abs(pivot) < 1.0)
+        return below, math.where(about_mean < INFINITY, False, True)
+
+    return _in_both(
+        _WELFORD, ("count", "pivot", "sum", "squares"), finish, trusted, name, of_sums, limits=limits
+    )
 
 
 def _counted() -> Monoid:
@@ -344,14 +379,22 @@ def squares(project: Function, name: str, *, of_sums: bool = False, beside: floa
     `of_sums`: an element is the sum of two inputs'. `beside` is added to that sum, whatever is done with it then.
     """
     sums = _sums_of(lambda x: x * x, 2)
+
+    def limits(total: Any) -> tuple[Any, Any]:
+        below = total + beside < LEAST_SQUARES[torch.float32] * 2.0**30
+        return below, math.where(total < INFINITY, False, True)
+
     return _in_both(
-        sums, ("sum",), project, lambda total, least: _powers_hold(total, least, beside), name, of_sums
+        sums, ("sum",), project, lambda total, least: _powers_hold(total, least, beside), name, of_sums, limits=limits
     )
 
 
 def magnitudes(project: Function, name: str) -> Monoid:
     """`project(total, units)` of the sum of magnitudes in those units."""
-    return _in_both(_sums_of(abs, 1), ("sum",), project, lambda total, least: total < INFINITY, name)
+    return _in_both(
+        _sums_of(abs, 1), ("sum",), project, lambda total, least: total < INFINITY, name,
+        limits=lambda total: (total < 0.0, math.where(total < INFINITY, False, True)),
+    )  # fmt: skip
 
 
 def powers(p: float, project: Function, name: str) -> Monoid:

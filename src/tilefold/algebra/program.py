@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,6 +11,7 @@ from tilefold.algebra import derive, laws, typing
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import trace
+from tilefold.algebra.typing import TypedGraph
 from tilefold.algebra.written import Program as Program  # whoever runs a program asks here
 from tilefold.algebra.written import as_written as as_written
 from tilefold.algebra.written import check_convertible as check_convertible
@@ -56,6 +57,28 @@ def quick_form(program: Program) -> Program:
     both = trace(lambda *state: (*outputs(*state), *trusted(*state, least)), len(made.state))
     project = typing.infer(both, made.state)
     return replace(made, project=project, outputs=(*program.outputs, torch.bool))
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The quick form of elements times a power of two: `project` and `following` of it and a state (`algebra.Quick`)."""
+
+    program: Program
+    project: TypedGraph
+    following: TypedGraph
+
+
+@kept_outside_modes(256)
+def scaled_form(program: Program) -> Scaled | None:
+    """How elements times a scale are folded and projected; None where sums have no units, or are no float32."""
+    quick = program.algebra.quick
+    if quick is None or quick.project is None or quick.following is None:
+        return None
+    made = specialize(quick.algebra, program.elements)
+    taken = (torch.float32, *made.state)
+    if any(d != torch.float32 for d in made.state):
+        return None
+    return Scaled(made, typing.infer(quick.project, taken), typing.infer(quick.following, taken))
 
 
 def _sampled_as(elements: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:

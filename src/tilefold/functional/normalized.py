@@ -332,6 +332,8 @@ def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, 
 
     That is 1 and the unit, so that elements stay as they are; other powers of two where the root would leave the range.
     """
+    if units.of_elements:
+        return units.inverse, 1.0, math.rsqrt(square + eps * units.inverse * units.inverse)
     whole = powers.times(powers.times(square, units.unit), units.unit) + eps
     if units is powers.NONE:
         return 1.0, 1.0, math.rsqrt(whole)
@@ -507,8 +509,8 @@ def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
 
     def in_units(total: Any, units: powers.Units) -> Any:
         norm = math.sqrt(total) if order == 2 else total
-        if units is powers.NONE:
-            return 1.0, math.maximum(norm, eps)
+        if units is powers.NONE or units.of_elements:
+            return units.inverse, math.maximum(norm, eps * units.inverse)
         return usual(powers.times(norm, units.unit), units.inverse, norm)
 
     def in_extremes(extreme: Any, root: Any, norm: Any) -> Any:

@@ -364,6 +364,7 @@ def map_rings(
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr, PERSISTENT: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
+    SCALED: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -428,49 +429,38 @@ def map_rings(
             own = tl.minimum(first + SHARE - lead, length)
         y = (0, 0, y_outer, y_output)
         y_begin = row_offset(y, row, outer_sizes, output_size)
-        inline_ptx(tl.constexpr(WAITING[0]))
-        xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
-        state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
-        if AGAIN > 0:
-            fetch_item(
-                inputs, block, clusters, member, DEPTH, oldest, rows, first, lane, thread, length,
-                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
-            )  # fmt: skip
-            for item in tl.static_range(1, TURNS):
-                inline_ptx(tl.constexpr(WAITING[item]))
-                slot = (oldest + item) % DEPTH
-                xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
-                state = absorbed(
-                    state, xs, first + item * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED,
-                    item == TURNS - 1,
+        if SCALED:
+            scale = tl.full([], 1.0, tl.float32)
+            whole = IDENTITY([])
+            looking = scale == 1.0
+            while looking:
+                whole = folded_row(
+                    inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
+                    outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
+                    PARTS, SHARE,
                 )  # fmt: skip
-                if item < AGAIN:
-                    fetch_item(
-                        inputs, block, clusters, member, item + DEPTH, slot, rows, first, lane, thread, length,
-                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
-                    )  # fmt: skip
+                number += 1
+                following_scale = NEXT_SCALE(scale, *whole)[0]
+                looking = any_of(following_scale != scale)
+                scale = following_scale
+                if AGAIN > 0:
+                    if looking:
+                        for turn in range(DEPTH):
+                            fetch_turn(
+                                inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH, rows, first, lane, thread, length,
+                                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                            )  # fmt: skip
+            results = PROJECT_SCALED(scale, *whole)
         else:
-            for part in tl.static_range(len(PARTS)):
-                if part > 0:
-                    inline_ptx(tl.constexpr(WAITING[part]))
-                for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
-                    xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
-                    state = absorbed(
-                        state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
-                    )
-            if PARTS[-1] < TURNS:
-                inline_ptx(tl.constexpr(WAITING[len(PARTS)]))
-                xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
-                state = absorbed(
-                    state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
-                )
-        if ROWS > 1:
-            results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
-        else:
-            whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
-            if CLUSTER > 1:
-                whole = combine_cluster(whole, CLUSTER, 1, number)
+            whole = folded_row(
+                inputs, 1.0, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
+                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING, PARTS,
+                SHARE,
+            )  # fmt: skip
+            number += 1
             results = PROJECT(*whole)
+            if ROWS > 1:
+                results = beside_rows(results)
         if AHEAD > 1 or AGAIN > 0:
             for place in tl.static_range(TURNS):
                 slot = (oldest + place + AGAIN) % DEPTH
@@ -519,8 +509,81 @@ def map_rings(
                         inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
                         thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
                     )  # fmt: skip
-        number += 1
         oldest = (oldest + TURNS + AGAIN) % DEPTH
+
+
+def folded_row(
+    inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length, outer_sizes,
+    output_size, ring,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
+    DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, CLUSTER: tl.constexpr, WAITING: tl.constexpr,
+    PARTS: tl.constexpr, SHARE: tl.constexpr,
+):  # fmt: skip
+    """What a row's elements times `scale` fold to, as its turns come; a ring of fewer turns takes the others on the way."""
+    TURN: tl.constexpr = UNROLL * LANES * RUN
+    AGAIN: tl.constexpr = max(0, TURNS - DEPTH)
+    inline_ptx(tl.constexpr(WAITING[0]))
+    xs = scaled(held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL), scale)
+    state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
+    if AGAIN > 0:
+        fetch_item(
+            inputs, block, clusters, member, DEPTH, oldest, rows, first, lane, thread, length,
+            outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+        )  # fmt: skip
+        for item in tl.static_range(1, TURNS):
+            inline_ptx(tl.constexpr(WAITING[item]))
+            slot = (oldest + item) % DEPTH
+            xs = scaled(held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL), scale)
+            state = absorbed(
+                state, xs, first + item * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED,
+                item == TURNS - 1,
+            )  # fmt: skip
+            if item < AGAIN:
+                fetch_item(
+                    inputs, block, clusters, member, item + DEPTH, slot, rows, first, lane, thread, length,
+                    outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+                )  # fmt: skip
+    else:
+        for part in tl.static_range(len(PARTS)):
+            if part > 0:
+                inline_ptx(tl.constexpr(WAITING[part]))
+            for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
+                xs = scaled(held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL), scale)
+                state = absorbed(
+                    state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
+                )
+        if PARTS[-1] < TURNS:
+            inline_ptx(tl.constexpr(WAITING[len(PARTS)]))
+            xs = scaled(held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL), scale)
+            state = absorbed(
+                state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
+            )
+    if ROWS > 1:
+        whole = tl.reduce(state, 1, COMBINE_SYMMETRIC)
+    else:
+        whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
+        if CLUSTER > 1:
+            whole = combine_cluster(whole, CLUSTER, 1, number)
+    return whole
+
+
+def scaled(xs, scale):
+    """Elements times a power of two; where they have no scale, 1.0, as they are."""
+    found = ()
+    for x in tl.static_range(len(xs)):
+        if isinstance(scale, tl.constexpr):
+            found = found + (xs[x],)
+        else:
+            found = found + (xs[x] * scale,)
+    return found
+
+
+def any_of(flag):
+    """Whether any thread of the warp has it: what says to the compiler that all of them agree."""
+    return tl.inline_asm_elementwise(
+        "{ .reg .pred some; setp.ne.b32 some, $1, 0; vote.sync.any.pred some, some, 0xffffffff; selp.b32 $0, 1, 0, some; }",
+        "=r,r", [flag.to(tl.int32)], dtype=tl.int32, is_pure=True, pack=1,
+    ) != 0  # fmt: skip
 
 
 def beside_rows(results):
