@@ -43,7 +43,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     arguments = (
         inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
     )  # fmt: skip
-    scaled = scaled_form(program) if stage.block_outputs == 1 else None
+    scaled = scaled_form(program)
     folding = program if scaled is None else scaled.program
     constants = _ring_constants(stage, problem, len(folding.state)) | {"SCALED": scaled is not None}
     lanes = emit_lanes(folding, stage.run * stage.unroll, interpret)

@@ -396,6 +396,8 @@ def map_rings(
         inline_ptx(OWN)
         ring = own_memory()
     held_at = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
+    if SCALED and ROWS > 1:
+        inline_ptx(".reg .pred %looking; mov.u32 $0, 0;")
     first = split * SHARE
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
@@ -430,9 +432,13 @@ def map_rings(
         y = (0, 0, y_outer, y_output)
         y_begin = row_offset(y, row, outer_sizes, output_size)
         if SCALED:
-            scale = tl.full([], 1.0, tl.float32)
-            whole = IDENTITY([])
-            looking = scale == 1.0
+            if ROWS > 1:
+                scale = tl.full([ROWS, LANES], 1.0, tl.float32)
+                whole = IDENTITY([ROWS, LANES])
+            else:
+                scale = tl.full([], 1.0, tl.float32)
+                whole = IDENTITY([])
+            looking = number == number
             while looking:
                 whole = folded_row(
                     inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
@@ -440,8 +446,10 @@ def map_rings(
                     PARTS, SHARE,
                 )  # fmt: skip
                 number += 1
+                if ROWS > 1:
+                    whole = spread_masks(beside_rows(whole), thread)
                 following_scale = NEXT_SCALE(scale, *whole)[0]
-                looking = any_of(following_scale != scale)
+                looking = any_row(following_scale != scale, LANES) if ROWS > 1 else any_of(following_scale != scale)
                 scale = following_scale
                 if AGAIN > 0:
                     if looking:
@@ -584,6 +592,17 @@ def any_of(flag):
         "{ .reg .pred some; setp.ne.b32 some, $1, 0; vote.sync.any.pred some, some, 0xffffffff; selp.b32 $0, 1, 0, some; }",
         "=r,r", [flag.to(tl.int32)], dtype=tl.int32, is_pure=True, pack=1,
     ) != 0  # fmt: skip
+
+
+def any_row(flags, LANES: tl.constexpr):
+    """Whether any row of the warp's has it; of the program's, where rows are of several warps."""
+    inline_ptx("setp.ne.b32 %looking, 0, 0; mov.u32 $0, 0;")
+    VOTE: tl.constexpr = "vote.sync.any.pred some, some, 0xffffffff;" if LANES <= 32 else "barrier.cta.red.or.pred some, 0, some;"
+    tl.inline_asm_elementwise(
+        "{ .reg .pred some; setp.ne.b32 some, $1, 0; " + VOTE + " or.pred %looking, %looking, some; mov.u32 $0, 0; }",
+        "=r,r", [flags.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+    return tl.inline_asm_elementwise("selp.b32 $0, 1, 0, %looking;", "=r", [], dtype=tl.int32, is_pure=False, pack=1) != 0
 
 
 def beside_rows(results):
