@@ -50,13 +50,14 @@ class Quick:
 
     Of float32 elements times a power of two, `project` takes that scale and the n fields, and gives the results of the
     elements as they are. `following` takes the same, and gives the scale with which the state holds them: the same one where
-    it does, or where none would.
+    it does, or where none would. `narrow`: dtypes of `units.IN_RANGE` are folded by this form alone.
     """
 
     algebra: Algebra
     trusted: Graph
     project: Graph | None = None
     following: Graph | None = None
+    narrow: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Algebra:
     `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
     takes n and gives the outputs. `derives`: without `absorb`, a block form may be derived from `combine`.
     `folds_integers`: not where the laws hold for floats alone, an infinity being no number that integers have.
-    `quick`: what a CPU folds first; results that it does not hold are folded again.
+    `quick`: what a CPU and rings of rows fold first; results that it does not hold are folded again.
     `domain`: what each input is declared to be. `sums`: what scans of float32 states may do instead of combining.
     """
 

@@ -19,12 +19,11 @@ from tilefold import math
 from tilefold.algebra import expression
 from tilefold.algebra.algebra import Quick
 from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.units import DOWN, LEAST_SQUARES, UP
 from tilefold.caching import kept_outside_modes
 from tilefold.errors import OrderError, shown
 
 INFINITY = float("inf")
-# The least square, on average, whose last bits a dtype holds: what is lost is below 2^-40 of it.
-LEAST_SQUARES = {torch.float32: 2.0**-110, torch.float64: 2.0**-960}
 Function = Callable[..., Any]
 
 
@@ -39,7 +38,7 @@ def per_unit(of: Any) -> Any:
 
 
 class Units(NamedTuple):
-    """A power of two and its inverse: 1.0 twice where sums have no units. `of_elements`: maps have elements in it too."""
+    """A power of two and its inverse: 1.0 twice where sums have no units. `of_elements`: maps take elements in it, too."""
 
     unit: Any
     inverse: Any
@@ -126,29 +125,26 @@ def _monoid(
 
 
 def _with_quick(
-    made: Monoid, quick: Monoid, trusted: Function, project: Function | None = None, limits: Function | None = None
-) -> Monoid:
-    """A monoid with its quick form: `trusted(*state, least)` and `project(scale, *state)` as in `Quick`.
+    made: Monoid, quick: Monoid, trusted: Function, project: Function | None = None, limits: Function | None = None,
+    narrow: bool = True,
+) -> Monoid:  # fmt: skip
+    """A monoid with its quick form: `trusted(*state, least)`, `project(scale, *state)` and `narrow` as in `Quick`.
 
-    `limits(*state)`: whether squares of float32 fell below its range, and whether a sum went beyond.
+    `limits(*state)`: whether squares of float32 fell below its range, and whether a sum went beyond it.
     """
-    many = len(quick.fields) + 1
-    scales = expression.trace(project, many) if project is not None else None
-    following = None
-    if limits is not None:
-        following = expression.trace(lambda scale, *state: _following(scale, *limits(*state)), many)
-    form = Quick(quick.algebra, expression.trace(trusted, many), scales, following)
+    many, further = len(quick.fields) + 1, list[Any]([None, None])
+    if project is not None and limits is not None:
+        further[0] = expression.trace(project, many)
+        further[1] = expression.trace(lambda scale, *state: following(scale, *limits(*state)), many)
+    form = Quick(quick.algebra, expression.trace(trusted, many), *further, narrow)
     made.algebra = made.total = replace(made.algebra, quick=form)
     return made
 
 
-UP, DOWN = 2.0**97, 2.0**-43
-
-
-def _following(scale: Any, below: Any, beyond: Any) -> Any:
-    """The scale to fold with where sums fell below the range, or went beyond it."""
-    lower = math.where(beyond & (scale > DOWN * DOWN) & (scale < UP), scale * DOWN, scale)
-    return math.where(below & (scale == 1.0), UP, lower)
+def following(scale: Any, below: Any, beyond: Any) -> Any:
+    """The scale to fold with where sums fell below float32's range or went beyond it; the same if none is left."""
+    less = math.where(beyond & (scale > DOWN * DOWN) & (scale < UP), scale * DOWN, scale)
+    return math.where(below & (scale == 1.0), UP, less)
 
 
 def _in_both(
@@ -173,7 +169,7 @@ def _in_both(
     def scaled(scale: Any, *state: Any) -> Any:
         return project(*state, Units(per_unit(scale), scale, of_elements=True))
 
-    return _with_quick(made, quick, trusted, scaled if limits is not None else None, limits)
+    return _with_quick(made, quick, trusted, scaled, limits)
 
 
 # ------------------------------------------------------------------------------------------------------ moments
@@ -281,8 +277,9 @@ def moments(project: Function, name: str, *, of_sums: bool = False, beside: floa
     def limits(count: Any, pivot: Any, total: Any, squares: Any) -> tuple[Any, Any]:
         about_mean = _mean_and_squares(count, pivot, total, squares)[1]
         whole = about_mean + count * beside if beside > 0 else about_mean
+        # About a far pivot float32's deviations are no tiny ones but 0.
         below = (whole < (count - 1.0) * LEAST_SQUARES[torch.float32]) & (abs(pivot) < 1.0)
-        return below, math.where(about_mean < INFINITY, False, True)
+        return below, ~(about_mean < INFINITY)
 
     return _in_both(
         _WELFORD, ("count", "pivot", "sum", "squares"), finish, trusted, name, of_sums, limits=limits
@@ -382,7 +379,7 @@ def squares(project: Function, name: str, *, of_sums: bool = False, beside: floa
 
     def limits(total: Any) -> tuple[Any, Any]:
         below = total + beside < LEAST_SQUARES[torch.float32] * 2.0**30
-        return below, math.where(total < INFINITY, False, True)
+        return below, ~(total < INFINITY)
 
     return _in_both(
         sums, ("sum",), project, lambda total, least: _powers_hold(total, least, beside), name, of_sums, limits=limits
@@ -393,7 +390,7 @@ def magnitudes(project: Function, name: str) -> Monoid:
     """`project(total, units)` of the sum of magnitudes in those units."""
     return _in_both(
         _sums_of(abs, 1), ("sum",), project, lambda total, least: total < INFINITY, name,
-        limits=lambda total: (total < 0.0, math.where(total < INFINITY, False, True)),
+        limits=lambda total: (total < 0.0, ~(total < INFINITY)),
     )  # fmt: skip
 
 
@@ -446,7 +443,7 @@ def powers(p: float, project: Function, name: str) -> Monoid:
         return _powers_hold(total, least) & (norm >= least) & (norm < INFINITY)
 
     quick = _monoid(sums, ("sum",), finish_quick, name)
-    return _with_quick(made, quick, trusted)
+    return _with_quick(made, quick, trusted, narrow=False)
 
 
 # ------------------------------------------------------------------------------------------------------ descriptions

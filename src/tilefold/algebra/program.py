@@ -12,6 +12,7 @@ from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import trace
 from tilefold.algebra.typing import TypedGraph
+from tilefold.algebra.units import IN_RANGE, LEAST_SQUARES
 from tilefold.algebra.written import Program as Program  # whoever runs a program asks here
 from tilefold.algebra.written import as_written as as_written
 from tilefold.algebra.written import check_convertible as check_convertible
@@ -21,13 +22,16 @@ from tilefold.caching import kept_outside_modes
 
 @kept_outside_modes(1024)
 def specialize(
-    algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None
+    algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None, all_fields: bool = False
 ) -> Program:
     """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing.
 
-    Where the monoid gives no `absorb` and does not deny one, where its combine allows it and where samples agree, the block
+    Squares of narrow dtypes need no units, and get none but with `all_fields`. Where the monoid gives no `absorb` and does not deny one, where its combine allows it and where samples agree, the block
     form is derived.
     """
+    quick = algebra.quick
+    if quick is not None and quick.narrow and not all_fields and IN_RANGE.issuperset(elements):
+        algebra = quick.algebra
     program = as_written(algebra, elements, dtype)
     if algebra.absorb is not None or not algebra.derives or not algebra.commutative:
         return program
@@ -35,10 +39,6 @@ def specialize(
     if derived is None or not laws.blocks_agree(algebra, _sampled_as(elements)):
         return program
     return derived
-
-
-# The least square, on average, whose last bits a dtype holds: what is lost is below 2^-40 of it.
-LEAST_SQUARES = {torch.float32: 2.0**-110, torch.float64: 2.0**-960}
 
 
 def is_watched(program: Program) -> bool:
@@ -75,9 +75,9 @@ def scaled_form(program: Program) -> Scaled | None:
     if quick is None or quick.project is None or quick.following is None:
         return None
     made = specialize(quick.algebra, program.elements)
-    taken = (torch.float32, *made.state)
-    if any(d != torch.float32 for d in made.state):
+    if {*made.state} != {torch.float32}:
         return None
+    taken = (torch.float32, *made.state)
     return Scaled(made, typing.infer(quick.project, taken), typing.infer(quick.following, taken))
 
 

@@ -8,6 +8,15 @@ Multiplying by a power of two is exact: in the usual range sums have the bits th
 
 On a GPU they are made of the bits (kernels/scalars); here they are chosen, which any tracer of torch's can record.
 
+Where elements can be read once more, they are folded without units, and again times a power of two if that state does not
+hold them (`powers.following`): 2^97, or 2^-43, and 2^-86 if that is not little enough. Of up to 2^21 elements:
+
+- A sum of squares below 2^-110 an element (2^-80 in all, for norms) is of magnitudes below 2^-20, so that 2^97 times them and
+  their squares are in range, and the least square is 2^-104, whose mean is no subnormal number.
+- One beyond 2^128 is of a magnitude of 2^53 or more. Times 2^-43 (or 2^-86, which is for 2^96 or more) the root of the mean
+  square is 2^-1 or more, so that what elements lose as subnormal numbers, 2^-150, is none of the result's bits. 2^-86 times a
+  float32 is below 2^42: squares and their sum are in range.
+
 Blue, "A portable Fortran program to find the Euclidean norm of a vector" (1978), has the same with accumulators of its own.
 """
 
@@ -18,6 +27,18 @@ import torch
 Tensor = torch.Tensor
 # For each float, how far quarters are apart, where the second begins, and the first unit, as powers of two.
 _QUARTERS = {torch.float32: (64, -63, -97), torch.float64: (512, -511, -767)}
+
+# The least square, on average, whose last bits a dtype holds: what is lost is below 2^-40 of it.
+LEAST_SQUARES = {torch.float32: 2.0**-110, torch.float64: 2.0**-960}
+# What elements are multiplied by where they are folded again.
+UP, DOWN = 2.0**97, 2.0**-43
+# Dtypes of which 2^40 squares, of elements and of their deviations, are in float32's range.
+IN_RANGE = frozenset(
+    (
+        torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.float16,
+        torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz,
+    )
+)  # fmt: skip
 
 
 def of(x: Tensor) -> Tensor:

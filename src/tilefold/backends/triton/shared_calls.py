@@ -44,7 +44,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
     )  # fmt: skip
     scaled = scaled_form(program)
-    folding = program if scaled is None else scaled.program
+    folding = scaled.program if scaled else program
     constants = _ring_constants(stage, problem, len(folding.state)) | {"SCALED": scaled is not None}
     lanes = emit_lanes(folding, stage.run * stage.unroll, interpret)
     source = f"{rows_source(folding, row, interpret, wide=True)}\n\n{lanes}"

@@ -374,6 +374,10 @@ def map_rings(
     waits until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these
     have. HELD: extra tensors are held behind the ring; else words of AHEAD turns are on their way, or in registers where
     these are all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
+
+    SCALED: a row is folded without units of squares, and by the same code once more, or twice, times a power of two where
+    NEXT_SCALE says that this state does not hold it (algebra/units). No second copy of the code: registers and instructions
+    of a path that is not taken cost as much as units do (docs/experiments/units-of-squares.md).
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
@@ -397,7 +401,7 @@ def map_rings(
         ring = own_memory()
     held_at = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
     if SCALED and ROWS > 1:
-        inline_ptx(".reg .pred %looking; mov.u32 $0, 0;")
+        inline_ptx(".reg .b32 %looking; mov.u32 $0, 0;")
     first = split * SHARE
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
@@ -432,25 +436,21 @@ def map_rings(
         y = (0, 0, y_outer, y_output)
         y_begin = row_offset(y, row, outer_sizes, output_size)
         if SCALED:
-            if ROWS > 1:
-                scale = tl.full([ROWS, LANES], 1.0, tl.float32)
-                whole = IDENTITY([ROWS, LANES])
-            else:
-                scale = tl.full([], 1.0, tl.float32)
-                whole = IDENTITY([])
+            scale = tl.full([ROWS, LANES] if ROWS > 1 else [], 1.0, tl.float32)
+            whole = IDENTITY(scale.shape)
             looking = number == number
             while looking:
-                whole = folded_row(
+                whole = folded(
                     inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
                     outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
                     PARTS, SHARE,
                 )  # fmt: skip
                 number += 1
                 if ROWS > 1:
-                    whole = spread_masks(beside_rows(whole), thread)
-                following_scale = NEXT_SCALE(scale, *whole)[0]
-                looking = any_row(following_scale != scale, LANES) if ROWS > 1 else any_of(following_scale != scale)
-                scale = following_scale
+                    whole = over_threads(beside_rows(whole), thread)
+                (following,) = NEXT_SCALE(scale, *whole)
+                looking = any_of_rows(following != scale, LANES) if ROWS > 1 else any_of(following != scale)
+                scale = following
                 if AGAIN > 0:
                     if looking:
                         for turn in range(DEPTH):
@@ -460,8 +460,8 @@ def map_rings(
                             )  # fmt: skip
             results = PROJECT_SCALED(scale, *whole)
         else:
-            whole = folded_row(
-                inputs, 1.0, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
+            whole = folded(
+                inputs, None, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
                 outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING, PARTS,
                 SHARE,
             )  # fmt: skip
@@ -520,7 +520,7 @@ def map_rings(
         oldest = (oldest + TURNS + AGAIN) % DEPTH
 
 
-def folded_row(
+def folded(
     inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length, outer_sizes,
     output_size, ring,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
@@ -576,10 +576,10 @@ def folded_row(
 
 
 def scaled(xs, scale):
-    """Elements times a power of two; where they have no scale, 1.0, as they are."""
+    """Elements times a power of two, if there is one."""
     found = ()
     for x in tl.static_range(len(xs)):
-        if isinstance(scale, tl.constexpr):
+        if scale is None:
             found = found + (xs[x],)
         else:
             found = found + (xs[x] * scale,)
@@ -587,22 +587,27 @@ def scaled(xs, scale):
 
 
 def any_of(flag):
-    """Whether any thread of the warp has it: what says to the compiler that all of them agree."""
-    return tl.inline_asm_elementwise(
+    """A flag that all threads have alike, in a form from which the compiler knows that a warp's have."""
+    some = tl.inline_asm_elementwise(
         "{ .reg .pred some; setp.ne.b32 some, $1, 0; vote.sync.any.pred some, some, 0xffffffff; selp.b32 $0, 1, 0, some; }",
         "=r,r", [flag.to(tl.int32)], dtype=tl.int32, is_pure=True, pack=1,
-    ) != 0  # fmt: skip
+    )  # fmt: skip
+    return some != 0
 
 
-def any_row(flags, LANES: tl.constexpr):
-    """Whether any row of the warp's has it; of the program's, where rows are of several warps."""
-    inline_ptx("setp.ne.b32 %looking, 0, 0; mov.u32 $0, 0;")
-    VOTE: tl.constexpr = "vote.sync.any.pred some, some, 0xffffffff;" if LANES <= 32 else "barrier.cta.red.or.pred some, 0, some;"
+def any_of_rows(flags, LANES: tl.constexpr):
+    """Whether any row has its flag: of the warp's rows, which warps may find otherwise, or of all where warps share rows.
+
+    `flags` lie as threads do. What a thread has of a tensor comes to a number by a register that `map_rings` declares.
+    """
+    VOTE: tl.constexpr = (
+        "vote.sync.any.pred some, some, 0xffffffff;" if LANES <= 32 else "barrier.cta.red.or.pred some, 0, some;"
+    )
     tl.inline_asm_elementwise(
-        "{ .reg .pred some; setp.ne.b32 some, $1, 0; " + VOTE + " or.pred %looking, %looking, some; mov.u32 $0, 0; }",
+        "{ .reg .pred some; setp.ne.b32 some, $1, 0; " + VOTE + " selp.b32 %looking, 1, 0, some; mov.u32 $0, 0; }",
         "=r,r", [flags.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
     )  # fmt: skip
-    return tl.inline_asm_elementwise("selp.b32 $0, 1, 0, %looking;", "=r", [], dtype=tl.int32, is_pure=False, pack=1) != 0
+    return tl.inline_asm_elementwise("mov.u32 $0, %looking;", "=r", [], dtype=tl.int32, is_pure=False, pack=1) != 0
 
 
 def beside_rows(results):
@@ -613,11 +618,11 @@ def beside_rows(results):
     return values
 
 
-def spread_masks(masks, thread):
-    """Masks over all threads."""
+def over_threads(values, thread):
+    """Each of some values over all threads."""
     found = ()
-    for m in tl.static_range(len(masks)):
-        found = found + (tl.broadcast_to(masks[m], thread.shape),)
+    for v in tl.static_range(len(values)):
+        found = found + (tl.broadcast_to(values[v], thread.shape),)
     return found
 
 
@@ -628,7 +633,7 @@ def begun(
 ):  # fmt: skip
     """Each thread's state of a first turn, at `start` of its row."""
     if MASKED and ROWS > 1:
-        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
+        masks = over_threads(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
         state = LANE_BEGIN_MASKED(*masks, *xs)
     elif MASKED == 1:
         if LAST:
@@ -653,7 +658,7 @@ def absorbed(
 ):  # fmt: skip
     """Each thread's state with a further turn, at `start` of its row."""
     if MASKED and ROWS > 1:
-        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
+        masks = over_threads(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
         state = LANE_ABSORB_MASKED(*masks, *state, *xs)
     elif MASKED == 1:
         if LAST:
