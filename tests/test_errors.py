@@ -50,6 +50,36 @@ ROOMS = (
 # Statements that no caller can reach, and why.
 UNREACHABLE = {
     ("algebra/operations.py", "_no_number"): "an invariant: block operations on numbers are refused before",
+    **{
+        ("algebra/exact.py", function): "no caller meets it: the laws take it for undecided"
+        for function in (
+            "_step",
+            "_exact_step",
+            "_infinite",
+            "_divide",
+            "_order",
+            "_rounded",
+            "_floor_divide",
+            "_monotone",
+            "_series",
+            "_sin",
+            "_pow",
+            "of",
+        )
+    },
+    **{
+        (
+            "algebra/laws.py",
+            function,
+        ): "`verify` raises it again, of the verdict that is kept: the cases show it there"
+        for function in (
+            "_verified",
+            "_check_identity",
+            "_check_associativity",
+            "_check_commutativity",
+            "_check_absorbed",
+        )
+    },
 }
 
 

@@ -59,7 +59,7 @@ def softmax_pair(one: Any = 1) -> Monoid:
 
 
 def state(monoid: Monoid, *elements: torch.dtype) -> tuple[torch.dtype, ...]:
-    return specialize(monoid.total, elements).state[: len(monoid.fields)]
+    return specialize(monoid.total, elements, all_fields=True).state[: len(monoid.fields)]
 
 
 # --------------------------------------------------------------------------------------------- what is carried

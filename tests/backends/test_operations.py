@@ -172,6 +172,14 @@ def operations(dtype: torch.dtype) -> dict[str, torch.dtype]:
     return {op: given for op in ops if (given := takes(op, dtype)) is not None}
 
 
+def within(op: str, *operands: Any) -> tuple[Any, ...]:
+    """Operands that an operation is defined for: inverses those of powers of two, and of 0."""
+    if op != "per_unit":
+        return operands
+    (x,) = operands
+    return (tm.where(x == 0, 0.0, apply("unit", x)),)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", CARRIED, ids=str)
 def test_every_operation_of_the_table(dtype: torch.dtype, backend: str) -> None:
@@ -185,9 +193,8 @@ def test_every_operation_of_the_table(dtype: torch.dtype, backend: str) -> None:
     for ops in shares(list(table)):
 
         def lift(a: Any, b: Any, ops: Sequence[str] = tuple(ops)) -> Any:
-            return tuple(
-                apply(op, *((a, b) if OPS[op].arity < 3 else (a, a, b))[: OPS[op].arity]) for op in ops
-            )
+            taken = [within(op, *((a, b) if OPS[op].arity < 3 else (a, a, b))[: OPS[op].arity]) for op in ops]
+            return tuple(apply(op, *operands) for op, operands in zip(ops, taken, strict=True))
 
         check(backend, ops, lifting(carried(lift, dtype), [dtype] * 2, [table[op] for op in ops]), inputs)
 
@@ -340,7 +347,7 @@ def test_float8_e4m3fn_ends_as_the_installed_torch_s_does(
     torch.testing.assert_close(got.float(), torch.tensor([448.0, 448.0, 448.0, *last]), equal_nan=True)
 
 
-POWERS = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+POWERS_OF_TWO = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu)
 
 
 @pytest.mark.parametrize("backend", ["reference", *BACKENDS])
@@ -348,16 +355,16 @@ POWERS = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu)
 def test_powers_of_two(backend: str, target: torch.dtype) -> None:
     """All 256 codes, 2^-127 and NaN among them; without an own result dtype they give float32."""
     want = torch.tensor([math.ldexp(1.0, code - 127) for code in range(255)] + [NAN], dtype=torch.float64)
-    (got,) = run(backend, lifting(lambda x: x, [POWERS.dtype], [target]), [POWERS[:, None]])
+    (got,) = run(backend, lifting(lambda x: x, [POWERS_OF_TWO.dtype], [target]), [POWERS_OF_TWO[:, None]])
     assert got.dtype == target
     torch.testing.assert_close(got.double(), want.to(target).double(), rtol=0, atol=0, equal_nan=True)
-    assert lifting(lambda x: x, [POWERS.dtype], ["compute"]).outputs == (torch.float32,)
+    assert lifting(lambda x: x, [POWERS_OF_TWO.dtype], ["compute"]).outputs == (torch.float32,)
 
 
 @pytest.mark.parametrize("architecture", [80, 100])
 def test_powers_of_two_on_other_chips(architecture: int) -> None:
-    program = lifting(lambda x: x, [POWERS.dtype], [torch.float32])
-    (got,) = fold([POWERS[:, None]], program, (1,), architecture, ordered=False)[0]
+    program = lifting(lambda x: x, [POWERS_OF_TWO.dtype], [torch.float32])
+    (got,) = fold([POWERS_OF_TWO[:, None]], program, (1,), architecture, ordered=False)[0]
     assert torch.equal(got[:255], 2.0 ** torch.arange(-127.0, 128.0, dtype=torch.float64).float())
     assert got[255].isnan()
 

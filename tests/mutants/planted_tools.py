@@ -114,7 +114,7 @@ TOOLS = (
     ),
     Mutant(
         "a sum may take its variable in before the fold",
-        "xray/observe/loops.py",
+        "xray/observe/rewrites.py",
         '_IDEMPOTENT = ("arith.maxnumf",',
         '_IDEMPOTENT = ("arith.addf", "arith.maxnumf",',
         (

@@ -97,7 +97,7 @@ def test_each_sector_is_touched_once(shape: tuple[int, int], dtype: torch.dtype)
 @pytest.mark.parametrize("length", [8, 32, 64])
 def test_norms_with_weights_and_a_residual(name: str, dtype: torch.dtype, length: int) -> None:
     x, r = torch.randn(70, length).to(dtype), torch.randn(70, length).to(dtype)
-    w, b = torch.randn(length).to(dtype), torch.randn(length).to(dtype)
+    w, b = (torch.rand(length) + 0.5).to(dtype), torch.randn(length).to(dtype)
     extras = [w.expand(70, length), b.expand(70, length)][: 1 + (name == "layer_norm")]
     arguments = [w, b][: len(extras)]
     for residual in (False, True):

@@ -256,7 +256,8 @@ def test_the_case_book(name: str) -> None:
     case = dict(book()[name])
     kernel = case.pop("kernel")
     floats = {"*fp32": random(32 * 1024), "*fp16": random(32 * 1024, dtype=torch.float16)}
-    args = {n: floats.get(str(given).split("[")[0], given) for n, given in case.pop("args").items()}
+    drawn = {n: floats.get(str(given).split("[")[0]) for n, given in case["args"].items()}
+    args = {n: given if drawn[n] is None else drawn[n].clone() for n, given in case.pop("args").items()}
     job = make_job(kernel, args, case.pop("constants"), **case)
     compiled = compile_job(job)
     read = parse(compiled.ptx)

@@ -54,7 +54,7 @@ def checked_name(name: object, combine: object) -> str:
     """What messages call a monoid: its name, or without one its combine's."""
     if name is not None and not isinstance(name, str):
         raise MonoidError(f'Monoid: `name` must be text or None, got {shown(name)}; write name="..."')
-    return str(name or getattr(combine, "__name__", "monoid")).strip("<>")
+    return name or str(getattr(combine, "__name__", "monoid")).strip("<>")
 
 
 def state_shape(

@@ -132,7 +132,8 @@ ROWS = (
        Triton("tl.sqrt({0})", device_float32="tl.sqrt_rn({0})"), Cost(fp32=4.5, alu=4, sfu=1)),
     Op("rsqrt", 1, "float", lambda x: numbers.divide(1.0, numbers.root(x)), Torch(torch.rsqrt),
        Triton("tl.rsqrt({0})", device_float32="RSQRT({0})"), Cost(fp32=2, alu=1, sfu=1)),
-    # Units of squares (algebra/units): a magnitude's, a unit's inverse, and a product that is part of no fused operation.
+    # Units of squares (algebra/units): a magnitude's, the inverse of a power of two (other numbers have none, but 0), and a
+    # product that is part of no fused operation.
     Op("unit", 1, "float", units.of_number, Torch(units.of, out=False), Triton("unit({0})"), Cost(alu=2)),
     Op("per_unit", 1, "float", units.per_number, Torch(units.per, out=False), Triton("per_unit({0})"), Cost(alu=1)),
     Op("rescale", 2, "float", operator.mul, Torch(torch.mul), Triton("rescale({0}, {1})"), Cost(fp32=1)),

@@ -22,6 +22,8 @@ Blue, "A portable Fortran program to find the Euclidean norm of a vector" (1978)
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 Tensor = torch.Tensor
@@ -52,8 +54,9 @@ def of(x: Tensor) -> Tensor:
 
 
 def per(unit: Tensor) -> Tensor:
-    """1 / unit, and something finite of 0, which is no element's."""
-    return torch.where(unit == 0, 1.0, unit).reciprocal()
+    """1 / unit, of a power of two; of 0, which is no element's, something finite."""
+    most = torch.finfo(unit.dtype).max / 2
+    return torch.where(unit == 0, 2.0 ** round(math.log2(most)), unit.reciprocal())
 
 
 def of_number(x: float) -> float:
@@ -65,4 +68,4 @@ def of_number(x: float) -> float:
 
 def per_number(unit: float) -> float:
     """`per` of a float64."""
-    return 1.0 / (unit or 1.0)
+    return 1.0 / unit if unit else 2.0**1023

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY, copy_column
+
+VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
 
 def wasted(kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any) -> list[Observation]:
@@ -101,6 +104,7 @@ def add_all(x_ptr, y_ptr, BLOCK: tl.constexpr):
     tl.atomic_add(y_ptr + offs, tl.load(x_ptr + offs), sem="relaxed")
 
 
+@pytest.mark.skipif(VERSION >= (3, 9), reason="this Triton gives atomics one element a lane")
 def test_atomics_of_neighbours_go_one_element_a_lane() -> None:
     """A thread holds 2 neighbours of integers; of float32 they go as one vector."""
     (found,) = wasted(add_all, {"x_ptr": "*i32", "y_ptr": "*i32"}, {"BLOCK": 256})

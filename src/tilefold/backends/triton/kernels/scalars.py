@@ -81,7 +81,7 @@ def unit(x):
 
 
 def per_unit(x):
-    """1 / x, a unit."""
+    """1 / x, a power of two; something finite of 0."""
     if x.dtype == tl.float64:
         result = ((2046 << 52) - x.to(tl.int64, bitcast=True)).to(tl.float64, bitcast=True)
     else:
