@@ -509,6 +509,7 @@ LONG = {
             "backends.triton.kernels.in_order:fold_in_order",
             "backends.triton.kernels.map_blocks:map_blocks",
             "backends.triton.kernels.map_offset:map_offset",
+            "backends.triton.kernels.map_rings:folded",
             "backends.triton.kernels.map_rings:map_rings",
             "backends.triton.kernels.map_rows:map_rows",
             "backends.triton.kernels.map_spans:map_spans",

@@ -201,6 +201,22 @@ MUTANTS = (
         ("tests/algebra/test_powers.py::test_rows_that_leave_the_range",),
     ),
     Mutant(
+        "rows whose squares went beyond the range are not folded again",
+        "algebra/powers.py",
+        "beyond & (scale > DOWN * DOWN)",
+        "beyond & (scale > 1.0)",
+        ("tests/planner/test_rings.py::test_rows_beyond_the_range_of_squares[rows-layer_norm-False-0.0]",),
+    ),
+    Mutant(
+        "a row that is longer than its ring is folded again from what the ring holds",
+        "backends/triton/kernels/map_rings.py",
+        "inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH,",
+        "inputs, block * ROWS + member, turn + AGAIN, (oldest + turn) % DEPTH,",
+        (
+            "tests/planner/test_rings.py::test_rows_beyond_the_range_of_squares[longer than a ring-layer_norm-False-0.0]",
+        ),
+    ),
+    Mutant(
         "maps are composed in the wrong order",
         "algebra/catalogue.py",
         '    lambda f, g: (g.a * f.a, g.a * f.b + g.b),\n    (1, 0),\n    fields=("a", "b"),\n    commutative=False,',

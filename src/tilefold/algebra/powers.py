@@ -132,11 +132,11 @@ def _with_quick(
 
     `limits(*state)`: whether squares of float32 fell below its range, and whether a sum went beyond it.
     """
-    many, further = len(quick.fields) + 1, list[Any]([None, None])
+    many = len(quick.fields) + 1
+    form = Quick(quick.algebra, expression.trace(trusted, many), narrow=narrow)
     if project is not None and limits is not None:
-        further[0] = expression.trace(project, many)
-        further[1] = expression.trace(lambda scale, *state: following(scale, *limits(*state)), many)
-    form = Quick(quick.algebra, expression.trace(trusted, many), *further, narrow)
+        scales = expression.trace(lambda scale, *state: following(scale, *limits(*state)), many)
+        form = replace(form, project=expression.trace(project, many), following=scales)
     made.algebra = made.total = replace(made.algebra, quick=form)
     return made
 
@@ -382,7 +382,13 @@ def squares(project: Function, name: str, *, of_sums: bool = False, beside: floa
         return below, ~(total < INFINITY)
 
     return _in_both(
-        sums, ("sum",), project, lambda total, least: _powers_hold(total, least, beside), name, of_sums, limits=limits
+        sums,
+        ("sum",),
+        project,
+        lambda total, least: _powers_hold(total, least, beside),
+        name,
+        of_sums,
+        limits=limits,
     )
 
 

@@ -130,7 +130,7 @@ def emit_lanes(program: Program, tiles: int, interpret: bool, last: bool = False
 
 
 def emit_scaled(scaled: Scaled, interpret: bool) -> str:
-    """PROJECT_SCALED and NEXT_SCALE of (scale, *state): the results, and the scale to fold with once more, the same if none."""
+    """PROJECT_SCALED and NEXT_SCALE of (scale, *state): the results, and the scale to fold with again, the same if none."""
     state = scaled.program.state
     names = ["scale", *(f"a{i}" for i in range(len(state)))]
     made = []

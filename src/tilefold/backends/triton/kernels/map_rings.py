@@ -455,15 +455,15 @@ def map_rings(
                     if looking:
                         for turn in range(DEPTH):
                             fetch_turn(
-                                inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH, rows, first, lane, thread, length,
-                                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                                inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH, rows, first, lane, thread,
+                                length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
                             )  # fmt: skip
             results = PROJECT_SCALED(scale, *whole)
         else:
             whole = folded(
                 inputs, None, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
-                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING, PARTS,
-                SHARE,
+                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
+                PARTS, SHARE,
             )  # fmt: skip
             number += 1
             results = PROJECT(*whole)
