@@ -29,8 +29,8 @@ def specialize(
 ) -> Program:
     """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing.
 
-    Squares of narrow dtypes need no units, and get none but with `all_fields`. Where the monoid gives no `absorb` and does not
-    deny one, where its combine allows it and where samples agree, the block form is derived.
+    Squares of narrow dtypes need no units, and get none but with `all_fields`. Where the monoid gives no `absorb` and does
+    not deny one, where its combine allows it and where samples agree, the block form is derived.
     """
     quick = algebra.quick
     if quick is not None and quick.narrow and not all_fields and IN_RANGE.issuperset(elements):

@@ -229,7 +229,8 @@ def _held(roots: Tensor, mean: Tensor | None = None) -> bool:
     least, most = torch.aminmax(roots)
     if not (float(least) > _ROOTS[0] and float(most) < _ROOTS[1]):
         return False
-    return mean is None or bool((mean * roots).isfinite().all())
+    # A sum of products is finite where they are: one operation.
+    return mean is None or numbers.isfinite(float(torch.dot(mean.reshape(-1), roots.reshape(-1))))
 
 
 def _by_norm(order: float, eps: float) -> Make:
