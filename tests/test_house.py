@@ -92,7 +92,7 @@ WALKED = (
     "tilefold bench or-small-axis --against torch,compile",
     # reductions and online algorithms
     "max equal equal equal equal equal equal min equal equal equal equal equal equal cumsum",
-    "a state of (elements, count, pivot, sum, squares)",
+    "a state of (unit, elements, count, pivot, sum, squares)",
     "each held whole 1. ring_rows",
     "rows of 4194304 elements, read again from the L2 1. clear",
     "max -inf (float32) -128 (int8)",
@@ -502,11 +502,14 @@ def test_a_comparison_that_zeros_would_pass_is_refused() -> None:
 LONGEST = 40  # lines of a body without its docstring
 KERNEL = "one function to the compiler: its phases share registers, masks and constants that calls would have to pass"
 LONG = {
+    "algebra.powers:_describe": "the functions of one monoid, with sums in units or in none",
+    "algebra.powers:powers": "the functions of one monoid, for orders above and below 0",
     **dict.fromkeys(
         (
             "backends.triton.kernels.in_order:fold_in_order",
             "backends.triton.kernels.map_blocks:map_blocks",
             "backends.triton.kernels.map_offset:map_offset",
+            "backends.triton.kernels.map_rings:folded",
             "backends.triton.kernels.map_rings:map_rings",
             "backends.triton.kernels.map_rows:map_rows",
             "backends.triton.kernels.map_spans:map_spans",

@@ -5,7 +5,8 @@
 Each problem of `tilefold bench shapes` is given one of its candidate plans at random; of every launch of a small problem the
 first, a middle and the last program run in the X-ray's machine. A line a launch is kept: what `fit_instructions.py` needs
 to repeat the model's features, and what was counted (no instructions where warps' path through the code is not known).
-`--gathered`: only problems whose rows may be gathered from one run of memory, by such plans.
+`--gathered`: only problems whose rows may be gathered from one run of memory, by such plans. `--again var,vector_norm`: what
+the file has of these operations is counted once more, of the same plans.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tilefold.planner.candidates import Wanted, candidates
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.gathered import gathers
-from tilefold.planner.plan import Plan
+from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.settled import state_words
 from tilefold.planner.view import view_of
 from tilefold.xray.chips import chip_of
@@ -67,9 +68,15 @@ def drawn_plan(seed: int, size: str = "small", gathered: bool = False) -> tuple[
     return found, operation, plan_of(stage, found.problem, found.program, H200)
 
 
-def count_launches(seed: int, size: str, gathered: bool = False) -> Iterator[dict[str, Any]]:
-    """What the machine issues and occupies, for each launch of a drawn plan; programs of large problems are not executed."""
-    drawn = drawn_plan(seed, size, gathered)
+def committed_plan(line: dict[str, Any]) -> tuple[Drawn, str, Plan]:
+    """The problem and the plan of a counted launch."""
+    found = draw(line["seed"], line.get("size", "small"), line["operation"], apart=True)
+    plan = plan_of(Stage(*line["stages"][0]), found.problem, found.program, H200)
+    return found, line["operation"], plan
+
+
+def count_launches(seed: int, size: str, drawn: tuple[Drawn, str, Plan] | None) -> Iterator[dict[str, Any]]:
+    """What the machine issues and occupies, for each launch of a plan; programs of large problems are not executed."""
     if drawn is None:
         return
     found, operation, plan = drawn
@@ -104,6 +111,22 @@ def _instructions(compiled: Compiled, code: str, programs: Any) -> float | None:
     return total / len(programs) / compiled.num_warps
 
 
+def recount(lines: list[str], operations: Sequence[str]) -> Iterator[str]:
+    """The lines, those of some operations counted anew of the plans that they have."""
+    for line in lines:
+        old = json.loads(line)
+        if old["operation"] not in operations:
+            yield line
+        elif old["launch"] == 0:
+            drawn = committed_plan(old)
+            yield from map(written, count_launches(old["seed"], old.get("size", "small"), drawn))
+
+
+def written(one: dict[str, Any]) -> str:
+    """A launch as a line."""
+    return json.dumps(one, separators=(",", ":"))
+
+
 def main() -> None:
     """Count, and add to the file."""
     parser = argparse.ArgumentParser(
@@ -113,15 +136,17 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--size", default="small", choices=("small", "full"))
     parser.add_argument("--gathered", action="store_true")
+    parser.add_argument("--again", default="", help="operations, between commas")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     lines = given.out.read_text().splitlines() if given.out.exists() else []
+    if given.again:
+        given.out.write_text("\n".join(recount(lines, given.again.split(","))) + "\n")
+        return
     for seed in range(given.first, given.first + given.count):
         try:
-            lines += [
-                json.dumps(one, separators=(",", ":"))
-                for one in count_launches(seed, given.size, given.gathered)
-            ]
+            drawn = drawn_plan(seed, given.size, given.gathered)
+            lines += map(written, count_launches(seed, given.size, drawn))
         except Exception as error:  # one kernel that does not compile or run is a line less, and is said
             print(f"{seed}: {type(error).__name__}: {str(error)[:150]}", file=sys.stderr)
         if seed % 20 == 19:

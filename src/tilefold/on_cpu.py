@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from tilefold import refold
-from tilefold.algebra.program import Program
+from tilefold.algebra.program import Program, is_watched, quick_form
 from tilefold.backends import loops, native, reference, row_tiles, scans, segments, selecting, torch_product
 from tilefold.caching import kept_outside_modes
 from tilefold.errors import BackendError
@@ -64,7 +64,7 @@ def _reduced(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Mad
 def _folded(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made:
     program, dims, guarantee = request.program, request.dims, request.guarantee
     if backend == "reference":
-        return refold.fold(_by_definition, tensors, program, dims, guarantee)
+        return _by_definition(tensors, program, dims, guarantee)
     if backend in ("auto", "torch"):
         function = library_fold(tensors, program, dims, guarantee, forced=backend == "torch")
         if function is not None:
@@ -130,10 +130,10 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     if function is not None:
         plan = library_plan(function, program, guarantee)
         return _repeated_library(plan, native.settled_fold(function, dims, program, shape))
-    if not refold.is_watched(program):
+    if not is_watched(program):
         executable = tiled(tensors, program, dims, guarantee, shape)
         return Repeated(executable.plan, executable.repeated)
-    watching = tiled(tensors, refold.with_trust(program), dims, guarantee, shape)
+    watching = tiled(tensors, quick_form(program), dims, guarantee, shape)
 
     def call(x: Tensor) -> list[Tensor] | None:
         *results, trusted = watching((x,))
@@ -151,8 +151,8 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     program, shape = request.row.program, request.shape
     if 0 in shape:
         return None
-    n, watched = program.algebra.inputs, refold.is_watched(program)
-    program = refold.with_trust(program) if watched else program
+    n, watched = program.algebra.inputs, is_watched(program)
+    program = quick_form(program) if watched else program
     folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
 
     def call(*tensors: Tensor) -> list[Tensor] | None:
@@ -207,8 +207,10 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
         if backend == "torch":
             _refuse("function", f"{request.call} over dims {list(request.dims)}", guarantee)
     check_not_traced(request.call)
-    fold = _by_definition if backend == "reference" else by_tiles
-    folded, plan = refold.fold(fold, tensors[:n], row.program, request.dims, guarantee)
+    if backend == "reference":
+        folded, plan = _by_definition(tensors[:n], row.program, request.dims, guarantee)
+    else:
+        folded, plan = refold.fold(by_tiles, tensors[:n], row.program, request.dims, guarantee)
     folded, plan = [f.reshape(_kept(request)) for f in folded], _then_mapped(plan)
     if backend == "reference":
         rows = [f.expand(request.shape) for f in folded]

@@ -166,7 +166,8 @@ def scan_tensors(
         key = None  # such results are made ready after each call, or such tensors before
     # Prefixes along several dims would need an order among them, which a reshape says.
     axis = one_dim(dim, len(shape), call, fix="flatten several dims first, in the order of the scan")
-    program = programs.specialize(monoid.total, tuple(convert or t.dtype for t in tensors), dtype)
+    elements = tuple(convert or t.dtype for t in tensors)
+    program = programs.specialize(monoid.total, elements, dtype, all_fields=init is not None or return_state)
     whole = shape or (1,)  # a 0-d tensor has one dim
     rows = () if not shape else (*whole[:axis], *whole[axis + 1 :])
     before = [] if init is None else initial_state(init, monoid, program, rows, tensors[0], call)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tilefold.algebra import catalogue
+from tilefold.algebra import catalogue, powers
 from tilefold.algebra.monoid import Monoid
 from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError
@@ -170,7 +170,7 @@ def _fold(tensor: torch.Tensor, carried: torch.dtype, scale: float = 1.0) -> Sum
 @kept_outside_modes(4)
 def _describe_scaled(scale: float) -> Monoid:
     """DESCRIBE of the elements times a power of two, read where they lie."""
-    return catalogue.describe_of(lambda x: x * scale, f"describe(x * {scale:g})")
+    return powers.describe_of(lambda x: x * scale, f"describe(x * {scale:g})")
 
 
 def _weighted(tensor: torch.Tensor, reached: int, decode: Decode) -> Summary:

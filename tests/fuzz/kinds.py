@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import calls, folds, maps, moves, norms, products, scalars, scans, segments
+from fuzz import calls, folds, maps, moves, norms, products, ranges, scalars, scans, segments
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ def _norms(name: str, backend: str, batch: int, few: int, **sizes: Any) -> Kind:
     return Kind(f"{name} by {backend}", norms.norms(**sizes), check, batch, few)
 
 
+def _ranges(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
+    check = functools.partial(ranges.check, backends=backend.split(" and "))
+    return Kind(f"ranges by {backend}", ranges.ranged(**sizes), check, batch, few)
+
+
 CPU = {
     kind.name: kind
     for kind in [
@@ -92,6 +97,10 @@ CPU = {
         _norms("norms", "reference", 50, 16, long=(16, 31), most=120),
         _norms("norms", "interpret", 20, 8, long=(31, 33, 64, 65, 100), most=200),
         _norms("norms", "ptx", 8, 6, long=(31, 64, 65, 127, 257, 300), most=600),
+        _ranges("cpu and auto", 100, 40),
+        _ranges("reference", 20, 4, lengths=(1, 3, 33)),
+        _ranges("interpret", 10, 2, lengths=(1, 3, 33, 100)),
+        _ranges("ptx", 4, 1, operations=ranges.BY_PTX, lengths=(1, 3, 33, 100)),
         _segments("cpu", 100, 60),
         _segments("interpret", 20, 8, most=200),
         _segments("ptx", 6, 4, most=400),
@@ -116,6 +125,10 @@ CUDA = {
         ),
         Kind("moves by triton", moves.moves(), functools.partial(moves.check, backends=["triton"], device="cuda"), 50, 0),
         Kind("norms by triton", norms.norms(), functools.partial(norms.check, backends=["triton"], device="cuda"), 50, 0),
+        Kind(
+            "ranges by triton", ranges.ranged(lengths=(1, 3, 33, 1000, 16000)),
+            functools.partial(ranges.check, backends=["triton"], device="cuda"), 25, 0,
+        ),
         Kind("scans by triton", scans.scans(), functools.partial(scans.check, backends=["triton"], device="cuda"), 25, 0),
         Kind(
             "maps by triton", maps.maps_of_folds(),

@@ -191,10 +191,40 @@ MUTANTS = (
     ),
     Mutant(
         "moving a sum of squares to another pivot has a sign swapped",
-        "algebra/catalogue.py",
+        "algebra/powers.py",
         "squares = (a.squares + left * (a.sum + sum_a)) + (b.squares + right * (b.sum + sum_b))",
         "squares = (a.squares + left * (a.sum - sum_a)) + (b.squares + right * (b.sum - sum_b))",
         ("tests/algebra/test_laws.py::test_catalogue_keeps_the_laws_and_its_declared_order[welford]",),
+    ),
+    Mutant(
+        "a sum of squares is moved to a larger unit by the ratio and not its square",
+        "algebra/powers.py",
+        "_WELFORD = Sums((0, 1, 1, 2),",
+        "_WELFORD = Sums((0, 1, 1, 1),",
+        ("tests/algebra/test_powers.py::test_states_of_unlike_units",),
+    ),
+    Mutant(
+        "a row of huge elements is multiplied by a root that is subnormal",
+        "functional/normalized.py",
+        "huge, tiny = whole == INFINITY,",
+        "huge, tiny = whole < 0.0,",
+        ("tests/algebra/test_powers.py::test_rows_that_leave_the_range",),
+    ),
+    Mutant(
+        "rows whose squares went beyond the range are not folded again",
+        "algebra/powers.py",
+        "beyond & (scale > DOWN * DOWN)",
+        "beyond & (scale > 1.0)",
+        ("tests/planner/test_rings.py::test_rows_beyond_the_range_of_squares[rows-layer_norm-False-0.0]",),
+    ),
+    Mutant(
+        "a row that is longer than its ring is folded again from what the ring holds",
+        "backends/triton/kernels/map_rings.py",
+        "inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH,",
+        "inputs, block * ROWS + member, turn + AGAIN, (oldest + turn) % DEPTH,",
+        (
+            "tests/planner/test_rings.py::test_rows_beyond_the_range_of_squares[longer than a ring-layer_norm-False-0.0]",
+        ),
     ),
     Mutant(
         "maps are composed in the wrong order",

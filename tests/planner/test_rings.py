@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from planner.held_rows import check
+from planner.held_rows import BOUNDS, check
 from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import launch
@@ -186,6 +186,33 @@ def test_words_of_weights_read_ahead(name: str, call: str, residual: bool) -> No
     check(got, getattr(F, call)(total, (n,), *beside, eps=1e-5))
     for t in added:
         check(t, total)
+
+
+_ONE_AHEAD = {name: (shape, dtype, wide, 1, form) for name, (shape, dtype, wide, form, _) in NORMS.items()}
+IN_SCALES = {name: (_ONE_AHEAD | AHEAD)[name] for name in (
+    "rows", "odd rows of clusters", "vectors beyond a share", "several odd rows a program", "all kept for all rows",
+    "some on their way", "longer than a ring", "longer than two rings",
+)} | {"rows of two warps": ((9, 1024), BF16, BF16, 1, ring(64, 2, 1, 1, rows=2))}  # fmt: skip
+SCALES = [1.0, 2.0**-126, 2.0**124, 2.0**-90, 2.0**60, 0.0, 2.0**97, 2.0**-40, 1.0]
+
+
+@pytest.mark.parametrize(("call", "residual", "eps"), [("layer_norm", False, 0.0), ("rms_norm", True, 1e-30)])
+@pytest.mark.parametrize("name", IN_SCALES)
+def test_rows_beyond_the_range_of_squares(name: str, call: str, residual: bool, eps: float) -> None:
+    (m, n), dtype, wide, ahead, form = IN_SCALES[name]
+    sizes = torch.tensor(SCALES[:m])[:, None]
+    x, r = (torch.randn(m, n).clamp(-4, 4) * sizes).to(dtype), (torch.randn(m, n) * sizes / 8).to(dtype)
+    x[0, 7] = NAN if call == "layer_norm" else 2.0**100
+    weight = torch.randn(n).to(wide)
+    norm = kept(_norms, call, n, eps, (True, False), residual)
+    got, *added = executed(*norm, [x, *[r] * residual, weight], ahead=ahead, **form)
+    total = (x.float() + r.float()).double() if residual else x.double()
+    want = getattr(F, call)(total, (n,), weight.double(), eps=eps)
+    # Deviations from a mean have its error, magnitudes that of their last bit.
+    atol = BOUNDS[got.dtype] / 4 if call == "layer_norm" else 2.0**-149
+    torch.testing.assert_close(got.double(), want, rtol=BOUNDS[got.dtype], atol=atol, equal_nan=True)
+    for t in added:
+        assert torch.equal(t, total.to(t.dtype))
 
 
 def test_what_rows_fold_to_where_numbers_are_none() -> None:

@@ -9,9 +9,10 @@ from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
+from tilefold.functional.moments import _moments
 from tilefold.planner.in_order import PARTIAL_WORDS, partials_in_order
 from tilefold.planner.plan import Stage
-from tilefold.planner.settled import LIFTED_WORDS, leaner, second_stage, state_words
+from tilefold.planner.settled import LIFTED_WORDS, fields_of, leaner, second_stage, state_words
 
 COLUMNS = Stage("columns", 256, 2, 1, 16, 1, 4, prefetch=True)
 
@@ -54,6 +55,15 @@ def test_tiles_in_order_and_absorbed_blocks_are_others() -> None:
     wide = of_fields(5)
     rows = Stage("long_rows", 1, 512, 4, 4, 1, 16, absorb=True)
     assert leaner(rows, wide) == rows.but(unroll=2)
+
+
+def test_a_unit_counts_where_each_element_has_its_own() -> None:
+    """A block that is absorbed has one for all its elements, which takes nothing of its tile."""
+    program = programs.specialize(_moments(1.0, False, False).total, (torch.float32,))
+    assert (state_words(program), fields_of(program)) == (5, 4)
+    absorbing = COLUMNS.but(absorb=True)
+    assert leaner(absorbing, program) == absorbing
+    assert leaner(COLUMNS, program) == leaner(COLUMNS, of_fields(5))
 
 
 @pytest.mark.parametrize("splits", [1, 3, 200, 1 << 12, 1 << 15, 1 << 20])

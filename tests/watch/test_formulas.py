@@ -11,6 +11,7 @@ import torch
 
 from tilefold import math as traced
 from tilefold import monoids
+from tilefold.algebra import units
 from tilefold.algebra.monoid import Monoid
 from tilefold.watch.formulas import Formula, combine_formulas, input_names, lift_formulas, project_formulas
 
@@ -20,7 +21,8 @@ def select(condition: object, a: Any, b: Any) -> Any:
 
 
 NAMES: dict[str, Any] = {
-    "where": select, "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "isnan": math.isnan, "isinf": math.isinf,
+    "where": select, "unit": units.of_number, "per_unit": units.per_number, "rescale": lambda x, f: x * f,
+    "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "isnan": math.isnan, "isinf": math.isinf,
     "isfinite": math.isfinite, "inf": math.inf, "nan": math.nan, "float64": float, "max": max, "min": min, "abs": abs,
 }  # fmt: skip
 

@@ -41,6 +41,26 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class Quick:
+    """The same fold without units of squares (`algebra.units`), which takes less time where tensors are read operation by
+    operation, and whose states say whether they hold their results.
+
+    `trusted` takes the n fields and the least square that a dtype holds exactly, and gives one bool: whether the state holds
+    its result to its dtype's own rounding. It does not where squares left the range of exponents.
+
+    Of float32 elements times a power of two, `project` takes that scale and the n fields, and gives the results of the
+    elements as they are. `following` takes the same, and gives the scale with which the state holds them: the same one where
+    it does, or where none would. `narrow`: dtypes of `units.IN_RANGE` are folded by this form alone.
+    """
+
+    algebra: Algebra
+    trusted: Graph
+    project: Graph | None = None
+    following: Graph | None = None
+    narrow: bool = True
+
+
+@dataclass(frozen=True)
 class Algebra:
     """What the engine computes with: graphs and their signature, nothing else. Equal algebras share compiled kernels.
 
@@ -48,8 +68,7 @@ class Algebra:
     `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
     takes n and gives the outputs. `derives`: without `absorb`, a block form may be derived from `combine`.
     `folds_integers`: not where the laws hold for floats alone, an infinity being no number that integers have.
-    `trusted` takes n and gives one bool: whether a state carried in float32 holds its result to float32's own rounding. It
-    does not where squares left the range of float32's exponents; a CPU folds those results again in float64.
+    `quick`: what a CPU and rings of rows fold first; results that it does not hold are folded again.
     `domain`: what each input is declared to be. `sums`: what scans of float32 states may do instead of combining.
     """
 
@@ -66,7 +85,7 @@ class Algebra:
     begin: Graph | None = None
     derives: bool = True
     folds_integers: bool = True
-    trusted: Graph | None = None
+    quick: Quick | None = None
     domain: Domain | None = None
     sums: Sums | None = None
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tilefold.algebra import arithmetic, numbers, unsigned
+from tilefold.algebra import arithmetic, numbers, units, unsigned
 from tilefold.algebra.columns import Cost, Op, Torch, Triton
 from tilefold.algebra.numbers import Number, ieee
 
@@ -132,6 +132,11 @@ ROWS = (
        Triton("tl.sqrt({0})", device_float32="tl.sqrt_rn({0})"), Cost(fp32=4.5, alu=4, sfu=1)),
     Op("rsqrt", 1, "float", lambda x: numbers.divide(1.0, numbers.root(x)), Torch(torch.rsqrt),
        Triton("tl.rsqrt({0})", device_float32="RSQRT({0})"), Cost(fp32=2, alu=1, sfu=1)),
+    # Units of squares (algebra/units): a magnitude's, the inverse of a power of two (other numbers have none, but 0), and a
+    # product that is part of no fused operation.
+    Op("unit", 1, "float", units.of_number, Torch(units.of, out=False), Triton("unit({0})"), Cost(alu=2)),
+    Op("per_unit", 1, "float", units.per_number, Torch(units.per, out=False), Triton("per_unit({0})"), Cost(alu=1)),
+    Op("rescale", 2, "float", operator.mul, Torch(torch.mul), Triton("rescale({0}, {1})"), Cost(fp32=1)),
     Op("sin", 1, "float", ieee(math.sin), Torch(torch.sin), Triton("tl.sin({0})"), Cost(fp32=30, alu=30, fp64=1, convert=4)),
     Op("cos", 1, "float", ieee(math.cos), Torch(torch.cos), Triton("tl.cos({0})"),
        Cost(fp32=29.5, alu=32.5, fp64=1, convert=4)),

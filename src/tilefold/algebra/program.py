@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
-from tilefold.algebra import derive, laws
+from tilefold.algebra import derive, laws, typing
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.expression import trace
+from tilefold.algebra.typing import TypedGraph
+from tilefold.algebra.units import IN_RANGE, LEAST_SQUARES
 from tilefold.algebra.written import Program as Program  # whoever runs a program asks here
 from tilefold.algebra.written import as_written as as_written
 from tilefold.algebra.written import check_convertible as check_convertible
@@ -18,13 +22,19 @@ from tilefold.caching import kept_outside_modes
 
 @kept_outside_modes(1024)
 def specialize(
-    algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None
+    algebra: Algebra,
+    elements: tuple[torch.dtype, ...],
+    dtype: torch.dtype | None = None,
+    all_fields: bool = False,
 ) -> Program:
     """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing.
 
-    Where the monoid gives no `absorb` and does not deny one, where its combine allows it and where samples agree, the block
-    form is derived.
+    Squares of narrow dtypes need no units, and get none but with `all_fields`. Where the monoid gives no `absorb` and does
+    not deny one, where its combine allows it and where samples agree, the block form is derived.
     """
+    quick = algebra.quick
+    if quick is not None and quick.narrow and not all_fields and IN_RANGE.issuperset(elements):
+        algebra = quick.algebra
     program = as_written(algebra, elements, dtype)
     if algebra.absorb is not None or not algebra.derives or not algebra.commutative:
         return program
@@ -32,6 +42,46 @@ def specialize(
     if derived is None or not laws.blocks_agree(algebra, _sampled_as(elements)):
         return program
     return derived
+
+
+def is_watched(program: Program) -> bool:
+    """Whether the program has a quick form for its elements: floats, whose sums do not wrap."""
+    return program.algebra.quick is not None and all(map(is_float, program.elements))
+
+
+@kept_outside_modes(256)
+def quick_form(program: Program) -> Program:
+    """The quick form of a program that has one; its last result is whether its state holds the others."""
+    quick = program.algebra.quick
+    assert quick is not None
+    made = specialize(quick.algebra, program.elements)
+    trusted, outputs = quick.trusted, made.project.graph
+    least = LEAST_SQUARES[next(d for d in reversed(made.state) if d.is_floating_point)]
+    both = trace(lambda *state: (*outputs(*state), *trusted(*state, least)), len(made.state))
+    project = typing.infer(both, made.state)
+    return replace(made, project=project, outputs=(*program.outputs, torch.bool))
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The quick form of elements times a power of two: `project` and `following` of it and a state (`algebra.Quick`)."""
+
+    program: Program
+    project: TypedGraph
+    following: TypedGraph
+
+
+@kept_outside_modes(256)
+def scaled_form(program: Program) -> Scaled | None:
+    """How elements times a scale are folded and projected; None where sums have no units, or are no float32."""
+    quick = program.algebra.quick
+    if quick is None or quick.project is None or quick.following is None:
+        return None
+    made = specialize(quick.algebra, program.elements)
+    if {*made.state} != {torch.float32}:
+        return None
+    taken = (torch.float32, *made.state)
+    return Scaled(made, typing.infer(quick.project, taken), typing.infer(quick.following, taken))
 
 
 def _sampled_as(elements: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:

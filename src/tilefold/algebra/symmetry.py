@@ -40,7 +40,11 @@ from tilefold.caching import kept_outside_modes
 
 _COMMUTATIVE = frozenset(["add", "mul", "maximum", "minimum", "and", "or", "xor", "eq", "ne"])
 # Never part of a fused operation: each rounds to nothing but its own value, whatever stands around it.
-_EXACT = COMPARISONS | TESTS | {"where", "neg", "abs", "maximum", "minimum", "floor", "ceil"}
+_EXACT = (
+    COMPARISONS
+    | TESTS
+    | {"where", "neg", "abs", "maximum", "minimum", "floor", "ceil", "unit", "per_unit", "rescale"}
+)
 _CHOOSING = COMPARISONS | TESTS | {"where", "and", "or", "xor", "invert"}
 _SUMS = frozenset(["add", "sub"])
 _ARITHMETIC = frozenset(["add", "sub", "mul", "exp", "exp2"])  # NaN if an operand is

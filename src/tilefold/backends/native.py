@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math as numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,9 @@ Make = Callable[..., list[Tensor] | None]
 _TOGETHER = (
     512  # elements of which torch adds up powers in float32, one after another in each part of a vector
 )
-_LEAST, _MOST = 1e-15, 1e18  # norms of which float32 holds the squares
+# Norms of which a dtype holds the squares; reciprocal roots of mean squares of which either does.
+_NORMS = {torch.float32: (1e-15, 1e18), torch.float64: (1e-140, 1e150)}
+_ROOTS = (0.0, 1e15)
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -165,7 +168,7 @@ def _softmax(function: Callable[..., Tensor], dim: int, dtype: Any) -> Make:
 
 
 def _normalized(
-    function: Callable[..., Tensor], dims: int, eps: float, which: tuple[bool, ...], of_sums: bool
+    function: Callable[..., tuple[Tensor, ...]], dims: int, eps: float, which: tuple[bool, ...], of_sums: bool
 ) -> Make:
     """Extra tensors come for each of `which`; their elements are those of the first row."""
     absent = (None,) * len(which)
@@ -177,18 +180,21 @@ def _normalized(
         given: list[Tensor | None] = [*absent]
         lead = (0,) * (ndim - dims)
         for place, t in zip(places, extras, strict=True):
-            given[place] = (t if t.ndim == dims else t[lead]).to(dtype)
+            given[place] = (t if t.ndim == dims else t[lead]).to(dtype).contiguous()
         return given
 
-    def alone(x: Tensor, *extras: Tensor) -> list[Tensor]:
+    def alone(x: Tensor, *extras: Tensor) -> list[Tensor] | None:
         shape = x.shape
-        return [function(x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps)]
+        made, *mean, roots = function(
+            x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps
+        )
+        return [made] if _held(roots, *mean) else None
 
-    def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> list[Tensor]:
+    def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> list[Tensor] | None:
         wide = torch.float32 if x.dtype in _HALVES else x.dtype
         total = x.to(wide) + residual.to(wide)
-        made = function(total, x.shape[x.ndim - dims :], *beside(extras, x.ndim, wide), eps)
-        return [made.to(x.dtype), total.to(x.dtype)]
+        made, *mean, roots = function(total, x.shape[x.ndim - dims :], *beside(extras, x.ndim, wide), eps)
+        return [made.to(x.dtype), total.to(x.dtype)] if _held(roots, *mean) else None
 
     return of_sum if of_sums else alone
 
@@ -196,25 +202,43 @@ def _normalized(
 def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> Make:
     """Of [N, G, C / G, *]; extra tensors are [.., G, C / G, 1 ...] or as much expanded."""
 
-    def make(x: Tensor, *extras: Tensor) -> list[Tensor]:
+    def make(x: Tensor, *extras: Tensor) -> list[Tensor] | None:
         rest = (slice(0, 1),) * (x.ndim - 3)
         given = iter(
-            (t[0] if t.ndim == x.ndim else t)[(slice(None), slice(None), *rest)].reshape(-1) for t in extras
+            (t[0] if t.ndim == x.ndim else t)[(slice(None), slice(None), *rest)].reshape(-1).contiguous()
+            for t in extras
         )
         weight, bias = (next(given) if some else None for some in which)
-        return [torch.nn.functional.group_norm(x.flatten(1, 2), groups, weight, bias, eps).view(x.shape)]
+        count, inner = x.shape[1] * x.shape[2], numbers.prod(x.shape[3:])
+        whole = x.flatten(1, 2).contiguous()
+        made, mean, roots = torch.native_group_norm(
+            whole, weight, bias, x.shape[0], count, inner, groups, eps
+        )
+        return [made.view(x.shape)] if _held(roots, mean) else None
 
     return make
 
 
+def _held(roots: Tensor, mean: Tensor | None = None) -> bool:
+    """Whether the squares under these reciprocal roots were in range, and torch's products of roots and means.
+
+    A trace holds no decision about its elements.
+    """
+    if torch._C._is_tracing():
+        return True
+    least, most = torch.aminmax(roots)
+    if not (float(least) > _ROOTS[0] and float(most) < _ROOTS[1]):
+        return False
+    # A sum of products is finite where they are: one operation.
+    return mean is None or numbers.isfinite(float(torch.dot(mean.reshape(-1), roots.reshape(-1))))
+
+
 def _by_norm(order: float, eps: float) -> Make:
-    """Rows of neighbours by their norm; None where float32 does not hold its squares."""
+    """Rows of neighbours by their norm; None where the dtype does not hold it, or its squares."""
 
     def make(x: Tensor) -> list[Tensor] | None:
         norm = _norm(x, order)
-        if order == 2 and x.dtype == torch.float32 and not _holds(x, norm):
-            return None
-        return [x / norm.clamp_min(eps)]
+        return [x / norm.clamp_min(eps)] if order == float("inf") or _holds(x, norm, order) else None
 
     return make
 
@@ -234,19 +258,20 @@ def _norm(x: Tensor, order: float) -> Tensor:
     return _norm(norms, order)
 
 
-def _holds(x: Tensor, norm: Tensor) -> bool:
-    """Whether float32 held each norm's squares: those of a row of zeros too."""
+def _holds(x: Tensor, norm: Tensor, order: float) -> bool:
+    """Whether the dtype held each norm, and its squares: those of a row of zeros too."""
+    low, high = _NORMS[x.dtype] if order == 2 else (0.0, torch.finfo(x.dtype).max)
     least, most = torch.aminmax(norm)
-    if not float(most) <= _MOST:
+    if not float(most) <= high:
         return False
-    return float(least) >= _LEAST or not bool(x[norm.squeeze(-1) < _LEAST].any())
+    return float(least) >= low or not bool(x[norm.squeeze(-1) < low].any())
 
 
 MAPS: dict[str, Callable[..., Make]] = {
     "torch.softmax": functools.partial(_softmax, torch.softmax),
     "torch.log_softmax": functools.partial(_softmax, torch.log_softmax),
-    "torch.layer_norm": functools.partial(_normalized, torch.nn.functional.layer_norm),
-    "torch.rms_norm": functools.partial(_normalized, torch.nn.functional.rms_norm),
+    "torch.layer_norm": functools.partial(_normalized, torch.native_layer_norm),
+    "torch.rms_norm": functools.partial(_normalized, torch._fused_rms_norm),
     "torch.group_norm": _grouped,
     "torch.linalg.vector_norm": _by_norm,
 }

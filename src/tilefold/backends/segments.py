@@ -12,11 +12,10 @@ from dataclasses import replace
 
 import torch
 
-from tilefold import refold
 from tilefold.algebra import typing
 from tilefold.algebra.evaluate import Operand, convert, evaluate_as, stored
 from tilefold.algebra.expression import trace
-from tilefold.algebra.program import Program
+from tilefold.algebra.program import Program, is_watched, quick_form
 from tilefold.backends import reference
 from tilefold.caching import kept_outside_modes
 
@@ -44,17 +43,17 @@ def by_definition(tensors: Sequence[Tensor], offsets: Tensor, program: Program, 
 def fold(
     tensors: Sequence[Tensor], offsets: Tensor, program: Program, dim: int, guarantee: str, rows: Rows
 ) -> list[Tensor]:
-    """The results of checked offsets' segments, those in float64 that float32 does not hold.
+    """The results of checked offsets' segments, by the quick form wherever that holds them.
 
     Which lengths the pieces have is in the offsets, so `rows` plans each length, and folds pieces of it.
     """
     offsets = offsets.long()
-    if not refold.is_watched(program):
+    if not is_watched(program):
         return _folded(tensors, offsets, program, dim, guarantee, rows)
-    *results, trusted = _folded(tensors, offsets, refold.with_trust(program), dim, guarantee, rows)
+    *results, trusted = _folded(tensors, offsets, quick_form(program), dim, guarantee, rows)
     if trusted.all():
         return results
-    wide = _folded(tensors, offsets, refold.in_float64(program), dim, guarantee, rows)
+    wide = _folded(tensors, offsets, program, dim, guarantee, rows)
     return [torch.where(trusted, r, w) for r, w in zip(results, wide, strict=True)]
 
 
@@ -114,7 +113,7 @@ def _of_states(program: Program) -> Program:
     """The program whose results are states, and whose last input holds the positions that its monoid sees."""
     index = program.algebra.index
     algebra = replace(
-        program.algebra, inputs=program.algebra.inputs + index, index=False, project=None, trusted=None
+        program.algebra, inputs=program.algebra.inputs + index, index=False, project=None, quick=None
     )
     project = typing.infer(trace(lambda *state: tuple(state), len(program.state)), program.state)
     elements = (*program.elements, torch.int64) if index else program.elements

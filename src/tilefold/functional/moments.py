@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
 from tilefold import math
-from tilefold.algebra import catalogue
+from tilefold.algebra import powers
 from tilefold.algebra.monoid import Monoid
 from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError, KindError, shown
@@ -36,19 +36,20 @@ from tilefold.validate import check_is_tensor, is_abstract
 def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
     """WELFORD that ends in M2 / max(0, count - correction): its root, and the mean beside it, if asked for."""
 
-    def project(count: Any, mean: Any, squares: Any) -> Any:
+    def project(count: Any, mean: Any, squares: Any, units: powers.Units) -> Any:
         spread = squares / math.maximum(count - correction, 0.0)
         if correction < 0:  # else 0 / 0 says it
             spread = math.where(count == 0, float("nan"), spread)
-        spread = math.sqrt(spread) if root else spread
+        spread = math.sqrt(spread) if root else powers.times(spread, units.unit)
+        spread = powers.times(spread, units.unit)
         if not with_mean:
             return spread
         # torch's mean beside a variance is NaN too where several elements have no variance (monoids.WELFORD keeps it).
         lost = (count == 0) | (math.isnan(squares) & (count > 1))
-        return spread, math.where(lost, float("nan"), mean)
+        return spread, math.where(lost, float("nan"), powers.times(mean, units.unit))
 
     name = ("std" if root else "var") + ("_mean" if with_mean else "")
-    return catalogue.welford(project, name)
+    return powers.moments(project, name)
 
 
 @uncompiled

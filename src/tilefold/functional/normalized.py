@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tilefold import dispatch, math
-from tilefold.algebra import catalogue
+from tilefold.algebra import catalogue, powers
 from tilefold.algebra.dtypes import promote, result_dtype
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
@@ -27,6 +27,7 @@ from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor, check_memory, check_out
 
 Result = Tensor | tuple[Tensor, Tensor]
+USUAL = 2.0**-100  # from here on float32 has reciprocal roots, and their products with elements, in range
 _PLAIN = (float, int, type(None))  # kinds of numbers of which equal ones mean the same
 
 
@@ -294,45 +295,54 @@ def _norms(
     def apply(*values: Any) -> Any:
         x = values[0] + values[1] if of_sums else values[0]
         taken = iter(values[2 if of_sums else 1 :])
-        made = (x - next(taken)) * next(taken) if centred else x * next(taken)
+        made = x * next(taken)
+        made = (made - next(taken)) * next(taken) if centred else made * next(taken)
         made = made * next(taken) if weighted else made
         made = made + next(taken) if biased else made
         return (made, x) if of_sums else made
 
-    values = 1 + of_sums + 1 + centred + weighted + biased
+    values = 1 + of_sums + 2 + centred + weighted + biased
     monoid = _centred(eps, of_sums) if centred else _scaled(length, eps, of_sums)
     return monoid, graph_of(apply, values)
 
 
 def _centred(eps: float, of_sums: bool) -> Monoid:
-    """A row's mean, and the reciprocal of its standard deviation."""
+    """What a row is multiplied by, its mean then, and the reciprocal of its standard deviation then."""
 
-    def project(count: Any, mean: Any, squares: Any) -> Any:
-        return mean, math.rsqrt(squares / count + eps)
+    def project(count: Any, mean: Any, squares: Any, units: powers.Units) -> Any:
+        factor, size, root = _deviation(squares / count, eps, units)
+        return factor, powers.times(mean, size), root
 
-    return catalogue.welford(project, "layer_norm", of_sums=of_sums)
+    return powers.moments(project, "layer_norm", of_sums=of_sums, beside=eps)
 
 
 def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
-    """The reciprocal of the root of a row's mean square."""
-    return Monoid(
-        lambda a, b: a + b,
-        0,
-        lift=(lambda x, y: (x + y) * (x + y)) if of_sums else (lambda x: x * x),
-        absorb=_absorb_squares_of_sums if of_sums else _absorb_squares,
-        project=lambda total: math.rsqrt(total / max(1, length) + eps),
-        commutative=True,
-        check=False,
-        name="rms_norm",
-    )
+    """What a row is multiplied by, and the reciprocal of the root of its mean square then."""
+    count = max(1, length)
+
+    def project(total: Any, units: powers.Units) -> Any:
+        factor, _, root = _deviation(total / count, eps, units)
+        return factor, root
+
+    return powers.squares(project, "rms_norm", of_sums=of_sums, beside=eps * count)
 
 
-def _absorb_squares(total: Any, x: Any) -> Any:
-    return total + math.block_sum(x * x)
+def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, Any]:
+    """What elements and what sums in units are multiplied by, and 1 / sqrt(square + eps) then, `square` being in units.
 
-
-def _absorb_squares_of_sums(total: Any, x: Any, y: Any) -> Any:
-    return total + math.block_sum((x + y) * (x + y))
+    That is 1 and the unit, so that elements stay as they are; other powers of two where the root would leave the range.
+    """
+    if units.of_elements:
+        return units.inverse, 1.0, math.rsqrt(square + eps * units.inverse * units.inverse)
+    whole = powers.times(powers.times(square, units.unit), units.unit) + eps
+    if units is powers.NONE:
+        return 1.0, 1.0, math.rsqrt(whole)
+    apart = square + eps * units.inverse * units.inverse
+    # Of huge rows, elements that do not vanish beside their root are 2^-30 times as large no subnormal ones.
+    huge, tiny = whole == INFINITY, (whole < USUAL) & (apart < INFINITY)
+    factor = math.where(huge, 2.0**-30, math.where(tiny, units.inverse, 1.0))
+    root = math.rsqrt(math.where(huge | tiny, apart, whole)) * math.where(huge, units.inverse * 2.0**30, 1.0)
+    return factor, factor * units.unit, root
 
 
 @uncompiled
@@ -477,9 +487,43 @@ def _library_norm(x: Tensor, order: float, dim: Any, eps: float) -> LibraryMap |
     if not plain or type(dim) is not int or dim % x.ndim != x.ndim - 1 or order not in (1, 2, INFINITY):
         return None
     return (
-        LibraryMap("torch.linalg.vector_norm", (order, eps), asks=order == 2) if x.is_contiguous() else None
+        LibraryMap("torch.linalg.vector_norm", (order, eps), asks=order != INFINITY)
+        if x.is_contiguous()
+        else None
     )
 
 
 def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
-    return catalogue.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)
+    """What a row is multiplied by, and what it is divided by then."""
+    if order in (0, INFINITY, -INFINITY):
+        return catalogue.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)
+
+    def usual(norm: Any, factor: Any, rest: Any) -> Any:
+        """1 and the norm where that is in range; else what it is made of, or eps."""
+        apart = (
+            (norm == INFINITY) | ((norm < USUAL) & (norm > eps))
+            if eps > 0
+            else (norm == INFINITY) | (norm < USUAL)
+        )
+        return math.where(apart, factor, 1.0), math.where(apart, rest, math.maximum(norm, eps))
+
+    def in_units(total: Any, units: powers.Units) -> Any:
+        norm = math.sqrt(total) if order == 2 else total
+        if units is powers.NONE or units.of_elements:
+            return units.inverse, math.maximum(norm, eps * units.inverse)
+        return usual(powers.times(norm, units.unit), units.inverse, norm)
+
+    def in_extremes(extreme: Any, root: Any, norm: Any) -> Any:
+        if isinstance(extreme, float):
+            return 1.0, math.maximum(norm, eps)
+        # Of negative orders the extreme is the least, and elements may be far above it.
+        factor = powers.per_unit(powers.unit(extreme)) * 2.0**-34 if order > 0 else 2.0**64
+        factor = (
+            math.where(norm < USUAL, powers.per_unit(powers.unit(extreme)), factor) if order > 0 else factor
+        )
+        return usual(norm, factor, (extreme * factor) * root)
+
+    apply = graph_of(lambda x, factor, norm: (x * factor) / norm, 3)
+    if order in (1, 2):
+        return (powers.squares if order == 2 else powers.magnitudes)(in_units, f"normalize({order:g})"), apply
+    return powers.powers(order, in_extremes, f"normalize({order:g})"), apply

@@ -13,7 +13,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import ROW_WARPS, least_lanes, long_vectors, rows_of, rows_together
 from tilefold.planner.plan import Stage
-from tilefold.planner.settled import MANY_FIELDS, keeps_runs
+from tilefold.planner.settled import MANY_FIELDS, fields_of, keeps_runs
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import Blocks
 from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, view_of
@@ -104,7 +104,7 @@ def _fits(view: View) -> bool:
 def _meets(problem: Problem, program: Program) -> bool:
     """Whether a cluster's programs can send each other their states: a few words of 32 bits."""
     narrow = all(d.itemsize == 4 for d in partial_dtypes(narrowed(program, problem.length)))
-    return narrow and len(program.state) < MANY_FIELDS
+    return narrow and fields_of(program) < MANY_FIELDS
 
 
 def _announces(program: Program) -> bool:
@@ -172,7 +172,7 @@ def _time(
 
 def _narrow_columns(view: View, rows: Problem, program: Program, most: int) -> Blocks | None:
     """A line of each row, two columns of 16 bits a thread, by small programs; None where that is no form, or no faster."""
-    many = len(program.state) > NARROW_FIELDS or len(rows.dtypes) > 1 or len(rows.reduced_dims) > 1
+    many = fields_of(program) > NARROW_FIELDS or len(rows.dtypes) > 1 or len(rows.reduced_dims) > 1
     small = view.inner < max(NARROW_COLUMNS) or view.length < NARROW_LENGTH
     if view.element != 2 or view.vector < 2 or many or small:
         return None

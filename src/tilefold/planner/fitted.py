@@ -9,6 +9,7 @@ INSTRUCTIONS = {
     "divide": 5.848,
     "slow": 0.000,
     "double": 0.000,
+    "alone": 0.928,
     "program": 0.000,
     "operands": 8.460,
     "outer": 48.455,

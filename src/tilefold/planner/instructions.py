@@ -27,12 +27,13 @@ from tilefold.planner.view import WARP, power_above
 from tilefold.planner.walk import Tiling, Walk, constant_length
 
 # Classes of operations; each is fitted a number of instructions.
-PLAIN, CHOICE, WIDE, SPECIAL, DIVIDE, SLOW, DOUBLE = CLASSES = (
-    "plain", "choice", "wide", "special", "divide", "slow", "double",
+PLAIN, CHOICE, WIDE, SPECIAL, DIVIDE, SLOW, DOUBLE, ALONE = CLASSES = (
+    "plain", "choice", "wide", "special", "divide", "slow", "double", "alone",
 )  # fmt: skip
 _SPECIAL = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt")
 _SLOW = ("expm1", "log1p", "sin", "cos", "tanh", "erf", "pow")
 _CHOICES = ("where", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "isfinite")
+_ALONE = ("unit", "per_unit", "rescale")  # part of no fused operation
 
 Counts = tuple[float, ...]  # one for each class
 
@@ -117,6 +118,8 @@ def class_of(op: str, dtype: torch.dtype) -> str:
         return SPECIAL
     if dtype.itemsize == 8:
         return WIDE
+    if op in _ALONE:
+        return ALONE
     return CHOICE if op in _CHOICES else PLAIN
 
 

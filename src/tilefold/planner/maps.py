@@ -18,6 +18,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.settled import (
     MANY_FIELDS,
     asks_for_first,
+    fields_of,
     in_threads,
     keeps_positions,
     settled,
@@ -146,13 +147,13 @@ def whole_stage(
     if not program.algebra.commutative or (invariant and not view.by_rows):
         return None
     held = power_below(THREAD_WORDS // max(1, sum(math.ceil(d.itemsize / 4) for d in rows.dtypes)))
-    held //= 2 if len(program.state) >= MANY_FIELDS else 1
+    held //= 2 if fields_of(program) >= MANY_FIELDS else 1
     if view.by_rows:
         stage = _whole_rows(view, rows, results, min(held, ALONE_WORDS))
     else:
         stage = _whole_columns(view, held)
     narrow = all(d.itemsize == 4 for d in partial_dtypes(narrowed(program, problem.length)))
-    if stage is None and view.by_rows and cluster > 1 and narrow and len(program.state) < MANY_FIELDS:
+    if stage is None and view.by_rows and cluster > 1 and narrow and fields_of(program) < MANY_FIELDS:
         stage = _shared_rows(view, rows, results, cluster)
         beside = len(problem.dtypes) > len(rows.dtypes)
         if stage is not None and stage.align > 1 and beside:  # extra tensors' elements would come one by one

@@ -26,7 +26,7 @@ from tilefold.planner.ring_forms import (
     one,
     several,
 )
-from tilefold.planner.settled import MANY_FIELDS
+from tilefold.planner.settled import MANY_FIELDS, fields_of
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import Rings
 from tilefold.planner.view import VECTOR_BYTES, View, view_of
@@ -104,7 +104,7 @@ def are_copied(problem: Problem, program: Program, results: Dtypes, view: View, 
         size
     }:
         return False
-    if len(program.state) >= MANY_FIELDS or any(d.itemsize != 4 for d in program.state):
+    if fields_of(program) >= MANY_FIELDS or any(d.itemsize != 4 for d in program.state):
         return False
     return _shared_by_rows(problem, n, size)
 
@@ -136,7 +136,7 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
     run, align = found
     inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
     base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
-    vectors, fields = math.ceil((problem.length + align - 1) / run), len(program.state)
+    vectors, fields = math.ceil((problem.length + align - 1) / run), fields_of(program)
     if align > 1:
         shared = inputs > 1 and extras and vectors > ODD_VECTORS
         return several(base, vectors, problem.outputs, device) if shared else None
@@ -180,7 +180,7 @@ def last_rings(problem: Problem, program: Program, results: Dtypes, device: Devi
     if align == 1:
         if vectors <= ALONE_VECTORS:
             return None
-        whole = one(base, vectors, problem.outputs, device) if len(program.state) == 1 else None
+        whole = one(base, vectors, problem.outputs, device) if fields_of(program) == 1 else None
         found_again = whole or again(base, vectors, problem.outputs, device)
         return found_again or few(base, vectors, problem.outputs, device)
     if not extras:

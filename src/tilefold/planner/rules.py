@@ -26,7 +26,15 @@ from tilefold.planner.rows import (
     rows_stage,
     walked_rows_stage,
 )
-from tilefold.planner.settled import MANY_FIELDS, first_stage, leaner, settled, state_words, whole_splits
+from tilefold.planner.settled import (
+    MANY_FIELDS,
+    fields_of,
+    first_stage,
+    leaner,
+    settled,
+    state_words,
+    whole_splits,
+)
 from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View
 
 # For a large fold of few results: about 62 warps an SM on 132 SMs (docs/experiments/walks-of-results.md).
@@ -60,7 +68,7 @@ def _stage(view: View, program: Program) -> Stage:
     if not program.algebra.commutative:
         return ordered_stage(view)
     absorbs = program.absorb is not None
-    fields = len(program.state)
+    fields = fields_of(program)
     if is_row_of_a_thread(view):
         stage = row_of_a_thread(view)
     elif view.by_rows and WALKED[0] <= view.length <= WALKED[1] and view.length & (view.length - 1):

@@ -17,7 +17,7 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.odd_columns import columns_together, loaded_run
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
-from tilefold.planner.settled import MANY_FIELDS
+from tilefold.planner.settled import MANY_FIELDS, fields_of
 from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above, power_below
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
@@ -135,7 +135,7 @@ def _columns(problem: Problem, program: Program, run: int, offsets: torch.Tensor
     allowed = _columns_run(problem)
     narrow = allowed if allowed < run else 0
     if narrow:
-        most = WARP * narrow * (ODD_LOADS if len(program.state) < MANY_FIELDS else 1)
+        most = WARP * narrow * (ODD_LOADS if fields_of(program) < MANY_FIELDS else 1)
         columns, run = columns_together(last.size, narrow, most), narrow
     lanes = max(1, min(WARP, WARP * run // columns))
     tile = lanes * STEPS

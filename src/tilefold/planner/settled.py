@@ -27,6 +27,12 @@ LARGE_STATE, LARGE_ABSORBING = 4, 5
 ABSORBED, SM_ABSORBED, LIFTED_WORDS = 32, 4096, 96
 
 
+def fields_of(program: Program) -> int:
+    """A state's fields, as rules count them: without the magnitude beside sums in units of it, which a block finds once."""
+    quick = program.algebra.quick
+    return len(program.state if quick is None else quick.algebra.fields)
+
+
 def settled(stage: Stage, view: View, program: Program) -> Stage:
     """The stage with `absorb`, `in_order` and `prefetch` as its tile allows them. Ordered stages are complete as they are."""
     if stage.ordered:
@@ -114,9 +120,9 @@ def whole_splits(tiles: int, splits: int) -> int:
     return math.ceil(tiles / math.ceil(tiles / splits)) if tiles else 1
 
 
-def state_words(program: Program) -> int:
-    """32-bit words of one state."""
-    return sum(2 if dtype.itemsize == 8 else 1 for dtype in program.state)
+def state_words(program: Program, fields: int = 0) -> int:
+    """32-bit words of one state, or of so many fields at its end (0: of all)."""
+    return sum(2 if dtype.itemsize == 8 else 1 for dtype in program.state[-fields:])
 
 
 def _words_beside(dtype: torch.dtype) -> int:
@@ -126,7 +132,8 @@ def _words_beside(dtype: torch.dtype) -> int:
 
 def leaner(stage: Stage, program: Program) -> Stage:
     """The stage with fewer elements a thread where states are so large that registers might not hold what is made of them."""
-    words = state_words(program)
+    # A unit is a state's first field.
+    words = state_words(program, fields_of(program) if stage.absorb else 0)
     if stage.ordered or stage.gathered or words < (LARGE_ABSORBING if stage.absorb else LARGE_STATE):
         return stage
     threads = stage.num_warps * WARP
@@ -142,14 +149,14 @@ def second_stage(outputs: int, splits: int, program: Program) -> Stage:
     """All splits of some results in one tile where they fit: the stage is a matter of latency."""
     if not program.algebra.commutative:
         return partials_in_order(outputs, splits, sum(_words_beside(dtype) for dtype in program.state))
-    heavy = len(program.state) >= HEAVY_FIELDS
+    heavy = fields_of(program) >= HEAVY_FIELDS
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4
     together = (
         32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 128 else few if splits > 256 else 4
     )
     together = min(
-        together if len(program.state) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
+        together if fields_of(program) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
     )
     warps = max(2, min(8, together * lanes // (WARP * (1 if heavy else 8))))
     if together * lanes >= 4 * WARP:  # a state for each thread (docs/experiments/second-launches.md)

@@ -16,7 +16,7 @@ from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import rows_of
 from tilefold.planner.ring_forms import BUSY, SM_REGISTERS
 from tilefold.planner.rings import ELEMENTS
-from tilefold.planner.settled import MANY_FIELDS
+from tilefold.planner.settled import MANY_FIELDS, fields_of
 from tilefold.planner.stages.maps import Dtypes, row_blocks
 from tilefold.planner.stages.rows import Stripes
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
@@ -30,7 +30,7 @@ BARRIER_BYTES = 32  # of an exchange, with what aligns its words
 LINE, HALF_LINE = 8, 4  # vectors of a row
 
 # docs/experiments/columns-rings.md:
-# Up to which registers hold columns whose states are one word as fast, and fp32 columns faster.
+# Up to which registers hold columns whose states are one field as fast, and fp32 columns faster.
 BLOCKS_LENGTH = 4096
 UNROLLS = (4, 5, 6)  # rows of a thread and turn
 ALONE = ((128, 6), (128, 5))  # threads, and programs of an SM, where one program holds a stripe
@@ -90,7 +90,7 @@ def fits(problem: Problem, program: Program, results: Dtypes) -> bool:
     if len(rows.reduced_dims) != 1 or not {*rows.dtypes, *results} <= set(ELEMENTS):
         return False
     states = partial_dtypes(narrowed(program, problem.length))
-    if len(states) >= MANY_FIELDS or len(program.outputs) > len(states):
+    if fields_of(program) >= MANY_FIELDS or len(program.outputs) > len(states):
         return False
     if any(d.itemsize != 4 for d in (*states, *program.outputs)) or {d.itemsize for d in results} != {
         rows.dtypes[0].itemsize
@@ -111,16 +111,16 @@ def stripes_stage(problem: Problem, program: Program, results: Dtypes, device: D
     if not fits(problem, program, results):
         return None
     size, words = problem.dtypes[0].itemsize, len(partial_dtypes(narrowed(program, problem.length)))
-    for form in _forms(problem.length, size, words, device.cluster):
+    for form in _forms(problem.length, size, fields_of(program), device.cluster):
         stage = form.of(problem.length, VECTOR_BYTES // size, words)
         if stage is not None:
             return stage if _fills(form, stage, problem, device) else None
     return None
 
 
-def _forms(length: int, size: int, words: int, cluster: int) -> Iterator[Form]:
+def _forms(length: int, size: int, fields: int, cluster: int) -> Iterator[Form]:
     """Which forms columns of elements of `size` bytes may take, the best first."""
-    if words == 1 and length <= BLOCKS_LENGTH:
+    if fields == 1 and length <= BLOCKS_LENGTH:
         return
     for threads, programs in ALONE:
         yield _best(Form(LINE, 1, threads, 4, programs, False), length)

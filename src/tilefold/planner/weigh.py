@@ -12,7 +12,7 @@ from tilefold.planner.geometry import nominal
 from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Stage
 from tilefold.planner.rules import ruled
-from tilefold.planner.settled import HEAVY_FIELDS
+from tilefold.planner.settled import HEAVY_FIELDS, fields_of
 from tilefold.planner.view import View, alone
 
 BEST_TILES = 5  # of which every variant is weighed (not measured: how far the search goes)
@@ -84,7 +84,7 @@ class Weighed:
     def _splits_rows(self) -> bool:
         """Whether the rules share rows that are one dim, and whose states are small, among several programs."""
         launch = self.launch
-        if self.invariant or launch.apart is not None or len(launch.program.state) >= HEAVY_FIELDS:
+        if self.invariant or launch.apart is not None or fields_of(launch.program) >= HEAVY_FIELDS:
             return False
         return (
             self.rule.family == "long_rows" and self.rule.splits > 1 and len(launch.problem.reduced_dims) == 1

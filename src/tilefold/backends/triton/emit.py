@@ -9,7 +9,7 @@ import torch
 from tilefold.algebra import typing
 from tilefold.algebra.dtypes import element_dtype, is_float
 from tilefold.algebra.expression import Graph
-from tilefold.algebra.program import Program
+from tilefold.algebra.program import Program, Scaled
 from tilefold.algebra.symmetry import ordered_fields
 from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.triton import axes
@@ -127,6 +127,17 @@ def emit_lanes(program: Program, tiles: int, interpret: bool, last: bool = False
             taken = [*(masks if masked else []), *states, *xs]
             functions.append(_function(name + "_MASKED" * masked, taken, lines, results))
     return "\n\n".join(functions)
+
+
+def emit_scaled(scaled: Scaled, interpret: bool) -> str:
+    """PROJECT_SCALED and NEXT_SCALE of (scale, *state): the results, and the scale to fold with again, the same if none."""
+    state = scaled.program.state
+    names = ["scale", *(f"a{i}" for i in range(len(state)))]
+    made = []
+    for name, typed in (("PROJECT_SCALED", scaled.project), ("NEXT_SCALE", scaled.following)):
+        writer = Writer(typed, names, [False] * len(names), interpret)
+        made.append(_function(name, names, writer.lines, writer.results(typed.output_dtypes, True, "a0")))
+    return "\n\n".join(made)
 
 
 def _lane(

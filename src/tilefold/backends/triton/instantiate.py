@@ -65,7 +65,7 @@ def scalar_functions(interpret: bool) -> dict[str, Any]:
         if isinstance(function, types.FunctionType):
             scope[name] = _rebound(function, scope, interpret)
     if interpret:
-        scope["convert"] = interpreted.convert
+        scope |= {"convert": interpreted.convert, "rescale": interpreted.rescale}
     return scope
 
 

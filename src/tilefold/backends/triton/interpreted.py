@@ -45,6 +45,11 @@ def convert(x: Any, TYPE: Any) -> Any:  # what `scalars` calls it
     return _value((exact if codes is None else exact.view(codes)).numpy(), target, x)
 
 
+def rescale(x: Any, factor: Any) -> Any:
+    """`scalars.rescale`: nothing is fused here."""
+    return x * factor
+
+
 def _tensor_of(x: Any) -> torch.Tensor:
     data = torch.from_numpy(np.ascontiguousarray(x.handle.data))
     return data.view(_CODED[x.dtype]) if x.dtype in _CODED else data

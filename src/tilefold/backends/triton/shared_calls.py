@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra.program import scaled_form
 from tilefold.backends.triton.call import Call, launchable
-from tilefold.backends.triton.emit import emit_across, emit_lanes
+from tilefold.backends.triton.emit import emit_across, emit_lanes, emit_scaled
 from tilefold.backends.triton.kernels.clusters import exchange, own_words
 from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.map_calls import bits_of, row_arguments, rows_source
@@ -42,9 +43,13 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     arguments = (
         inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
     )  # fmt: skip
-    constants = _ring_constants(stage, problem, len(program.state))
-    lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
-    source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    scaled = scaled_form(program)
+    folding = scaled.program if scaled else program
+    constants = _ring_constants(stage, problem, len(folding.state)) | {"SCALED": scaled is not None}
+    lanes = emit_lanes(folding, stage.run * stage.unroll, interpret)
+    source = f"{rows_source(folding, row, interpret, wide=True)}\n\n{lanes}"
+    if scaled is not None:
+        source += f"\n\n{emit_scaled(scaled, interpret)}"
     blocks = math.ceil(problem.outputs / stage.block_outputs)
     clusters = min(blocks, stage.clusters or blocks)
     grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")

@@ -364,6 +364,7 @@ def map_rings(
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr, PERSISTENT: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
+    SCALED: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -373,6 +374,10 @@ def map_rings(
     waits until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these
     have. HELD: extra tensors are held behind the ring; else words of AHEAD turns are on their way, or in registers where
     these are all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
+
+    SCALED: a row is folded without units of squares, and by the same code once more, or twice, times a power of two where
+    NEXT_SCALE says that this state does not hold it (algebra/units). No second copy of the code: registers and instructions
+    of a path that is not taken cost as much as units do (docs/experiments/units-of-squares.md).
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
@@ -395,6 +400,8 @@ def map_rings(
         inline_ptx(OWN)
         ring = own_memory()
     held_at = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
+    if SCALED and ROWS > 1:
+        inline_ptx(".reg .b32 %looking; mov.u32 $0, 0;")
     first = split * SHARE
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
@@ -428,49 +435,40 @@ def map_rings(
             own = tl.minimum(first + SHARE - lead, length)
         y = (0, 0, y_outer, y_output)
         y_begin = row_offset(y, row, outer_sizes, output_size)
-        inline_ptx(tl.constexpr(WAITING[0]))
-        xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
-        state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
-        if AGAIN > 0:
-            fetch_item(
-                inputs, block, clusters, member, DEPTH, oldest, rows, first, lane, thread, length,
-                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
-            )  # fmt: skip
-            for item in tl.static_range(1, TURNS):
-                inline_ptx(tl.constexpr(WAITING[item]))
-                slot = (oldest + item) % DEPTH
-                xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
-                state = absorbed(
-                    state, xs, first + item * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED,
-                    item == TURNS - 1,
+        if SCALED:
+            scale = tl.full([ROWS, LANES] if ROWS > 1 else [], 1.0, tl.float32)
+            whole = IDENTITY(scale.shape)
+            looking = number == number
+            while looking:
+                whole = folded(
+                    inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
+                    outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
+                    PARTS, SHARE,
                 )  # fmt: skip
-                if item < AGAIN:
-                    fetch_item(
-                        inputs, block, clusters, member, item + DEPTH, slot, rows, first, lane, thread, length,
-                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
-                    )  # fmt: skip
+                number += 1
+                if ROWS > 1:
+                    whole = over_threads(beside_rows(whole), thread)
+                (following,) = NEXT_SCALE(scale, *whole)
+                looking = any_of_rows(following != scale, LANES) if ROWS > 1 else any_of(following != scale)
+                scale = following
+                if AGAIN > 0:
+                    if looking:
+                        for turn in range(DEPTH):
+                            fetch_turn(
+                                inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH, rows, first, lane, thread,
+                                length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                            )  # fmt: skip
+            results = PROJECT_SCALED(scale, *whole)
         else:
-            for part in tl.static_range(len(PARTS)):
-                if part > 0:
-                    inline_ptx(tl.constexpr(WAITING[part]))
-                for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
-                    xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
-                    state = absorbed(
-                        state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
-                    )
-            if PARTS[-1] < TURNS:
-                inline_ptx(tl.constexpr(WAITING[len(PARTS)]))
-                xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
-                state = absorbed(
-                    state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
-                )
-        if ROWS > 1:
-            results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
-        else:
-            whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
-            if CLUSTER > 1:
-                whole = combine_cluster(whole, CLUSTER, 1, number)
+            whole = folded(
+                inputs, None, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
+                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
+                PARTS, SHARE,
+            )  # fmt: skip
+            number += 1
             results = PROJECT(*whole)
+            if ROWS > 1:
+                results = beside_rows(results)
         if AHEAD > 1 or AGAIN > 0:
             for place in tl.static_range(TURNS):
                 slot = (oldest + place + AGAIN) % DEPTH
@@ -519,8 +517,97 @@ def map_rings(
                         inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
                         thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
                     )  # fmt: skip
-        number += 1
         oldest = (oldest + TURNS + AGAIN) % DEPTH
+
+
+def folded(
+    inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length, outer_sizes,
+    output_size, ring,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
+    DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, CLUSTER: tl.constexpr, WAITING: tl.constexpr,
+    PARTS: tl.constexpr, SHARE: tl.constexpr,
+):  # fmt: skip
+    """What a row's elements times `scale` fold to, as its turns come; a ring of fewer turns takes the others on the way."""
+    TURN: tl.constexpr = UNROLL * LANES * RUN
+    AGAIN: tl.constexpr = max(0, TURNS - DEPTH)
+    inline_ptx(tl.constexpr(WAITING[0]))
+    xs = scaled(held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL), scale)
+    state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
+    if AGAIN > 0:
+        fetch_item(
+            inputs, block, clusters, member, DEPTH, oldest, rows, first, lane, thread, length,
+            outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+        )  # fmt: skip
+        for item in tl.static_range(1, TURNS):
+            inline_ptx(tl.constexpr(WAITING[item]))
+            slot = (oldest + item) % DEPTH
+            xs = scaled(held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL), scale)
+            state = absorbed(
+                state, xs, first + item * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED,
+                item == TURNS - 1,
+            )  # fmt: skip
+            if item < AGAIN:
+                fetch_item(
+                    inputs, block, clusters, member, item + DEPTH, slot, rows, first, lane, thread, length,
+                    outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+                )  # fmt: skip
+    else:
+        for part in tl.static_range(len(PARTS)):
+            if part > 0:
+                inline_ptx(tl.constexpr(WAITING[part]))
+            for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
+                xs = scaled(held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL), scale)
+                state = absorbed(
+                    state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
+                )
+        if PARTS[-1] < TURNS:
+            inline_ptx(tl.constexpr(WAITING[len(PARTS)]))
+            xs = scaled(held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL), scale)
+            state = absorbed(
+                state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
+            )
+    if ROWS > 1:
+        whole = tl.reduce(state, 1, COMBINE_SYMMETRIC)
+    else:
+        whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
+        if CLUSTER > 1:
+            whole = combine_cluster(whole, CLUSTER, 1, number)
+    return whole
+
+
+def scaled(xs, scale):
+    """Elements times a power of two, if there is one."""
+    found = ()
+    for x in tl.static_range(len(xs)):
+        if scale is None:
+            found = found + (xs[x],)
+        else:
+            found = found + (xs[x] * scale,)
+    return found
+
+
+def any_of(flag):
+    """A flag that all threads have alike, in a form from which the compiler knows that a warp's have."""
+    some = tl.inline_asm_elementwise(
+        "{ .reg .pred some; setp.ne.b32 some, $1, 0; vote.sync.any.pred some, some, 0xffffffff; selp.b32 $0, 1, 0, some; }",
+        "=r,r", [flag.to(tl.int32)], dtype=tl.int32, is_pure=True, pack=1,
+    )  # fmt: skip
+    return some != 0
+
+
+def any_of_rows(flags, LANES: tl.constexpr):
+    """Whether any row has its flag: of the warp's rows, which warps may find otherwise, or of all where warps share rows.
+
+    `flags` lie as threads do. What a thread has of a tensor comes to a number by a register that `map_rings` declares.
+    """
+    VOTE: tl.constexpr = (
+        "vote.sync.any.pred some, some, 0xffffffff;" if LANES <= 32 else "barrier.cta.red.or.pred some, 0, some;"
+    )
+    tl.inline_asm_elementwise(
+        "{ .reg .pred some; setp.ne.b32 some, $1, 0; " + VOTE + " selp.b32 %looking, 1, 0, some; mov.u32 $0, 0; }",
+        "=r,r", [flags.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+    return tl.inline_asm_elementwise("mov.u32 $0, %looking;", "=r", [], dtype=tl.int32, is_pure=False, pack=1) != 0
 
 
 def beside_rows(results):
@@ -531,11 +618,11 @@ def beside_rows(results):
     return values
 
 
-def spread_masks(masks, thread):
-    """Masks over all threads."""
+def over_threads(values, thread):
+    """Each of some values over all threads."""
     found = ()
-    for m in tl.static_range(len(masks)):
-        found = found + (tl.broadcast_to(masks[m], thread.shape),)
+    for v in tl.static_range(len(values)):
+        found = found + (tl.broadcast_to(values[v], thread.shape),)
     return found
 
 
@@ -546,7 +633,7 @@ def begun(
 ):  # fmt: skip
     """Each thread's state of a first turn, at `start` of its row."""
     if MASKED and ROWS > 1:
-        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
+        masks = over_threads(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
         state = LANE_BEGIN_MASKED(*masks, *xs)
     elif MASKED == 1:
         if LAST:
@@ -571,7 +658,7 @@ def absorbed(
 ):  # fmt: skip
     """Each thread's state with a further turn, at `start` of its row."""
     if MASKED and ROWS > 1:
-        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
+        masks = over_threads(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
         state = LANE_ABSORB_MASKED(*masks, *state, *xs)
     elif MASKED == 1:
         if LAST:

@@ -71,6 +71,37 @@ def power(x, y):
     return tl.where(result == 0, tl.where(is_negative(result), -square, square), result)
 
 
+def unit(x):
+    """The power of two in units of which squares of magnitudes up to x are added (algebra/units)."""
+    if x.dtype == tl.float64:
+        result = (x.to(tl.int64, bitcast=True) & (3 << 61) | (256 << 52)).to(tl.float64, bitcast=True)
+    else:
+        result = (x.to(tl.int32, bitcast=True) & (3 << 29) | (30 << 23)).to(tl.float32, bitcast=True)
+    return result
+
+
+def per_unit(x):
+    """1 / x, a power of two; something finite of 0."""
+    if x.dtype == tl.float64:
+        result = ((2046 << 52) - x.to(tl.int64, bitcast=True)).to(tl.float64, bitcast=True)
+    else:
+        result = ((254 << 23) - x.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+    return result
+
+
+def rescale(x, factor):
+    """A product that is rounded by itself: the compiler fuses none that says how it rounds."""
+    if x.dtype == tl.float64:
+        result = tl.inline_asm_elementwise(
+            "mul.rn.f64 $0, $1, $2;", "=d,d,d", [x, factor], dtype=tl.float64, is_pure=True, pack=1
+        )  # fmt: skip
+    else:
+        result = tl.inline_asm_elementwise(
+            "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, factor], dtype=tl.float32, is_pure=True, pack=1
+        )  # fmt: skip
+    return result
+
+
 def floor_divide_whole(a, b):
     """A // b of signed whole numbers; 0 where b is 0, and what wraps where b is -1."""
     a, b = tl.broadcast(a, b)

@@ -1,0 +1,57 @@
+"""Sums of squares and powers whose elements leave the range of squares, on the backends that a CPU has."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import tilefold
+from tilefold import monoids
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # numpy's, under Triton's interpreter
+BACKENDS = ["auto", "cpu", "reference", "interpret"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_states_of_unlike_units(backend: str) -> None:
+    """Neighbours on both sides of where units change, and of magnitudes that are far apart."""
+    edge = torch.tensor([2.0 - 2.0**-23, 2.0, 2.0 + 2.0**-22] * 12)
+    far = torch.cat([torch.full((12,), 1e-30), torch.full((12,), 3e20), torch.full((12,), 1e5)])
+    for x in (edge, far, edge * 2.0**64, far.flip(0)):
+        with tilefold.backend(backend):
+            got, norm = tilefold.std(x), tilefold.vector_norm(x)
+            moments = tilefold.reduce(x, monoids.WELFORD, 0)
+        torch.testing.assert_close(got, x.double().std().float(), rtol=1e-5, atol=0.0)
+        torch.testing.assert_close(norm, torch.linalg.vector_norm(x.double()).float(), rtol=1e-6, atol=0.0)
+        assert moments.count == len(x)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("power", [-146, -100, 0, 60, 100, 126])
+def test_rows_that_leave_the_range(power: int, backend: str) -> None:
+    x = torch.randint(-9, 10, (2, 40), generator=torch.Generator().manual_seed(1)).float()
+    x = torch.ldexp(x / 8 if power > 120 else x, torch.tensor(power))
+    wide = x.double()
+    with tilefold.backend(backend):
+        layer, root = tilefold.layer_norm(x, (40,), eps=0.0), tilefold.rms_norm(x, (40,), eps=0.0)
+        shares = [tilefold.normalize(x, p, eps=0.0) for p in (2.0, 1.0, 3.0)]
+    norms = torch.nn.functional
+    scaled = wide * 2.0**-power
+    close = {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(layer, norms.layer_norm(scaled, (40,), eps=0.0).float(), **close)
+    torch.testing.assert_close(root, norms.rms_norm(scaled, (40,), eps=1e-300).float(), **close)
+    for share, p in zip(shares, (2.0, 1.0, 3.0), strict=True):
+        torch.testing.assert_close(share, norms.normalize(scaled, p, eps=0.0).float(), **close)
+
+
+@pytest.mark.parametrize("p", [3.0, 0.5, -2.0, 50.0, 200.0])
+def test_powers_of_any_order(p: float) -> None:
+    x = torch.tensor([[3.0, 1.0, 2.0], [0.0, 1.0, 2.0], [math.inf, 1.0, 2.0], [math.nan, 1.0, 0.0]])
+    for scale in (1e-30, 1.0, 1e30):
+        want = torch.linalg.vector_norm(x.double(), p, 1) * scale
+        for backend in BACKENDS:
+            with tilefold.backend(backend):
+                got = tilefold.vector_norm(x * scale, p, 1)
+            torch.testing.assert_close(got, want.float(), rtol=2e-5, atol=0.0, equal_nan=True)
