@@ -128,9 +128,9 @@ def few(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
         for lanes in FEW_LANES:
             turns = math.ceil(share / lanes)
             last = vectors - (base.align > 1) - (splits - 1) * share
-            fits = turns * lanes * VECTOR_BYTES * base.inputs <= room
-            if fits and turns <= FEW_TURNS and (turns - 1) * lanes < last:
-                registers = SM_REGISTERS // (2 * lanes)
+            held = turns * lanes * VECTOR_BYTES * base.inputs
+            if held <= room and turns <= FEW_TURNS and (turns - 1) * lanes < last:
+                registers = SM_REGISTERS // (lanes * (2 if 2 * held <= room else 1))
                 return replace(
                     base,
                     lanes=lanes,
