@@ -43,9 +43,9 @@ TOOLS := tests/xray tests/bench tests/watch
 KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_apart.py \
 	tests/backends/test_maps_offline.py tests/backends/test_operations_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
 	tests/planner/test_traffic.py tests/planner/test_launched.py tests/planner/test_gathered.py tests/planner/test_shared.py \
-	tests/contract/test_folded.py tests/backends/test_scans_across.py \
+	tests/planner/products/test_folded.py tests/backends/test_scans_across.py \
 	tests/planner/test_rings.py tests/planner/test_offset_rows.py tests/planner/test_short_columns.py \
-	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/test_selection.py
+	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/api/test_topk.py
 
 PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16
 

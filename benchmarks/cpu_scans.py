@@ -88,7 +88,7 @@ def main() -> None:
         for way, numbers in WAYS.items():
             for name, number in {**kept, **numbers}.items():
                 setattr(cpu_scans, name, number)
-            tilefold.dispatch._executables.clear()
+            tilefold.api.dispatch._executables.clear()
             times = {
                 name: best_ms(lambda m=m, v=(x, y) if name == "affine" else y: tilefold.scan(v, m, 1))  # type: ignore[misc]
                 for name, m in users().items()

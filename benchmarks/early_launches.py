@@ -14,16 +14,16 @@ from dataclasses import replace
 
 import torch
 
+from tilefold.api.dispatch import compiled
+from tilefold.api.requests import Product
 from tilefold.bench.timing import graph_us
-from tilefold.contract.choose import choose_product
-from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import Candidate, Sizes, Tile
-from tilefold.contract.steps import product_plan
-from tilefold.contract.tiles import finish_of, spreading_bytes
-from tilefold.dispatch import compiled
 from tilefold.planner.device import device_of
-from tilefold.requests import Product
+from tilefold.planner.products.choose import choose_product
+from tilefold.planner.products.epilogue import make_epilogue
+from tilefold.planner.products.operands import canonical_product
+from tilefold.planner.products.plan import Candidate, Sizes, Tile
+from tilefold.planner.products.steps import product_plan
+from tilefold.planner.products.tiles import finish_of, spreading_bytes
 
 SHAPES = ((16, 8192), (16, 32768), (32, 16384), (48, 20480), (64, 8192), (64, 32768))
 # Two to four programs an SM of an H200's 132.

@@ -1,6 +1,6 @@
 """Fit the cost model's numbers to times that tune_products.py or sample_products.py took, and put them into the chip's table.
 
-    PYTHONPATH=src python benchmarks/fit_products.py tune-*.json --table src/tilefold/contract/tables/nvidia-h200.json
+    PYTHONPATH=src python benchmarks/fit_products.py tune-*.json --table src/tilefold/planner/products/tables/nvidia-h200.json
     PYTHONPATH=src python benchmarks/fit_products.py sample-*.jsonl products.json decompose-k.json --numbers launch_us,waited
 
 Times of a sample and of a suite's results are those of a cold call, times of a search those in a CUDA graph: a fit is of one
@@ -25,18 +25,18 @@ from typing import Any
 import torch
 
 from tilefold.bench.cases import DTYPES
-from tilefold.contract import tuned
-from tilefold.contract.choose import candidates
-from tilefold.contract.costs import Costs, plan_us
-from tilefold.contract.operands import (
+from tilefold.planner.device import H200, Device
+from tilefold.planner.products import tuned
+from tilefold.planner.products.choose import candidates
+from tilefold.planner.products.costs import Costs, plan_us
+from tilefold.planner.products.operands import (
     canonical_product,
     loads_of_elements,
     narrow_vectors,
     neighbours_across,
 )
-from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
-from tilefold.contract.tiles import finish_of
-from tilefold.planner.device import H200, Device
+from tilefold.planner.products.plan import Asked, Candidate, Sizes, Tile
+from tilefold.planner.products.tiles import finish_of
 from tilefold.planner.view import VECTOR_BYTES
 
 FAR = 1.7  # times the fastest plan's time: slower ones are no choice

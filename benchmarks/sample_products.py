@@ -26,10 +26,10 @@ from tune_products import NEVER, QUICK_COLD_MS, Compiler, Shape, Stand
 
 from tilefold.bench.cases import DTYPES
 from tilefold.bench.suites.products import draw_case
-from tilefold.contract import tuned
-from tilefold.contract.choose import candidates
-from tilefold.contract.plan import Candidate
 from tilefold.planner.device import device_of
+from tilefold.planner.products import tuned
+from tilefold.planner.products.choose import candidates
+from tilefold.planner.products.plan import Candidate
 
 LIKELY = 8  # plans that the cost model likes best
 TILES = 8  # tiles besides those, each with its best number of splits

@@ -27,22 +27,27 @@ from typing import Any
 
 import torch
 
+from tilefold.api.dispatch import compiled
+from tilefold.api.requests import Product
 from tilefold.backends.triton.call import Call, compile_for, options_of, source_of
 from tilefold.backends.triton.lower import calls_of
 from tilefold.bench.cases import DTYPES
 from tilefold.bench.product_cases import ProductCase
 from tilefold.bench.suites import load_suite
-from tilefold.contract import tuned
-from tilefold.contract.choose import PARTIAL_BYTES, candidates, cheapest
-from tilefold.contract.costs import PROGRAM_BYTES
-from tilefold.contract.epilogue import Epilogue, make_epilogue
-from tilefold.contract.operands import Contraction, canonical_product, loads_of_elements, narrow_vectors
-from tilefold.contract.plan import Asked, Candidate, Finish, Sizes
-from tilefold.contract.steps import product_plan
-from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
-from tilefold.dispatch import compiled
 from tilefold.planner.device import Device, device_of
-from tilefold.requests import Product
+from tilefold.planner.products import tuned
+from tilefold.planner.products.choose import PARTIAL_BYTES, candidates, cheapest
+from tilefold.planner.products.costs import PROGRAM_BYTES
+from tilefold.planner.products.epilogue import Epilogue, make_epilogue
+from tilefold.planner.products.operands import (
+    Contraction,
+    canonical_product,
+    loads_of_elements,
+    narrow_vectors,
+)
+from tilefold.planner.products.plan import Asked, Candidate, Finish, Sizes
+from tilefold.planner.products.steps import product_plan
+from tilefold.planner.products.tiles import even_splits, finish_of, spreading_bytes
 
 BREADTH = 48  # plans of the cost model that are timed
 BEAM = 4  # plans whose neighbours are timed

@@ -23,8 +23,8 @@ from rich.text import Text
 from safetensors.torch import save_file
 
 import tilefold
-from tilefold.describe import FileReport, describe_file
-from tilefold.tables import plural, render_report
+from tilefold.checkpoints.describe import FileReport, describe_file
+from tilefold.checkpoints.tables import plural, render_report
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "benchmarks")]

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from scanned import leaves
+from tilefold.api.dispatch import _is_written_at_once
+from tilefold.api.requests import Request
 from tilefold.backends.steps import run_steps
 from tilefold.backends.triton.call import Call
 from tilefold.backends.triton.executable import LIBRARY, fill
 from tilefold.backends.triton.lower import calls_of
-from tilefold.dispatch import _is_written_at_once
 from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Plan
-from tilefold.requests import Request
-from tilefold.switch import ExplainedError, explaining
+from tilefold.runtime.switch import ExplainedError, explaining
 from tilefold.xray.machine import Outcome
 from xray.running import run_call
 

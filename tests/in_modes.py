@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilefold as tf
 from tilefold import Monoid, math, monoids
-from tilefold.algebra import symmetry
 from tilefold.algebra.program import specialize
+from tilefold.algebra.proofs import symmetry
 
 INF = float("inf")
 
@@ -131,7 +131,7 @@ CALLS = FOLDS | {
 
 
 def describe_tensor() -> Any:
-    from tilefold.describe import describe_tensor
+    from tilefold.checkpoints.describe import describe_tensor
 
     return describe_tensor("x", X)
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from answers import floor
-from tilefold.contract.row import make_row_map
+from tilefold.api.requests import RowMap
 from tilefold.planner.device import H200
-from tilefold.requests import RowMap
+from tilefold.planner.products.row import make_row_map
 from xray.running import run_plan
 
 # Some roundings of float32 in a row's results, of which an element is made, then one of its dtype.

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import torch
 
-from tilefold import dispatch
+from tilefold.api import dispatch
+from tilefold.api.requests import Product
 from tilefold.backends.triton.call import Call
 from tilefold.backends.triton.executable import Executable, interpret
 from tilefold.backends.triton.lower import calls_of
-from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import Candidate
-from tilefold.contract.steps import product_plan
-from tilefold.requests import Product
+from tilefold.planner.products.epilogue import Epilogue
+from tilefold.planner.products.operands import Contraction, canonical_product
+from tilefold.planner.products.plan import Candidate
+from tilefold.planner.products.steps import product_plan
 
 Tensor = torch.Tensor
 

@@ -12,7 +12,7 @@ from tilefold.planner import scans
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan
 from tilefold.planner.stages.scans import ScanTile, Work
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 Tensor = torch.Tensor
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from commands import run
-from tilefold.describe import FileReport, TensorReport
-from tilefold.tables import (
+from tilefold.checkpoints.describe import FileReport, TensorReport
+from tilefold.checkpoints.tables import (
     HEADS,
     bytes_text,
     count_text,

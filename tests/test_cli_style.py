@@ -17,9 +17,14 @@ from safetensors.torch import save_file
 import tilefold
 from commands import run
 from tilefold import cli
-from tilefold.cli import bench, bench_results, describe, plan, watch, xray
+from tilefold.bench import command as bench
+from tilefold.bench import result_commands as bench_results
+from tilefold.checkpoints import command as describe
+from tilefold.cli import plan
+from tilefold.cli.output import printable
 from tilefold.cli.parser import Parser
-from tilefold.output import printable
+from tilefold.watch import command as watch
+from tilefold.xray import command as xray
 from xray import kernels
 
 ROOT = Path(__file__).parent.parent

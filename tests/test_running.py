@@ -17,9 +17,11 @@ from torch.autograd import forward_ad
 
 import tilefold as tf
 from answers import GUARANTEES, NAME, NOBODY_S
-from tilefold import Monoid, dispatch, monoids, switch
+from tilefold import Monoid, monoids
+from tilefold.api import dispatch
 from tilefold.errors import ArgumentError, BackendError, TilefoldError
 from tilefold.planner.device import H200, Device
+from tilefold.runtime import switch
 
 # ------------------------------------------------------------------------------------------- plans and backends
 

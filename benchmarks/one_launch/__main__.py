@@ -31,6 +31,8 @@ import cluster
 import torch
 import triton_forms
 
+from tilefold.api.dispatch import compiled
+from tilefold.api.requests import Product
 from tilefold.bench import gate, timing
 from tilefold.bench.cases import Choice, Suite, Variant
 from tilefold.bench.kernels import one_launch
@@ -39,13 +41,11 @@ from tilefold.bench.product_cases import ProductCase, product_case
 from tilefold.bench.product_variants import CUBLAS, OURS
 from tilefold.bench.results import CaseResult
 from tilefold.bench.run import Options, new_bench
-from tilefold.contract.choose import choose_product
-from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.operands import canonical_product
-from tilefold.contract.steps import product_plan
-from tilefold.dispatch import compiled
 from tilefold.planner.device import device_of
-from tilefold.requests import Product
+from tilefold.planner.products.choose import choose_product
+from tilefold.planner.products.epilogue import make_epilogue
+from tilefold.planner.products.operands import canonical_product
+from tilefold.planner.products.steps import product_plan
 
 Tensor = torch.Tensor
 Tried = tuple[str, Callable[[], tuple[Callable[[], Tensor], Tensor | None]]]

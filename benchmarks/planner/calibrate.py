@@ -24,13 +24,13 @@ from problems import Drawn, draw
 
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.candidates import Wanted, candidates
+from tilefold.planner.chips import chip_of
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.gathered import gathers
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.settled import state_words
 from tilefold.planner.view import view_of
-from tilefold.xray.chips import chip_of
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.compile.offline import assemble, compile_job

@@ -16,13 +16,13 @@ from unittest import mock
 import torch
 import torch._dynamo  # it looks at torch.Generator, which is replaced below
 
+from tilefold.api.dispatch import plan_for
 from tilefold.bench.cases import Case
 from tilefold.bench.settings import forget_plans, set_to, settings_of
-from tilefold.dispatch import plan_for
 from tilefold.errors import TilefoldError
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
-from tilefold.switch import ExplainedError, explaining
+from tilefold.runtime.switch import ExplainedError, explaining
 
 
 def plan_of(suite: str, case: Case, device: Device | None = None) -> Plan | None:

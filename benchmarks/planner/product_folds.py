@@ -17,13 +17,13 @@ import torch
 
 from tilefold.backends.triton.call import compile_for
 from tilefold.backends.triton.lower import calls_of
-from tilefold.contract import choose
-from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.folded import fold_of
-from tilefold.contract.operands import canonical_product, loads_of_elements
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
+from tilefold.planner.products import choose
+from tilefold.planner.products.epilogue import make_epilogue
+from tilefold.planner.products.folded import fold_of
+from tilefold.planner.products.operands import canonical_product, loads_of_elements
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 LAYOUTS = ("plain", "plain", "matrix transposed")

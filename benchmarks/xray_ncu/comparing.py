@@ -8,8 +8,8 @@ from typing import Any
 from counters import QUANTITIES, Counters, agree, counters, launched, theirs
 from launches import Fold, Launch, launches
 
+from tilefold.planner.chips import chip_of
 from tilefold.xray import Report
-from tilefold.xray.chips import chip_of
 from tilefold.xray.compile.folds import fold_jobs
 from tilefold.xray.compile.job import Job
 from tilefold.xray.examine import examine

@@ -5,10 +5,16 @@ from types import ModuleType as _ModuleType
 
 from tilefold import math, monoids, nn
 from tilefold.algebra.monoid import Monoid
-from tilefold.dispatch import last_plan
+from tilefold.api.dispatch import last_plan
+from tilefold.api.explain import explain_plan
+from tilefold.api.matmul import matmul
+from tilefold.api.reduce import reduce
+from tilefold.api.reduce_map import reduce_map
+from tilefold.api.scan import scan
+from tilefold.api.segment_reduce import segment_reduce
+from tilefold.api.topk import topk
+from tilefold.api.transpose import transpose
 from tilefold.errors import unknown_name as _unknown_name
-from tilefold.explain import explain_plan
-from tilefold.fold import reduce
 from tilefold.functional import (
     all,
     amax,
@@ -45,13 +51,7 @@ from tilefold.functional import (
     var_mean,
     vector_norm,
 )
-from tilefold.mapped import reduce_map
-from tilefold.product import matmul
-from tilefold.ragged import segment_reduce
-from tilefold.scan import scan
-from tilefold.selection import topk
-from tilefold.switch import backend
-from tilefold.transposition import transpose
+from tilefold.runtime.switch import backend
 
 __version__ = "0.1.0"
 
@@ -113,7 +113,7 @@ _SKIPPING = "tilefold.reduce with a monoid that skips NaN, as docs/algebra.md ha
 
 def __getattr__(name: str) -> _ModuleType:
     if name in _LATER:
-        return _import_module(f"tilefold.{name}")
+        return _import_module({"inductor": "tilefold.integration.inductor"}.get(name, f"tilefold.{name}"))
     elsewhere = {n: f"{m.__name__}.{n}" for m in (math, nn, monoids) for n in m.__all__}
     lower = {n.replace("_", "").lower(): where for n, where in elsewhere.items()}
     nan = dict.fromkeys(("nansum", "nanmean", "nanmax", "nanmin", "nanargmax", "nanargmin"), _SKIPPING)

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from tilefold.contract.epilogue import NAMED
-from tilefold.contract.operands import as_autocast
+from tilefold.api.matmul import matmul
 from tilefold.errors import ArgumentError, DtypeError, KindError, hint_at_names, is_one_of, shown
-from tilefold.modes import is_transformed
-from tilefold.problem import whole_number
-from tilefold.product import matmul
-from tilefold.validate import as_dtype
+from tilefold.planner.products.epilogue import NAMED
+from tilefold.planner.products.operands import as_autocast
+from tilefold.problem.canonical import whole_number
+from tilefold.problem.validate import as_dtype
+from tilefold.runtime.modes import is_transformed
 
 __all__ = ["Linear"]
 

@@ -14,7 +14,7 @@ import tilefold
 from tilefold import Monoid, monoids
 from tilefold import math as tm
 from tilefold.algebra.domain import ANY, NAMES, Range, domain_text, read_domain, within
-from tilefold.algebra.samples import MORE_SAMPLES, SAMPLES, kinds_of, pool_of
+from tilefold.algebra.proofs.samples import MORE_SAMPLES, SAMPLES, kinds_of, pool_of
 from tilefold.errors import LawError
 
 INF, NAN = math.inf, math.nan

@@ -11,7 +11,10 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "src" / "tilefold"
 MODULES = {
     "tilefold.math": FOLDER / "math.py",
-    **{f"tilefold.algebra.{path.stem}": path for path in (FOLDER / "algebra").glob("[a-z]*.py")},
+    **{
+        f"tilefold.{'.'.join(path.relative_to(FOLDER).with_suffix('').parts)}": path
+        for path in (FOLDER / "algebra").rglob("[a-z]*.py")
+    },
 }
 
 

@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from tilefold import Monoid, math
-from tilefold.algebra import commute, derive, expression, laws, narrow, samples, symmetry
+from tilefold.algebra import expression, narrow
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.program import specialize
+from tilefold.algebra.proofs import commute, derive, laws, samples, symmetry
 from tilefold.algebra.typing import infer
+from tilefold.api.on_cpu import by_tiles
 from tilefold.backends.triton.emit import emit
-from tilefold.on_cpu import by_tiles
 
 INF = float("inf")
 LONG = 20_000

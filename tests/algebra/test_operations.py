@@ -21,9 +21,9 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import specialize
 from tilefold.algebra.typing import infer
+from tilefold.api.on_cpu import by_tiles
 from tilefold.backends.triton.emit import emit
 from tilefold.errors import MemberError
-from tilefold.on_cpu import by_tiles
 from xray.running import fold
 
 FREE = {"block_first", "block_count"}  # moves, and a number known when the code is generated

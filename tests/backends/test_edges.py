@@ -26,7 +26,7 @@ from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage
 from tilefold.planner.walk import chunk_of
 from tilefold.planner.walk import edges as edges_of
-from tilefold.problem import canonical
+from tilefold.problem.canonical import canonical
 from xray.running import run_plan
 
 EDGES = ("HEAD", "HAS_FULL", "TAIL")

@@ -12,21 +12,22 @@ import pytest
 import torch
 
 import tilefold
-from tilefold import dispatch, monoids
+from tilefold import monoids
 from tilefold.algebra import program as programs
+from tilefold.api import dispatch
+from tilefold.api.requests import Product, Reduction, Request, Scan
 from tilefold.backends.steps import run_steps
 from tilefold.backends.triton import executable as executables
 from tilefold.backends.triton.call import Call
 from tilefold.backends.triton.executable import Executable
 from tilefold.backends.triton.lower import calls_of
-from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import Candidate, Finish, Tile
-from tilefold.contract.steps import product_plan
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
-from tilefold.problem import contiguous_strides
-from tilefold.requests import Product, Reduction, Request, Scan
+from tilefold.planner.products.epilogue import make_epilogue
+from tilefold.planner.products.operands import canonical_product
+from tilefold.planner.products.plan import Candidate, Finish, Tile
+from tilefold.planner.products.steps import product_plan
+from tilefold.problem.canonical import contiguous_strides
 from xray.running import run_call
 
 Tensor = torch.Tensor

@@ -8,7 +8,8 @@ import torch
 import tilefold
 from backends.triton_cases import LARGE, MONOIDS, PIPED, SMALL, Case, compare
 from magnitudes import CASES, DIMS, FUNCTIONS, check, elements
-from tilefold import dispatch, monoids
+from tilefold import monoids
+from tilefold.api import dispatch
 from tilefold.planner import columns
 
 pytestmark = pytest.mark.gpu

@@ -21,7 +21,7 @@ from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.settled import whole_splits
-from tilefold.problem import Problem, canonical
+from tilefold.problem.canonical import Problem, canonical
 from xray.running import run_plan
 
 pytestmark = [  # of numpy's, in Triton's interpreter

@@ -14,15 +14,15 @@ import pytest
 import torch
 import triton
 
+from tilefold.api.reduce_map import kept
+from tilefold.api.requests import RowMap
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.lower import calls_of
-from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
-from tilefold.mapped import kept
 from tilefold.planner import blocks, maps, rings, spans
+from tilefold.planner.chips import chip_of
 from tilefold.planner.device import H200
-from tilefold.requests import RowMap
-from tilefold.xray.chips import chip_of
+from tilefold.planner.products.row import make_row_map
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.examine import examine
 from tilefold.xray.machine.counts import global_cost

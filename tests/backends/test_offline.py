@@ -20,10 +20,10 @@ from tilefold.backends.triton.emit import emit
 from tilefold.backends.triton.lower import calls_of
 from tilefold.errors import BackendError
 from tilefold.planner import columns
+from tilefold.planner.chips import CHIPS
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200, Device
-from tilefold.problem import canonical
-from tilefold.xray.chips import CHIPS
+from tilefold.problem.canonical import canonical
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.compile.offline import assemble, compile_job
 

@@ -17,17 +17,17 @@ import torch
 
 import tilefold
 from answers import bits_of
-from tilefold import dispatch
 from tilefold import math as tm
 from tilefold.algebra import typing
 from tilefold.algebra.expression import apply, trace
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import Program, specialize
+from tilefold.api import dispatch
+from tilefold.api.on_cpu import by_tiles
+from tilefold.api.requests import Reduction
 from tilefold.backends import reference
 from tilefold.backends.triton import instantiate
 from tilefold.errors import DtypeError
-from tilefold.on_cpu import by_tiles
-from tilefold.requests import Reduction
 from xray.running import fold
 
 INF, NAN = math.inf, math.nan

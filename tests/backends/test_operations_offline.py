@@ -17,10 +17,10 @@ import tilefold
 from asked import asked, executed, run
 from tilefold import monoids
 from tilefold.backends.triton.lower import calls_of
+from tilefold.planner.chips import CHIPS
 from tilefold.planner.device import Device
 from tilefold.planner.expected import expected
 from tilefold.planner.geometry import SECTOR
-from tilefold.xray.chips import CHIPS
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.compile.offline import compile_job, resources
 from tilefold.xray.machine import Outcome

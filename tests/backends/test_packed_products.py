@@ -8,14 +8,14 @@ import torch
 from tilefold.backends.triton.call import compile_for
 from tilefold.backends.triton.executable import interpret, interpret_call
 from tilefold.backends.triton.lower import calls_of
-from tilefold.contract.choose import candidates, choose_product
-from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.operands import canonical_product, loads_of_elements
-from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
-from tilefold.contract.steps import product_plan
-from tilefold.contract.tiles import even_splits, finish_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
+from tilefold.planner.products.choose import candidates, choose_product
+from tilefold.planner.products.epilogue import make_epilogue
+from tilefold.planner.products.operands import canonical_product, loads_of_elements
+from tilefold.planner.products.plan import Asked, Candidate, Sizes, Tile
+from tilefold.planner.products.steps import product_plan
+from tilefold.planner.products.tiles import even_splits, finish_of
 
 interpreted = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -17,13 +17,13 @@ import tilefold
 from plans import product_calls, run_interpreted
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import launch
-from tilefold.contract.choose import choose_product
-from tilefold.contract.epilogue import Epilogue, accumulator_dtype, make_epilogue
-from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import Candidate, Finish, Sizes, Tile
-from tilefold.contract.steps import pitch_of
-from tilefold.contract.tiles import even_splits, finish_of
 from tilefold.planner.device import Device
+from tilefold.planner.products.choose import choose_product
+from tilefold.planner.products.epilogue import Epilogue, accumulator_dtype, make_epilogue
+from tilefold.planner.products.operands import canonical_product
+from tilefold.planner.products.plan import Candidate, Finish, Sizes, Tile
+from tilefold.planner.products.steps import pitch_of
+from tilefold.planner.products.tiles import even_splits, finish_of
 
 Tensor = torch.Tensor
 

@@ -15,14 +15,14 @@ import torch
 import tilefold
 from backends.test_products import LAYOUTS, filled
 from plans import compiled
-from tilefold import dispatch
+from tilefold.api import dispatch
 from tilefold.backends.triton.cublas import wide_product
-from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.plan import Candidate, Sizes, Tile
-from tilefold.contract.tiles import finish_of
 from tilefold.errors import BackendError
 from tilefold.math import exp
 from tilefold.monoids import LOGSUMEXP, MAX_WITH_INDEX
+from tilefold.planner.products.epilogue import make_epilogue
+from tilefold.planner.products.plan import Candidate, Sizes, Tile
+from tilefold.planner.products.tiles import finish_of
 
 pytestmark = pytest.mark.gpu
 

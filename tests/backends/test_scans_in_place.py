@@ -12,7 +12,8 @@ import torch
 
 import tilefold
 from scanned import drawn, leaves, same
-from tilefold import dispatch, monoids
+from tilefold import monoids
+from tilefold.api import dispatch
 from tilefold.errors import ShapeError
 
 

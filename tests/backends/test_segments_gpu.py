@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tilefold
-from test_ragged import AFFINE, WEIGHTED, drawn, offsets_of
+from api.test_segment_reduce import AFFINE, WEIGHTED, drawn, offsets_of
 from tilefold import monoids
 
 pytestmark = pytest.mark.gpu

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from tilefold.contract.tuned import table_of
 from tilefold.planner.device import H200
+from tilefold.planner.products.tuned import table_of
 from tilefold.xray.cuda import find_nvcc
 from tilefold.xray.machine import Memory, all_programs, execute, load
 from tilefold.xray.ptx import parse

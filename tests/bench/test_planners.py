@@ -19,7 +19,7 @@ from tilefold.bench.variants import variants_of
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Plan
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 
 def fewer_splits(problem: Problem, program: object, device: Device, guarantee: str) -> Plan:

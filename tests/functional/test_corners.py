@@ -44,7 +44,9 @@ CORNERS = {
     ],
     "inference mode": ["test_inference_mode", "test_running.py::test_inference_mode_makes_inference_tensors"],
     "autocast": ["test_running.py::test_autocast_changes_no_dtype"],
-    "K = 0 in a matmul": ["contract/test_matmul.py::test_nothing_to_fold_leaves_the_epilogue_its_bias"],
+    "K = 0 in a matmul": [
+        "planner/products/test_matmul.py::test_nothing_to_fold_leaves_the_epilogue_its_bias"
+    ],
     "several devices": ["backends/test_gpu.py::test_a_device_that_is_not_current"],
     "vmap": ["test_vmap_works_or_says_why_not"],
 }

@@ -21,7 +21,7 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import FLOAT8, FOLDABLE, TypedGraph, is_float
-from tilefold.backends import loops
+from tilefold.backends.cpu import loops
 from tilefold.errors import DtypeError, EmptyError
 from tilefold.planner import cpu
 from tilefold.planner.stages import cpu as stages

@@ -23,8 +23,8 @@ from fuzz.monoids import Made
 from layouts import layouts
 from scanned import leaves
 from tilefold.algebra.typing import FLOAT8, FOLDABLE, is_float
-from tilefold.contract.row import projected
 from tilefold.planner import blocks, maps
+from tilefold.planner.products.row import projected
 
 Tensor = torch.Tensor
 # Sizes so small that short rows are walked in windows, as long ones are on a GPU.

@@ -18,9 +18,9 @@ from fuzz.expressions import Expression, Span, made_exact, numbers, of_arity
 from layouts import Layout, layouts
 from tilefold import monoids
 from tilefold.algebra.typing import is_float
-from tilefold.contract.epilogue import IN_TORCH, make_epilogue
-from tilefold.contract.plan import Candidate, Finish, Tile
-from tilefold.contract.tiles import even_splits
+from tilefold.planner.products.epilogue import IN_TORCH, make_epilogue
+from tilefold.planner.products.plan import Candidate, Finish, Tile
+from tilefold.planner.products.tiles import even_splits
 
 Tensor = torch.Tensor
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)

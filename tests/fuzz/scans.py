@@ -21,9 +21,9 @@ from fuzz.exclusions import lacks, waits
 from fuzz.folds import Fold, compare, folds, loses_bits
 from fuzz.monoids import Made
 from scanned import leaves
-from tilefold.contract.row import projected
 from tilefold.planner import choose_map, scan_tiles
 from tilefold.planner.device import H200
+from tilefold.planner.products.row import projected
 
 Tensor = torch.Tensor
 LONG = (31, 64, 65, 127, 513)

@@ -24,7 +24,7 @@ MAPS = (
     ),
     Mutant(
         "the sum that a norm takes on a CPU is rounded to its dtype first",
-        "backends/native.py",
+        "backends/cpu/native.py",
         "total = x.to(wide) + residual.to(wide)",
         "total = (x + residual).to(wide)",
         (
@@ -33,7 +33,7 @@ MAPS = (
     ),
     Mutant(
         "a group norm's bias alone is taken for its weight",
-        "backends/native.py",
+        "backends/cpu/native.py",
         "weight, bias = (next(given) if some else None for some in which)",
         "weight, bias = (next(given) if some else None for some in sorted(which, reverse=True))",
         (
@@ -141,16 +141,16 @@ MAPS = (
     ),
     Mutant(
         "a result may overlap an input somehow",
-        "validate.py",
+        "problem/validate.py",
         "and not (in_place and _is_exactly(target, t))",
         "and not in_place",
-        ("tests/test_mapped.py::test_a_refused_call_leaves_its_input",),
+        ("tests/api/test_reduce_map.py::test_a_refused_call_leaves_its_input",),
     ),
     # -------------------------------------------------------------------------------------------- maps held as blocks
     Mutant(
         "a program's exponentials are taken for the row's",
         "functional/normalized.py",
-        "return own, share * catalogue.rescaled(own, largest)",
+        "return own, share * monoids.rescaled(own, largest)",
         "return own, share",
         ("tests/planner/test_blocks.py::test_programs_whose_elements_are_far_from_the_rows_largest[4]",),
     ),

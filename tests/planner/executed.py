@@ -20,7 +20,7 @@ from tilefold.planner.launched import Launched as Walked
 from tilefold.planner.memory_requests import Moved, program_loads, program_stores
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.threads import Steps
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 from tilefold.xray.machine import Memory, execute, load
 from tilefold.xray.machine.counts import GlobalCost, global_cost
 from tilefold.xray.ptx import parse

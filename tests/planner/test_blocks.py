@@ -11,12 +11,12 @@ import torch
 import tilefold
 from mapped_rows import check, cut, executed
 from tilefold import monoids
-from tilefold.contract.row import make_row_map
+from tilefold.api.reduce_map import graph_of, kept
+from tilefold.api.requests import RowMap
 from tilefold.functional.normalized import _norms, _shares
-from tilefold.mapped import graph_of, kept
 from tilefold.planner import blocks, maps
 from tilefold.planner.device import PORTABLE
-from tilefold.requests import RowMap
+from tilefold.planner.products.row import make_row_map
 
 pytestmark = pytest.mark.usefixtures("in_registers")
 F = torch.nn.functional

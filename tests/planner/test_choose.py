@@ -27,7 +27,7 @@ from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.settled import second_stage
 from tilefold.planner.view import alone, view_of
 from tilefold.planner.weigh import Weighed
-from tilefold.problem import Problem, canonical
+from tilefold.problem.canonical import Problem, canonical
 
 A100 = Device("NVIDIA A100", 108, 80, 2039.0, 164 * 1024)
 SEEDS = range(40)

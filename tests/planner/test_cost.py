@@ -13,6 +13,7 @@ from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.algebra.program import Program
 from tilefold.planner.candidates import Wanted, candidates
+from tilefold.planner.chips import CHIPS
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.cost import Constants, Known, cost, cost_of, counts_of, programs_held
 from tilefold.planner.device import H200, Device
@@ -20,8 +21,7 @@ from tilefold.planner.folds import narrowed
 from tilefold.planner.geometry import geometry_of, without_positions
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import view_of
-from tilefold.problem import Problem, canonical
-from tilefold.xray.chips import CHIPS
+from tilefold.problem.canonical import Problem, canonical
 from tilefold.xray.compile.job import Resources
 from tilefold.xray.report.occupancy import occupancy
 

@@ -14,7 +14,7 @@ from tilefold.planner.device import H200
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.forms import INPUT_BYTES, forms
 from tilefold.planner.plan import Apart
-from tilefold.problem import canonical
+from tilefold.problem.canonical import canonical
 
 DRAWN = [
     ((40000, 4099), (0,), None), ((40003, 4099), (0,), None), ((8, 11, 51697), (0, 2), None), ((7, 419, 159), (1,), None),

@@ -25,7 +25,7 @@ from tilefold.planner.launched import Launched
 from tilefold.planner.settled import first_stage, settled
 from tilefold.planner.stages.gathered import Groups
 from tilefold.planner.view import view_of
-from tilefold.problem import canonical
+from tilefold.problem.canonical import canonical
 from xray.running import fold, run_plan
 
 pytestmark = [

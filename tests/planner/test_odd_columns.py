@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import tilefold
+from api.test_segment_reduce import AFFINE
 from asked import asked, run
-from test_ragged import AFFINE
 from tilefold import monoids
 from tilefold.planner import odd_columns
 from tilefold.planner.odd_columns import columns_together, loaded_run, narrow_run, run_of

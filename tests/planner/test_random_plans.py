@@ -31,11 +31,11 @@ from tilefold.backends.triton import call as calls
 from tilefold.bench.cases import DTYPES, Case
 from tilefold.bench.suites.shapes import draw_case
 from tilefold.errors import DtypeError
+from tilefold.planner.chips import CHIPS
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
 from tilefold.planner.settled import state_words
 from tilefold.planner.walk import walk_of
-from tilefold.xray.chips import CHIPS
 
 FIRST = 1000 * int(os.environ.get("TILEFOLD_RANDOM_SEED", "0"))  # days may be seeds: they share no problem
 SEEDS = range(FIRST, FIRST + RANDOM_PLANS)

@@ -11,22 +11,22 @@ import torch
 
 from planner.held_rows import BOUNDS, check
 from tilefold import monoids
+from tilefold.api.reduce_map import graph_of, kept
+from tilefold.api.requests import RowMap
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import launch
 from tilefold.backends.triton.lower import calls_of
 from tilefold.backends.triton.shared_calls import _share as shares
-from tilefold.contract.row import Row, make_row_map
 from tilefold.functional.normalized import _norms, _shares
-from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
+from tilefold.planner.products.row import Row, make_row_map
 from tilefold.planner.ring_forms import PROGRAM_BYTES, REGISTER_WORDS, SM_REGISTERS
 from tilefold.planner.rings import vectors_of
 from tilefold.planner.stages.rows import Rings
 from tilefold.planner.view import view_of
-from tilefold.problem import Problem
-from tilefold.requests import RowMap
+from tilefold.problem.canonical import Problem
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
 

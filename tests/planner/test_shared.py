@@ -20,7 +20,7 @@ from tilefold.planner.device import H200
 from tilefold.planner.geometry import geometry_of
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import shared_inputs
-from tilefold.problem import Problem, canonical
+from tilefold.problem.canonical import Problem, canonical
 from xray.running import fold
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

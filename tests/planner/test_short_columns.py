@@ -11,12 +11,12 @@ import torch
 import tilefold as tf
 from planner.held_rows import check
 from tilefold import monoids
-from tilefold.contract.row import make_row_map
+from tilefold.api.reduce_map import graph_of, kept
+from tilefold.api.requests import RowMap
 from tilefold.functional.normalized import _shares
-from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
-from tilefold.requests import RowMap
+from tilefold.planner.products.row import make_row_map
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.races import races
 from xray.running import run_plan

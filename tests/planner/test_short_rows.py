@@ -11,13 +11,13 @@ import torch
 
 import tilefold as tf
 from planner.held_rows import check
-from tilefold.contract.row import make_row_map
+from tilefold.api.reduce_map import kept
+from tilefold.api.requests import RowMap
 from tilefold.functional.normalized import _norms, _shares
-from tilefold.mapped import kept
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
-from tilefold.problem import Problem
-from tilefold.requests import RowMap
+from tilefold.planner.products.row import make_row_map
+from tilefold.problem.canonical import Problem
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.races import races
 from xray.running import run_plan

@@ -10,14 +10,14 @@ import torch
 
 from planner.held_rows import check
 from tilefold import monoids
-from tilefold.contract.row import make_row_map
+from tilefold.api.reduce_map import graph_of, kept
+from tilefold.api.requests import RowMap
 from tilefold.functional.normalized import _norms, _shares
-from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Launch, Plan, names
+from tilefold.planner.products.row import make_row_map
 from tilefold.planner.spans import SHARED_BYTES, conflicts_of, is_flat, spans_of, spans_stage
 from tilefold.planner.stages.rows import Spans
-from tilefold.requests import RowMap
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
 

@@ -31,7 +31,7 @@ from tilefold.planner.threads import loads_of
 from tilefold.planner.traffic import all_loads, asked_of
 from tilefold.planner.view import view_of
 from tilefold.planner.walk import tiling_of, walk_of
-from tilefold.problem import canonical
+from tilefold.problem.canonical import canonical
 from tilefold.xray.machine.counts import shared_cost
 from xray.running import run_plan
 

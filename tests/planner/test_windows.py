@@ -12,10 +12,10 @@ import torch
 
 import tilefold as tf
 from mapped_rows import check, cut, executed
+from tilefold.api.reduce_map import kept
 from tilefold.backends.triton import map_calls
 from tilefold.backends.triton.kernels import map_windows
 from tilefold.functional.normalized import _norms, _shares
-from tilefold.mapped import kept
 from tilefold.planner import blocks, maps
 from tilefold.xray.machine import all_programs
 from xray import running

@@ -399,7 +399,7 @@ CASES = [
         LawError,
         r"combine\(identity, s\) must be s, got .*; give .*, or declare domain='nonnegative' if no input",
     ),
-    # algebra/laws.py
+    # algebra/proofs/laws.py
     Case(
         "no dtype",
         made(lambda a, b: (a / 2) & 1, check=True),

@@ -20,11 +20,11 @@ from tilefold.errors import (
     RepeatedDimError,
     ShapeError,
 )
-from tilefold.problem import normalize_dims
+from tilefold.problem.canonical import normalize_dims
 
 ONE = torch.ones(1)
 CASES = [
-    # fold.py
+    # api/reduce.py
     Case("backend", with_backend("fast"), ArgumentError, r"backend: .*one of auto, torch, cpu.*got 'fast'"),
     Case(
         "backend torch",
@@ -207,7 +207,7 @@ CASES = [
         r"memory of their own, got Wrapper, which wraps.*; fold",
     ),
     Case("out is input", overlapping, ShapeError, r"must not overlap an input, got .*; use"),
-    # problem.py
+    # problem/canonical.py
     Case(
         "dim",
         reduced(X, monoids.SUM, 2),

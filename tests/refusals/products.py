@@ -19,7 +19,7 @@ from tilefold.errors import (
 
 SHORT, LONG = torch.ones((), dtype=torch.int16), (1 << 23) + 1
 CASES = [
-    # contract/
+    # planner/products/
     Case("product kinds", multiplied(A, [1]), KindError, r"must be tensors, got list; use torch.as_tensor"),
     Case("product bias kind", multiplied(bias=2.0), KindError, r"`bias` must be a tensor, got float; use"),
     Case(

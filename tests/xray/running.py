@@ -21,14 +21,14 @@ from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.executable import fill
 from tilefold.backends.triton.lower import calls_of
-from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import Candidate
-from tilefold.contract.steps import product_plan
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
-from tilefold.problem import Problem, canonical
+from tilefold.planner.products.epilogue import Epilogue
+from tilefold.planner.products.operands import canonical_product
+from tilefold.planner.products.plan import Candidate
+from tilefold.planner.products.steps import product_plan
+from tilefold.problem.canonical import Problem, canonical
 from tilefold.xray.machine import Kernel, Memory, Outcome, TensorMap, all_programs, execute, load
 from tilefold.xray.ptx import parse
 

@@ -9,11 +9,11 @@ import torch
 
 from plans import product_calls
 from tilefold import xray
-from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import Candidate, Finish, Tile
+from tilefold.planner.chips import chip_of
+from tilefold.planner.products.epilogue import make_epilogue
+from tilefold.planner.products.operands import canonical_product
+from tilefold.planner.products.plan import Candidate, Finish, Tile
 from tilefold.xray.check import UnmetError
-from tilefold.xray.chips import chip_of
 from tilefold.xray.compile import Job
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.examine import examine

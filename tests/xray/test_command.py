@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tilefold import cli
-from tilefold.cli.xray import read_reports
+from tilefold.xray.command import read_reports
 from xray import kernels
 
 FILE = kernels.__file__

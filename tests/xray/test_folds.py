@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from algebra.test_derive import PLACED
+from algebra.proofs.test_derive import PLACED
 from backends.triton_cases import LARGE, MONOIDS, SMALL, Case, compare
 from magnitudes import elements
 from tilefold import Monoid, math, monoids
@@ -20,7 +20,7 @@ from tilefold.functional import moments
 from tilefold.planner import columns
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200
-from tilefold.problem import canonical
+from tilefold.problem.canonical import canonical
 from tilefold.xray.machine import Kernel
 from xray.running import Through, fold, kernel_of
 

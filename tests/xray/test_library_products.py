@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tilefold.contract.epilogue import Epilogue, accumulator_dtype, make_epilogue
-from tilefold.contract.plan import Candidate, Finish, Tile
+from tilefold.planner.products.epilogue import Epilogue, accumulator_dtype, make_epilogue
+from tilefold.planner.products.plan import Candidate, Finish, Tile
 from xray.running import product
 
 ARCHITECTURES = pytest.mark.parametrize("architecture", [80, 90])

@@ -8,10 +8,10 @@ import torch
 from backends.triton_cases import MONOIDS, SMALL, Case
 from tilefold import monoids
 from tilefold.algebra import program as programs
-from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import Candidate, Finish, Tile
-from tilefold.contract.steps import product_plan
+from tilefold.planner.products.epilogue import make_epilogue
+from tilefold.planner.products.operands import canonical_product
+from tilefold.planner.products.plan import Candidate, Finish, Tile
+from tilefold.planner.products.steps import product_plan
 from tilefold.xray.machine import Memory, load, run
 from tilefold.xray.machine.races import Race, races
 from tilefold.xray.ptx import parse

@@ -40,8 +40,8 @@ from tilefold.algebra.expression import Graph
 from tilefold.algebra.flows import Uses, leaves, uses, value_inputs, widths
 from tilefold.algebra.narrow import without_infinities
 from tilefold.algebra.typing import TypedGraph
-from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError
+from tilefold.runtime.caching import kept_outside_modes
 
 
 @kept_outside_modes(1024)

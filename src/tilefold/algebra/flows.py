@@ -11,7 +11,7 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph, Node
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.typing import TypedGraph
-from tilefold.caching import kept_outside_modes
+from tilefold.runtime.caching import kept_outside_modes
 
 # They give one of the values that they take.
 TAKES = ("where", "maximum", "minimum", "block_max", "block_min", "block_first")

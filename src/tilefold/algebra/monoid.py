@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import torch
 
-from tilefold.algebra import expression, laws
+from tilefold.algebra import expression
 from tilefold.algebra.algebra import Algebra, FieldDtype, completed, number_text, with_positions
 from tilefold.algebra.arguments import (
     argument_names,
@@ -29,10 +29,11 @@ from tilefold.algebra.arguments import (
 from tilefold.algebra.domain import Declared, read_domain
 from tilefold.algebra.expression import Graph, named
 from tilefold.algebra.numbers import Number
-from tilefold.caching import kept_outside_modes
+from tilefold.algebra.proofs import laws
 from tilefold.errors import ArityError, MemberError, MonoidError
-from tilefold.modes import outside_modes
-from tilefold.uncompiled import uncompiled
+from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import outside_modes
+from tilefold.runtime.uncompiled import uncompiled
 
 Absorb = Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | Literal[False] | None
 

@@ -20,8 +20,8 @@ from tilefold.algebra import expression
 from tilefold.algebra.algebra import Quick
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.units import DOWN, LEAST_SQUARES, UP
-from tilefold.caching import kept_outside_modes
 from tilefold.errors import OrderError, shown
+from tilefold.runtime.caching import kept_outside_modes
 
 INFINITY = float("inf")
 Function = Callable[..., Any]

@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tilefold.algebra import derive, laws, typing
+from tilefold.algebra import typing
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import trace
+from tilefold.algebra.proofs import derive, laws
 from tilefold.algebra.typing import TypedGraph
 from tilefold.algebra.units import IN_RANGE, LEAST_SQUARES
 from tilefold.algebra.written import Program as Program  # whoever runs a program asks here
 from tilefold.algebra.written import as_written as as_written
 from tilefold.algebra.written import check_convertible as check_convertible
 from tilefold.algebra.written import with_index_dtype as with_index_dtype
-from tilefold.caching import kept_outside_modes
+from tilefold.runtime.caching import kept_outside_modes
 
 
 @kept_outside_modes(1024)

@@ -28,8 +28,8 @@ from tilefold.algebra.expression import Graph, Value, apply, trace
 from tilefold.algebra.narrow import without_infinities, wrapped
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.typing import TypedGraph
-from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError
+from tilefold.runtime.caching import kept_outside_modes
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import sys
 
 from tilefold.cli import run
-from tilefold.output import run_command
+from tilefold.cli.output import run_command
 
 if __name__ == "__main__":
     run_command(lambda: run(["bench", *sys.argv[1:]]))

@@ -14,9 +14,9 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.bench.cases import DTYPES, Case, Make, Outputs, Tolerance, outputs_of
 from tilefold.bench.layout import Layout
+from tilefold.cli.fold_text import monoid_named
+from tilefold.cli.python_files import load_file, split_target
 from tilefold.errors import ArgumentError, TilefoldError
-from tilefold.fold_text import monoid_named
-from tilefold.python_files import load_file, split_target
 
 Dim = int | tuple[int, ...] | None
 SHARE = 5e-5  # of an answer

@@ -21,8 +21,9 @@ from unittest import mock
 import torch
 
 import tilefold
-from tilefold import dispatch
 from tilefold.algebra.program import Program
+from tilefold.api import dispatch
+from tilefold.api.requests import Reduction
 from tilefold.bench.cases import Case, Choice, PlanNote, Variant
 from tilefold.bench.operations import OPERATIONS, in_tilefold
 from tilefold.bench.ours import OURS
@@ -30,8 +31,7 @@ from tilefold.planner.choose import plan_fold
 from tilefold.planner.cost import Constants
 from tilefold.planner.device import Device, device_of
 from tilefold.planner.plan import Plan
-from tilefold.problem import Problem
-from tilefold.requests import Reduction
+from tilefold.problem.canonical import Problem
 
 # As `planner.choose.plan_fold`: how to fold a problem with a program on a chip, under a guarantee.
 Planner = Callable[[Problem, Program, Device, str], Plan]

@@ -24,7 +24,7 @@ from tilefold.bench.inductor_choices import (
 )
 from tilefold.bench.ours import last_plan_note
 from tilefold.bench.product_cases import Pair, ProductCase, finished
-from tilefold.inductor import SPLITS, decomposed, divides
+from tilefold.integration.inductor import SPLITS, decomposed, divides
 
 Tensor = torch.Tensor
 KEPT = 4  # of a search inside a graph: so many go on to the table's own clock

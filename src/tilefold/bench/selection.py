@@ -12,10 +12,10 @@ from tilefold.bench.operations import OPERATIONS
 from tilefold.bench.ours import OURS
 from tilefold.bench.planners import PLANNED
 from tilefold.bench.results import SuiteResult
-from tilefold.dtypes import dtype_name
+from tilefold.cli.dtypes import dtype_name
+from tilefold.cli.fold_text import read_dims, read_shape
 from tilefold.errors import ArgumentError
-from tilefold.fold_text import read_dims, read_shape
-from tilefold.problem import normalize_dims
+from tilefold.problem.canonical import normalize_dims
 
 
 @dataclass(frozen=True)

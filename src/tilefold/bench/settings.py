@@ -22,7 +22,7 @@ from unittest import mock
 
 import torch
 
-from tilefold import dispatch
+from tilefold.api import dispatch
 from tilefold.bench.cases import Call, Case, Choice, Variant
 from tilefold.bench.ours import OURS
 from tilefold.errors import ArgumentError
@@ -31,7 +31,7 @@ SETTINGS = "TILEFOLD_BENCH_SETTINGS"
 # Constants by name, by module.
 Constants = Mapping[str, Mapping[str, Any]]
 Build = Callable[[Case, torch.Tensor], Sequence[Choice]]
-PLANNERS = ("tilefold.planner.", "tilefold.contract.")
+PLANNERS = ("tilefold.planner.", "tilefold.planner.products.")
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The command line: a module a command, which reads options and shows what one public function returns."""
+"""The command line: each command's module reads options and shows what one public function returns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from tilefold.cli.output import complain, run_command
 from tilefold.cli.parser import EXIT_CODES, Parser
 from tilefold.errors import CompileError, TilefoldError
-from tilefold.output import complain, run_command
 
 COMMANDS = {
     "describe": "statistics of every tensor of checkpoints",
@@ -17,6 +17,10 @@ COMMANDS = {
     "watch": "a page on which a row streams through a monoid's recurrence",
     "bench": "time folds beside torch and others; compare, plot, merge and show results",
 }
+MODULES = {
+    "describe": "tilefold.checkpoints.command",
+    "plan": "tilefold.cli.plan",
+}  # the others stand beside what they run
 
 __all__ = ["COMMANDS", "main", "run"]
 
@@ -32,7 +36,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if not command:
             return _help(arguments)
-        code: int = importlib.import_module(f"tilefold.cli.{command}").run(arguments[1:])
+        code: int = importlib.import_module(MODULES.get(command, f"tilefold.{command}.command")).run(
+            arguments[1:]
+        )
     except TilefoldError as error:
         said = _named(str(error), command)
         # Triton's own message points at places in the kernel, over several lines.

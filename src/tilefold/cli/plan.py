@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 import tilefold
+from tilefold.cli.dtypes import dtype_of
+from tilefold.cli.fold_text import GUARANTEES, FoldText, monoid_named, read_dims, read_numbers, read_shape
 from tilefold.cli.parser import Parser, as_type, count, one_of
-from tilefold.dtypes import dtype_of
 from tilefold.errors import ArgumentError
-from tilefold.fold_text import GUARANTEES, FoldText, monoid_named, read_dims, read_numbers, read_shape
-from tilefold.problem import normalize_dims
-from tilefold.xray.chips import ALL, chip_of, planned_chip
+from tilefold.planner.chips import ALL, chip_of
+from tilefold.planner.device import of_chip
+from tilefold.problem.canonical import normalize_dims
 
 
 def parser() -> Parser:
@@ -88,7 +89,7 @@ def _complete(options: argparse.Namespace) -> argparse.Namespace:
 
 def _planned(options: argparse.Namespace) -> object:
     """The plan that the options ask for."""
-    from tilefold.explain import explain_plan
+    from tilefold.api.explain import explain_plan
 
     fold = FoldText(
         options.monoid,
@@ -110,7 +111,7 @@ def _planned(options: argparse.Namespace) -> object:
         what, words = getattr(tilefold, operation), OPERATIONS[operation](options)
     else:
         words = {"dim": fold.dims}
-    return explain_plan(inputs, what, guarantee=fold.guarantee, device=planned_chip(options.chip), **words)
+    return explain_plan(inputs, what, guarantee=fold.guarantee, device=of_chip(options.chip), **words)
 
 
 def _one(options: argparse.Namespace) -> dict[str, Any]:

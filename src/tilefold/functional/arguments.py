@@ -12,10 +12,10 @@ from torch import Tensor
 
 from tilefold.algebra.typing import GIVEN
 from tilefold.errors import DtypeError, EmptyError, KindError, shown
-from tilefold.instead import of_complex
-from tilefold.overrides import listed, overridden, override
-from tilefold.problem import is_listed, whole_number, wrapped_dims
-from tilefold.uncompiled import uncompiled
+from tilefold.problem.canonical import is_listed, whole_number, wrapped_dims
+from tilefold.problem.instead import of_complex
+from tilefold.runtime.overrides import listed, overridden, override
+from tilefold.runtime.uncompiled import uncompiled
 
 Result = TypeVar("Result")
 Dims = int | Sequence[int] | None

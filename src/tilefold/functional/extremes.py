@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
-from tilefold.algebra import catalogue
+from tilefold import monoids
 from tilefold.algebra.monoid import Monoid
+from tilefold.api.reduce import fold_tensors
 from tilefold.errors import KindError
-from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
     LEFT,
     Dims,
@@ -23,8 +23,8 @@ from tilefold.functional.arguments import (
     one_dim,
     redirected,
 )
-from tilefold.overrides import listed, overridden
-from tilefold.validate import check_is_tensor
+from tilefold.problem.validate import check_is_tensor
+from tilefold.runtime.overrides import listed, overridden
 
 
 def amax(
@@ -48,7 +48,7 @@ def amax(
     """
     if names or overridden(input, out):
         return redirected(amax, names, input, dim, keepdim, out)
-    return _extreme(input, catalogue.MAX, dim, keepdim, out, "amax")
+    return _extreme(input, monoids.MAX, dim, keepdim, out, "amax")
 
 
 def amin(
@@ -72,7 +72,7 @@ def amin(
     """
     if names or overridden(input, out):
         return redirected(amin, names, input, dim, keepdim, out)
-    return _extreme(input, catalogue.MIN, dim, keepdim, out, "amin")
+    return _extreme(input, monoids.MIN, dim, keepdim, out, "amin")
 
 
 def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
@@ -111,8 +111,8 @@ class _Side(NamedTuple):
     pair: Any
 
 
-_LARGEST = _Side("max", torch.maximum, catalogue.MAX, catalogue.MAX_WITH_INDEX, torch.return_types.max)
-_SMALLEST = _Side("min", torch.minimum, catalogue.MIN, catalogue.MIN_WITH_INDEX, torch.return_types.min)
+_LARGEST = _Side("max", torch.maximum, monoids.MAX, monoids.MAX_WITH_INDEX, torch.return_types.max)
+_SMALLEST = _Side("min", torch.minimum, monoids.MIN, monoids.MIN_WITH_INDEX, torch.return_types.min)
 
 
 def _one_or_two(
@@ -207,7 +207,7 @@ def argmax(
     """
     if names or overridden(input, out):
         return redirected(argmax, names, input, dim, keepdim, out)
-    return _located(input, catalogue.ARGMAX, dim, keepdim, out, "argmax")[0]
+    return _located(input, monoids.ARGMAX, dim, keepdim, out, "argmax")[0]
 
 
 def argmin(
@@ -232,7 +232,7 @@ def argmin(
     """
     if names or overridden(input, out):
         return redirected(argmin, names, input, dim, keepdim, out)
-    return _located(input, catalogue.ARGMIN, dim, keepdim, out, "argmin")[0]
+    return _located(input, monoids.ARGMIN, dim, keepdim, out, "argmin")[0]
 
 
 def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call: str) -> list[Tensor]:
@@ -265,4 +265,4 @@ def aminmax(
     """
     if names or overridden(input) or (out is not None and overridden(*listed(out))):
         return redirected(aminmax, names, input, dim, keepdim, out)
-    return torch.return_types.aminmax(_located(input, catalogue.MINMAX, dim, keepdim, out, "aminmax"))  # type: ignore[arg-type]  # the same
+    return torch.return_types.aminmax(_located(input, monoids.MINMAX, dim, keepdim, out, "aminmax"))  # type: ignore[arg-type]  # the same

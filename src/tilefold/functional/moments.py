@@ -12,9 +12,8 @@ from typing_extensions import Unpack  # torch depends on it
 from tilefold import math
 from tilefold.algebra import powers
 from tilefold.algebra.monoid import Monoid
-from tilefold.caching import kept_outside_modes
+from tilefold.api.reduce import fold_tensors
 from tilefold.errors import DtypeError, KindError, shown
-from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
     INFINITY,
     LEFT,
@@ -27,9 +26,10 @@ from tilefold.functional.arguments import (
     need_float,
     redirected,
 )
-from tilefold.overrides import listed, overridden
-from tilefold.uncompiled import uncompiled
-from tilefold.validate import check_is_tensor, is_abstract
+from tilefold.problem.validate import check_is_tensor, is_abstract
+from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.overrides import listed, overridden
+from tilefold.runtime.uncompiled import uncompiled
 
 
 @kept_outside_modes(64)

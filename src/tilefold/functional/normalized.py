@@ -10,21 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilefold import dispatch, math
-from tilefold.algebra import catalogue, powers
+from tilefold import math, monoids
+from tilefold.algebra import powers
 from tilefold.algebra.dtypes import promote, result_dtype
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
-from tilefold.contract.functions import Traced
+from tilefold.api import dispatch
+from tilefold.api.reduce_map import graph_of, kept, map_tensors
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.functional.arguments import INFINITY, Dims, as_number, every, is_whole, need_float, redirected
-from tilefold.mapped import graph_of, kept, map_tensors
-from tilefold.overrides import overridden
 from tilefold.planner.library import LibraryMap
-from tilefold.problem import is_listed, normalize_dims, whole_number
-from tilefold.switch import named_key
-from tilefold.uncompiled import uncompiled
-from tilefold.validate import as_dtype, check_is_tensor, check_memory, check_out
+from tilefold.planner.products.functions import Traced
+from tilefold.problem.canonical import is_listed, normalize_dims, whole_number
+from tilefold.problem.validate import as_dtype, check_is_tensor, check_memory, check_out
+from tilefold.runtime.overrides import overridden
+from tilefold.runtime.switch import named_key
+from tilefold.runtime.uncompiled import uncompiled
 
 Result = Tensor | tuple[Tensor, Tensor]
 USUAL = 2.0**-100  # from here on float32 has reciprocal roots, and their products with elements, in range
@@ -120,15 +121,15 @@ def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
         return largest, math.where(abs(largest) == INFINITY, float("nan"), size)
 
     if logarithm:
-        monoid = catalogue.logsumexp(project, "log_softmax")
+        monoid = monoids.logsumexp(project, "log_softmax")
         return monoid, graph_of(lambda x, largest, size: (x - largest) - size, 3)
 
     def rebase(own: Any, _: Any, largest: Any, share: Any) -> Any:
-        return own, share * catalogue.rescaled(own, largest)
+        return own, share * monoids.rescaled(own, largest)
 
-    monoid = catalogue.logsumexp(project, "softmax")
+    monoid = monoids.logsumexp(project, "softmax")
     # As in the fold: where a row is held, its exponentials are computed once.
-    apply = graph_of(lambda x, largest, share: catalogue.exponential(x, largest) * share, 3)
+    apply = graph_of(lambda x, largest, share: monoids.exponential(x, largest) * share, 3)
     return monoid, replace(apply, rebase=trace(rebase, 4))
 
 
@@ -496,7 +497,7 @@ def _library_norm(x: Tensor, order: float, dim: Any, eps: float) -> LibraryMap |
 def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
     """What a row is multiplied by, and what it is divided by then."""
     if order in (0, INFINITY, -INFINITY):
-        return catalogue.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)
+        return monoids.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)
 
     def usual(norm: Any, factor: Any, rest: Any) -> Any:
         """1 and the norm where that is in range; else what it is made of, or eps."""

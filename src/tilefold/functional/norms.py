@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
-from tilefold.algebra import catalogue
+from tilefold import monoids
 from tilefold.algebra.typing import FLOAT8
+from tilefold.api.reduce import fold_tensors
 from tilefold.errors import DtypeError, OrderError, shown
-from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
     INFINITY,
     Dims,
@@ -22,10 +22,10 @@ from tilefold.functional.arguments import (
     need_float,
     redirected,
 )
-from tilefold.overrides import overridden
-from tilefold.problem import normalize_dims
-from tilefold.uncompiled import uncompiled
-from tilefold.validate import as_dtype, check_is_tensor, check_memory
+from tilefold.problem.canonical import normalize_dims
+from tilefold.problem.validate import as_dtype, check_is_tensor, check_memory
+from tilefold.runtime.overrides import overridden
+from tilefold.runtime.uncompiled import uncompiled
 
 
 def vector_norm(
@@ -114,7 +114,7 @@ def _vector_norm(
         need_elements(x, dim, call)
     alone = order != 0 and all(x.shape[d] == 1 for d in normalize_dims(dim, x.ndim, call) if x.ndim)
     # One element's norm is its magnitude: no power overflows.
-    monoid = catalogue.NORM(INFINITY if alone else order)
+    monoid = monoids.NORM(INFINITY if alone else order)
     return fold_tensors([x], monoid, dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]
 
 

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
-from tilefold import dispatch
-from tilefold.algebra import catalogue
+from tilefold import monoids
 from tilefold.algebra.monoid import Monoid
+from tilefold.api import dispatch
+from tilefold.api.scan import scan_tensors
 from tilefold.errors import KindError, shown
 from tilefold.functional.arguments import NEEDED, NumpyNames, asked_dtype, is_whole, need_float, redirected
-from tilefold.overrides import listed, overridden
-from tilefold.scan import scan_tensors
-from tilefold.switch import named_key
-from tilefold.uncompiled import uncompiled
-from tilefold.validate import check_is_tensor
+from tilefold.problem.validate import check_is_tensor
+from tilefold.runtime.overrides import listed, overridden
+from tilefold.runtime.switch import named_key
+from tilefold.runtime.uncompiled import uncompiled
 
 
 def cumsum(
@@ -45,7 +45,7 @@ def cumsum(
     if names or overridden(input, out):
         return redirected(cumsum, names, input, dim, dtype, out, guarantee)
     dtype = asked_dtype(dtype, out)
-    return _prefixes(input, catalogue.SUM, dim, dtype, dtype, out, guarantee, "cumsum")[0]
+    return _prefixes(input, monoids.SUM, dim, dtype, dtype, out, guarantee, "cumsum")[0]
 
 
 def cumprod(
@@ -72,7 +72,7 @@ def cumprod(
     if names or overridden(input, out):
         return redirected(cumprod, names, input, dim, dtype, out, guarantee)
     dtype = asked_dtype(dtype, out)
-    return _prefixes(input, catalogue.PROD, dim, dtype, dtype, out, guarantee, "cumprod")[0]
+    return _prefixes(input, monoids.PROD, dim, dtype, dtype, out, guarantee, "cumprod")[0]
 
 
 def cummax(
@@ -97,7 +97,7 @@ def cummax(
     if names or overridden(input, *listed(out)):
         return redirected(cummax, names, input, dim, out, guarantee)
     values, indices = _prefixes(
-        input, catalogue.CUMMAX, dim, None, None, out, guarantee, "cummax", any_dim=True
+        input, monoids.CUMMAX, dim, None, None, out, guarantee, "cummax", any_dim=True
     )
     return torch.return_types.cummax((values, indices))
 
@@ -124,7 +124,7 @@ def cummin(
     if names or overridden(input, *listed(out)):
         return redirected(cummin, names, input, dim, out, guarantee)
     values, indices = _prefixes(
-        input, catalogue.CUMMIN, dim, None, None, out, guarantee, "cummin", any_dim=True
+        input, monoids.CUMMIN, dim, None, None, out, guarantee, "cummin", any_dim=True
     )
     return torch.return_types.cummin((values, indices))
 
@@ -153,7 +153,7 @@ def logcumsumexp(
         return redirected(logcumsumexp, names, input, dim, out, guarantee)
     check_is_tensor(input, "logcumsumexp")
     need_float(input.dtype, "logcumsumexp")
-    return _prefixes(input, catalogue.LOGSUMEXP, dim, None, None, out, guarantee, "logcumsumexp")[0]
+    return _prefixes(input, monoids.LOGSUMEXP, dim, None, None, out, guarantee, "logcumsumexp")[0]
 
 
 @uncompiled

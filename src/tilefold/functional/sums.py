@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
-from tilefold.algebra import catalogue
+from tilefold import monoids
 from tilefold.algebra.dtypes import result_dtype
+from tilefold.api.reduce import fold_tensors
 from tilefold.errors import DtypeError, KindError, shown
-from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
     LEFT,
     NEEDED,
@@ -23,9 +23,9 @@ from tilefold.functional.arguments import (
     no_dim,
     redirected,
 )
-from tilefold.instead import of_complex
-from tilefold.overrides import overridden
-from tilefold.validate import as_dtype, check_is_tensor, check_out
+from tilefold.problem.instead import of_complex
+from tilefold.problem.validate import as_dtype, check_is_tensor, check_out
+from tilefold.runtime.overrides import overridden
 
 
 def sum(
@@ -57,7 +57,7 @@ def sum(
         dim = None
     dtype = asked_dtype(dtype, out)
     return fold_tensors(
-        [input], catalogue.SUM, every(dim), given(keepdim), dtype=dtype, convert=dtype, out=out, call="sum"
+        [input], monoids.SUM, every(dim), given(keepdim), dtype=dtype, convert=dtype, out=out, call="sum"
     )[0]
 
 
@@ -92,7 +92,7 @@ def prod(
         raise KindError(f"prod: `dim` must be one int, got {shown(dim)}; leave it out to fold all dims")
     dtype = asked_dtype(dtype, out)
     return fold_tensors(
-        [input], catalogue.PROD, dim, given(keepdim), dtype=dtype, convert=dtype, out=out, call="prod"
+        [input], monoids.PROD, dim, given(keepdim), dtype=dtype, convert=dtype, out=out, call="prod"
     )[0]
 
 
@@ -133,7 +133,7 @@ def mean(
         )
     wide = torch.float64 if result == torch.float64 else torch.float32
     total = fold_tensors(
-        [input], catalogue.SUM, every(dim), given(keepdim), dtype=wide, convert=dtype, call="mean"
+        [input], monoids.SUM, every(dim), given(keepdim), dtype=wide, convert=dtype, call="mean"
     )[0]
     count = input.numel() // total.numel() if total.numel() else 1
     value = (total / count).to(result)
@@ -170,5 +170,5 @@ def logsumexp(
     check_is_tensor(input, "logsumexp")
     convert = None if input.dtype.is_floating_point or input.dtype.is_complex else torch.get_default_dtype()
     return fold_tensors(
-        [input], catalogue.LOGSUMEXP, every(dim), keepdim, convert=convert, out=out, call="logsumexp"
+        [input], monoids.LOGSUMEXP, every(dim), keepdim, convert=convert, out=out, call="logsumexp"
     )[0]

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
-from tilefold.algebra import catalogue
+from tilefold import monoids
 from tilefold.algebra.monoid import Monoid
+from tilefold.api.reduce import fold_tensors
 from tilefold.errors import DtypeError
-from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import Dims, NumpyNames, every, redirected
-from tilefold.overrides import overridden
-from tilefold.validate import check_is_tensor
+from tilefold.problem.validate import check_is_tensor
+from tilefold.runtime.overrides import overridden
 
 
 def any(
@@ -36,7 +36,7 @@ def any(
     """
     if names or overridden(input, out):
         return redirected(any, names, input, dim, keepdim, out)
-    return _test(input, catalogue.ANY, dim, keepdim, out, "any")
+    return _test(input, monoids.ANY, dim, keepdim, out, "any")
 
 
 def all(
@@ -60,7 +60,7 @@ def all(
     """
     if names or overridden(input, out):
         return redirected(all, names, input, dim, keepdim, out)
-    return _test(input, catalogue.ALL, dim, keepdim, out, "all")
+    return _test(input, monoids.ALL, dim, keepdim, out, "all")
 
 
 def _test(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
@@ -92,7 +92,7 @@ def count_nonzero(input: Tensor, dim: Dims = None, **names: Unpack[NumpyNames]) 
     """
     if names or overridden(input):
         return redirected(count_nonzero, names, input, dim)
-    return fold_tensors([input], catalogue.COUNT_NONZERO, every(dim), False, call="count_nonzero")[0]
+    return fold_tensors([input], monoids.COUNT_NONZERO, every(dim), False, call="count_nonzero")[0]
 
 
 def bitwise_or(
@@ -116,7 +116,7 @@ def bitwise_or(
     """
     if names or overridden(input, out):
         return redirected(bitwise_or, names, input, dim, keepdim, out)
-    return _bits(input, catalogue.BITWISE_OR, dim, keepdim, out, "bitwise_or")
+    return _bits(input, monoids.BITWISE_OR, dim, keepdim, out, "bitwise_or")
 
 
 def bitwise_and(
@@ -140,7 +140,7 @@ def bitwise_and(
     """
     if names or overridden(input, out):
         return redirected(bitwise_and, names, input, dim, keepdim, out)
-    return _bits(input, catalogue.BITWISE_AND, dim, keepdim, out, "bitwise_and")
+    return _bits(input, monoids.BITWISE_AND, dim, keepdim, out, "bitwise_and")
 
 
 def bitwise_xor(
@@ -164,7 +164,7 @@ def bitwise_xor(
     """
     if names or overridden(input, out):
         return redirected(bitwise_xor, names, input, dim, keepdim, out)
-    return _bits(input, catalogue.BITWISE_XOR, dim, keepdim, out, "bitwise_xor")
+    return _bits(input, monoids.BITWISE_XOR, dim, keepdim, out, "bitwise_xor")
 
 
 def _bits(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:

@@ -22,7 +22,7 @@ from dataclasses import replace
 import torch
 
 from tilefold.planner.plan import Apart
-from tilefold.problem import Dim, Problem, by_stride, merged, residue_classes
+from tilefold.problem.canonical import Dim, Problem, by_stride, merged, residue_classes
 
 Places = tuple[tuple[int, ...], tuple[int, ...]]
 NO_PLACES: Places = ((), ())

@@ -11,7 +11,7 @@ import torch
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 OPERATIONS = {"add": "add", "maximum": "max", "minimum": "min", "and": "and", "or": "or", "xor": "xor"}
 

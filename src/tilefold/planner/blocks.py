@@ -17,7 +17,7 @@ from tilefold.planner.settled import MANY_FIELDS, fields_of, keeps_runs
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import Blocks
 from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, view_of
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 # docs/experiments/maps-blocks.md:
 ELEMENTS = 80  # of a block that a thread holds, at most, in as many registers: with what is computed of them for the fold

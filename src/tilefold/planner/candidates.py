@@ -14,7 +14,7 @@ from tilefold.planner.in_order import LANE_BYTES, is_known_row
 from tilefold.planner.plan import Stage
 from tilefold.planner.settled import first_stage, leaner, settled, state_words, whole_splits
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 # Not measured: how far the search goes.
 MOST = 150  # candidates of one problem

@@ -30,7 +30,7 @@ from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Plan, Stage, count
 from tilefold.planner.settled import keeps_positions
 from tilefold.planner.weigh import Weighed
-from tilefold.problem import Problem, canonical
+from tilefold.problem.canonical import Problem, canonical
 
 PLANNERS = ("rules", "model")
 DEFAULT = "model"  # docs/experiments/planner-model.md

@@ -23,7 +23,7 @@ from tilefold.planner.spans import fills_tiles, is_flat, spans_stage
 from tilefold.planner.stages.maps import Clear, Dtypes, Windows, elements_of, folding, row_blocks
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
 from tilefold.planner.stripes import stripes_stage
-from tilefold.problem import Problem, in_results_order, inputs_apart
+from tilefold.problem.canonical import Problem, in_results_order, inputs_apart
 
 # Bytes of inputs that do not lie in the results' order, and of results, from which on the inputs are copied first: where rows
 # are neighbours in the results, and where they are not (docs/experiments/inputs-copied.md).

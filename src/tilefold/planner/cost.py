@@ -66,7 +66,7 @@ class Constants:
     memory_gb_per_s: float = 4863.0
     # (6,000: 5,500 to 7,000 in "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking", arXiv 2402.13499).
     l2_gb_per_s: float = 8830.0
-    # One SM alone reads so much from the L2 (116, as in the fit of products, contract/costs).
+    # One SM alone reads so much from the L2 (116, as in the fit of products, planner/products/costs).
     sm_gb_per_s: float = 85.3
     # The way to memory and back, under load (0.75; 0.56 to 0.69 unloaded on an H100, the same paper).
     latency_us: float = 0.2648

@@ -22,14 +22,14 @@ from dataclasses import replace
 
 import torch
 
-from tilefold.algebra.derive import by_field
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
+from tilefold.algebra.proofs.derive import by_field
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, names
 from tilefold.planner.stages.cpu import FEW, CombineParts, Geometry, Tiles, in_parts
 from tilefold.planner.view import power_above, power_below
-from tilefold.problem import Dim, Problem, canonical
+from tilefold.problem.canonical import Dim, Problem, canonical
 
 # No record of other sizes: docs/experiments/cpu-folds.md has the times with these.
 # Elements of a thread's share. Few threads take several of them at once: tiles that the L3 holds, and fewer operations.

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import torch
 
-from tilefold.algebra import catalogue
+from tilefold import monoids
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.program import Program
-from tilefold.caching import kept_outside_modes
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.cpu import CpuTile
+from tilefold.runtime.caching import kept_outside_modes
 
 # An operation takes a us beside its elements (docs/experiments/cpu-folds.md). Where rows lie apart a tile's states are to
 # stay in a core's cache, and their number is no power of two: lanes would share cache lines (docs/experiments/cpu-scans.md).
@@ -91,12 +91,12 @@ def library_scan(
 @kept_outside_modes(1)
 def _library() -> dict[Algebra, tuple[str, tuple[torch.dtype, ...]]]:
     table = {
-        catalogue.SUM: ("torch.cumsum", (*_FLOATS, *_SIGNED, torch.bool)),
-        catalogue.PROD: ("torch.cumprod", (*_FLOATS, *_SIGNED, torch.bool)),
-        catalogue.MAX: ("torch.cummax().values", (*_FLOATS, *_SIGNED, torch.bool)),
-        catalogue.MIN: ("torch.cummin().values", (*_FLOATS, *_SIGNED, torch.bool)),
-        catalogue.CUMMAX: ("torch.cummax", (*_FLOATS, *_SIGNED, torch.bool)),
-        catalogue.CUMMIN: ("torch.cummin", (*_FLOATS, *_SIGNED, torch.bool)),
-        catalogue.LOGSUMEXP: ("torch.logcumsumexp", (torch.float32, torch.float64)),
+        monoids.SUM: ("torch.cumsum", (*_FLOATS, *_SIGNED, torch.bool)),
+        monoids.PROD: ("torch.cumprod", (*_FLOATS, *_SIGNED, torch.bool)),
+        monoids.MAX: ("torch.cummax().values", (*_FLOATS, *_SIGNED, torch.bool)),
+        monoids.MIN: ("torch.cummin().values", (*_FLOATS, *_SIGNED, torch.bool)),
+        monoids.CUMMAX: ("torch.cummax", (*_FLOATS, *_SIGNED, torch.bool)),
+        monoids.CUMMIN: ("torch.cummin", (*_FLOATS, *_SIGNED, torch.bool)),
+        monoids.LOGSUMEXP: ("torch.logcumsumexp", (torch.float32, torch.float64)),
     }
     return {monoid.total: found for monoid, found in table.items()}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilefold.caching import kept_outside_modes
+from tilefold.planner.chips import NAMED, Chip
+from tilefold.runtime.caching import kept_outside_modes
 
 PORTABLE = 8  # programs of a cluster that every chip with clusters starts: a limit of the hardware
 
@@ -30,11 +31,6 @@ class Device:
         return self.capability >= 90
 
 
-# NVIDIA's data sheets: limits of the hardware.
-H200 = Device("NVIDIA H200", 132, 90, 4800.0, 228 * 1024, 16)
-H100 = Device("NVIDIA H100 80GB HBM3", 132, 90, 3350.0, 228 * 1024, 16)  # the SXM module
-# By definition programs run one after the other there, and none may wait for a later one.
-INTERPRETED = replace(H200, cluster=1)
 NOMINAL = Device("nominal", 128, 80)  # a definition: "batch_invariant" plans for this one everywhere
 
 
@@ -62,3 +58,21 @@ def cluster_of(capability: int, sms: int) -> int:
     if capability < 90:
         return 1
     return 16 if capability in (90, 100, 103) and sms >= 128 else PORTABLE
+
+
+def of_chip(chip: Chip) -> Device:
+    """A chip of the table as the planner sees it."""
+    cluster = cluster_of(chip.architecture, chip.sms)
+    return Device(
+        chip.device or chip.name,
+        chip.sms,
+        chip.architecture,
+        float(chip.gb_per_s),
+        chip.shared_bytes,
+        cluster,
+    )
+
+
+H200, H100 = of_chip(NAMED["h200"]), of_chip(NAMED["h100"])
+# By definition programs run one after the other there, and none may wait for a later one.
+INTERPRETED = replace(H200, cluster=1)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 
 from tilefold.algebra.program import Program, with_index_dtype
-from tilefold.caching import kept_outside_modes
 from tilefold.planner.apart import states_count, states_problem
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
-from tilefold.problem import Dim, Problem
+from tilefold.problem.canonical import Dim, Problem
+from tilefold.runtime.caching import kept_outside_modes
 
 NARROW = 2**31 - 1  # by definition the greatest offset, size or number of programs that 32 bits hold
 

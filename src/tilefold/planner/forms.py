@@ -12,7 +12,7 @@ from tilefold.planner.apart import first_problem
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Apart
 from tilefold.planner.view import VECTOR_BYTES, power_above, view_of
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 # docs/experiments/kept-apart.md:
 INPUT_BYTES = 4  # of input for each byte of states, at least: they are written and read once more

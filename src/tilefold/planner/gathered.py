@@ -16,7 +16,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.rows import has_few_halves
 from tilefold.planner.stages.gathered import are_one_run, groups_of
 from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above
-from tilefold.problem import Dim, Problem
+from tilefold.problem.canonical import Dim, Problem
 
 # docs/experiments/gathered-rows.md:
 ITEMSIZES = (2, 4)  # of elements that shared memory hands out one by one

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilefold.problem import Problem, merged
+from tilefold.problem.canonical import Problem, merged
 
 Steps = tuple[int, ...]
 

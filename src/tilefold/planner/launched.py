@@ -25,7 +25,7 @@ from tilefold.planner.geometry import Geometry, flattened, geometry_of
 from tilefold.planner.plan import Apart, Stage
 from tilefold.planner.settled import second_stage
 from tilefold.planner.view import VECTOR_BYTES, View, view_of
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 # Not measured: where the search looks for other walks.
 ROWS_BYTES = 16384  # of rows along the last output dim: from here on they are work for programs of their own

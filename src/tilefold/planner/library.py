@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra import catalogue
+from tilefold import monoids
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.program import Program
-from tilefold.caching import kept_outside_modes
 from tilefold.planner.plan import LibraryCall, Plan, names
+from tilefold.runtime.caching import kept_outside_modes
 
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
@@ -116,21 +116,21 @@ def _table() -> dict[Algebra, Native]:
     sums = (*_HALVES, *_FLOATS, torch.int64)
     whole = (*_FLOATS, *_INTEGERS)  # torch multiplies halves in halves
     table = {
-        catalogue.SUM: Native("torch.sum", exact=_INTEGERS, fast_dtypes=sums),
-        catalogue.PROD: Native("torch.prod", whole, _INTEGERS, takes="one or all", fast_dtypes=sums),
+        monoids.SUM: Native("torch.sum", exact=_INTEGERS, fast_dtypes=sums),
+        monoids.PROD: Native("torch.prod", whole, _INTEGERS, takes="one or all", fast_dtypes=sums),
         # The sign of a zero that is the largest of zeros depends on the order.
-        catalogue.MAX: Native("torch.amax", exact=_INTEGERS),
-        catalogue.MIN: Native("torch.amin", exact=_INTEGERS),
-        catalogue.MINMAX: Native("torch.aminmax", exact=_INTEGERS, takes="one or all", fast=_whole_or_rows),
-        catalogue.ARGMAX: Native("torch.argmax", takes="one or all"),
-        catalogue.ARGMIN: Native("torch.argmin", takes="one or all"),
-        catalogue.MAX_WITH_INDEX: Native("torch.max", exact=_INTEGERS, takes="one"),
-        catalogue.MIN_WITH_INDEX: Native("torch.min", exact=_INTEGERS, takes="one"),
-        catalogue.ANY: Native("torch.any"),
-        catalogue.ALL: Native("torch.all"),
-        catalogue.COUNT_NONZERO: Native("torch.count_nonzero", fast=_whole),
-        catalogue.LOGSUMEXP: Native("torch.logsumexp", _FLOATS, exact=(), fast=_never),
-        catalogue.FIRST: Native("first"),
-        catalogue.LAST: Native("last"),
+        monoids.MAX: Native("torch.amax", exact=_INTEGERS),
+        monoids.MIN: Native("torch.amin", exact=_INTEGERS),
+        monoids.MINMAX: Native("torch.aminmax", exact=_INTEGERS, takes="one or all", fast=_whole_or_rows),
+        monoids.ARGMAX: Native("torch.argmax", takes="one or all"),
+        monoids.ARGMIN: Native("torch.argmin", takes="one or all"),
+        monoids.MAX_WITH_INDEX: Native("torch.max", exact=_INTEGERS, takes="one"),
+        monoids.MIN_WITH_INDEX: Native("torch.min", exact=_INTEGERS, takes="one"),
+        monoids.ANY: Native("torch.any"),
+        monoids.ALL: Native("torch.all"),
+        monoids.COUNT_NONZERO: Native("torch.count_nonzero", fast=_whole),
+        monoids.LOGSUMEXP: Native("torch.logsumexp", _FLOATS, exact=(), fast=_never),
+        monoids.FIRST: Native("first"),
+        monoids.LAST: Native("last"),
     }
     return {monoid.total: native for monoid, native in table.items()}

@@ -41,7 +41,7 @@ from tilefold.planner.view import (
     view_of,
     widest_vector,
 )
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 VECTORS = 2  # that a thread of `map_elements` takes of the widest operand (docs/experiments/maps-blocks.md)
 

@@ -18,7 +18,7 @@ from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
 from tilefold.planner.stages.moves import Move, Side, walk
 from tilefold.planner.view import power_above, power_below
-from tilefold.problem import Dim, Problem, of_input
+from tilefold.problem.canonical import Dim, Problem, of_input
 
 LINE = 128  # of the L2 (hardware): a side that has as much leaves the other a dim that would make that one's segments longer
 MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid, a limit of the hardware

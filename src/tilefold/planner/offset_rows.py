@@ -16,7 +16,7 @@ from tilefold.planner.rings import are_copied, vectors_of
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import OffsetRows, span
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together, by definition two
 

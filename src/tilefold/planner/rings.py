@@ -30,7 +30,7 @@ from tilefold.planner.settled import MANY_FIELDS, fields_of
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import Rings
 from tilefold.planner.view import VECTOR_BYTES, View, view_of
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 LONGEST = 1 << 30  # elements, by definition: places in a row have 32 bits

@@ -9,7 +9,7 @@ from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR
 from tilefold.planner.stages.scans import ScanTile
 from tilefold.planner.view import WARP, View, power_above, power_below
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 # docs/experiments/scans.md; words are 32-bit ones of states that a thread has of a tile. Rows:
 LANE_WORDS = 32  # of a row's tile

@@ -16,7 +16,7 @@ from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
 from tilefold.planner.scan_tiles import SHORT, Load, across_tile, scan_tile
 from tilefold.planner.stages.scans import Work, scan_program, shared_words, state_words
 from tilefold.planner.view import View, power_above, view_of
-from tilefold.problem import Dim, Problem, canonical, in_results_order, inputs_apart
+from tilefold.problem.canonical import Dim, Problem, canonical, in_results_order, inputs_apart
 
 ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow (docs/experiments/scans-offset.md)
 # Of light states in vectors of more elements, rows that reach no further with what is read beside them have no vectors

@@ -20,7 +20,7 @@ from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
 from tilefold.planner.settled import MANY_FIELDS, fields_of
 from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above, power_below
-from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
+from tilefold.problem.canonical import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
 # docs/experiments/segments-by-lanes.md:
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours

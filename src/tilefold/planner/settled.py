@@ -10,7 +10,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.in_order import partials_in_order
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 # Bytes of a line: where a warp's load takes less of it, the rest is read by later ones
 # (docs/experiments/ordered-folds.md).

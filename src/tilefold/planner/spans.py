@@ -16,7 +16,7 @@ from tilefold.planner.maps import LINE_LANES, widens
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import BANK_BYTES, BANKS, Spans, dense_tensors, piece_vectors, span_vectors
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 

@@ -20,7 +20,7 @@ from tilefold.planner.settled import MANY_FIELDS, fields_of
 from tilefold.planner.stages.maps import Dtypes, row_blocks
 from tilefold.planner.stages.rows import Stripes
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 # Definitions and limits of the hardware:
 PERSISTENT_CLUSTERS = 1 << 16  # clusters that walk: as many as run at once, the launch knows

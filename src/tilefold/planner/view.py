@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tilefold.problem import Dim, Problem
+from tilefold.problem.canonical import Dim, Problem
 
 # Limits of the hardware, and a definition:
 VECTOR_BYTES = 16

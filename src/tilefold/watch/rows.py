@@ -13,10 +13,10 @@ from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.domain import Domain, within
 from tilefold.algebra.dtypes import FOLDABLE, is_float
 from tilefold.algebra.program import as_written
+from tilefold.checkpoints.file_kinds import NPY, kind_of
+from tilefold.checkpoints.streams import Stream
+from tilefold.checkpoints.tensor_files import tensors_of
 from tilefold.errors import ArgumentError, DtypeError, FileError, TilefoldError
-from tilefold.file_kinds import NPY, kind_of
-from tilefold.streams import Stream
-from tilefold.tensor_files import tensors_of
 from tilefold.watch.stream import bits
 
 MOST = 4096  # elements: what a strip of a page's width can show, and a file of a few megabytes hold

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tilefold.errors import ArgumentError
-from tilefold.xray.chips import chip_of
+from tilefold.planner.chips import chip_of
 from tilefold.xray.compile.arguments import arguments as as_written
 from tilefold.xray.compile.job import Job
 from tilefold.xray.report.model import Report

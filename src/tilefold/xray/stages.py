@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-from tilefold.output import printable
+from tilefold.cli.output import printable
 
 
 class Stages:

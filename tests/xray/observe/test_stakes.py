@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tilefold import xray
-from tilefold.xray.chips import CHIPS
+from tilefold.planner.chips import CHIPS
 from tilefold.xray.observe.stakes import clocks, weighed
 from tilefold.xray.render.plain import report_text
 from tilefold.xray.report.model import Observation

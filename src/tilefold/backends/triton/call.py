@@ -25,7 +25,7 @@ from tilefold.planner.stages.gathered import are_one_run, groups_of
 from tilefold.planner.threads import shared_inputs
 from tilefold.planner.view import VECTOR_BYTES, power_above
 from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
-from tilefold.problem import Dim, Problem
+from tilefold.problem.canonical import Dim, Problem
 
 _POINTERS = {
     "tl.uint8": "*u8", "tl.int8": "*i8", "tl.uint16": "*u16", "tl.int16": "*i16", "tl.uint32": "*u32", "tl.int32": "*i32",

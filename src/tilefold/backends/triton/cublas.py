@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from tilefold.contract.epilogue import sums_dtype
-from tilefold.contract.operands import as_matrices
-from tilefold.modes import as_given
+from tilefold.planner.products.epilogue import sums_dtype
+from tilefold.planner.products.operands import as_matrices
+from tilefold.runtime.modes import as_given
 
 Tensor = torch.Tensor
 

@@ -10,7 +10,7 @@ from tilefold.algebra import typing
 from tilefold.algebra.dtypes import element_dtype, is_float
 from tilefold.algebra.expression import Graph
 from tilefold.algebra.program import Program, Scaled
-from tilefold.algebra.symmetry import ordered_fields
+from tilefold.algebra.proofs.symmetry import ordered_fields
 from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.triton import axes
 from tilefold.backends.triton.prelude import prelude

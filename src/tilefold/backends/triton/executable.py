@@ -20,10 +20,10 @@ from tilefold.backends.steps import run_steps
 from tilefold.backends.triton import cublas, instantiate
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.launch import launcher
-from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.row import Row
 from tilefold.planner.plan import Fill, LibraryCall, Plan, names
-from tilefold.problem import contiguous_strides
+from tilefold.planner.products.epilogue import Epilogue
+from tilefold.planner.products.row import Row
+from tilefold.problem.canonical import contiguous_strides
 
 Tensor = torch.Tensor
 

@@ -37,7 +37,7 @@ from tilefold.backends.triton.kernels import (
     selections,
     tiles,
 )
-from tilefold.caching import kept_outside_modes
+from tilefold.runtime.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (

@@ -21,12 +21,12 @@ from tilefold.backends.triton.scan_calls import scan_call
 from tilefold.backends.triton.segment_calls import segment_call
 from tilefold.backends.triton.selection_calls import selection_call
 from tilefold.backends.triton.shared_calls import offset_call, rings_call, spans_call, stripes_call
-from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.folded import fold_of
-from tilefold.contract.operands import Contraction
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
-from tilefold.problem import Problem
+from tilefold.planner.products.epilogue import Epilogue
+from tilefold.planner.products.folded import fold_of
+from tilefold.planner.products.operands import Contraction
+from tilefold.problem.canonical import Problem
 
 FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_atomically": atomic_call,

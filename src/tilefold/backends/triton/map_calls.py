@@ -13,14 +13,14 @@ from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase
 from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.backends.triton.prelude import prelude
-from tilefold.contract.row import Row
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.products.row import Row
 from tilefold.planner.stages.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
 from tilefold.planner.view import VECTOR_BYTES, power_above
 from tilefold.planner.walk import chunk_of, edges
-from tilefold.problem import Dim, Problem
+from tilefold.problem.canonical import Dim, Problem
 
 PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread (not measured)
 

@@ -8,7 +8,7 @@ from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.moves import Move
 from tilefold.planner.view import power_above
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 
 def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, interpret: bool) -> Call:

@@ -17,7 +17,7 @@ from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.scans import ScanTile, line_blocks, scan_program, state_words
 from tilefold.planner.view import VECTOR_BYTES
-from tilefold.problem import Dim, Problem
+from tilefold.problem.canonical import Dim, Problem
 
 
 def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:

@@ -15,7 +15,7 @@ from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
 from tilefold.planner.view import VECTOR_BYTES, WARP
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 
 def segment_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:

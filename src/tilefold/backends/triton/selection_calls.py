@@ -12,7 +12,7 @@ from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.moves import walk
 from tilefold.planner.stages.selections import AT_ONCE, Gathering, Selection, reaches_far, rows_walk
 from tilefold.planner.view import power_above
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 
 def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any, interpret: bool) -> Call:

@@ -15,9 +15,9 @@ from tilefold.backends.triton.emit import emit_across, emit_lanes, emit_scaled
 from tilefold.backends.triton.kernels.clusters import exchange, own_words
 from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.map_calls import bits_of, row_arguments, rows_source
-from tilefold.contract.row import Row
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.products.row import Row
 from tilefold.planner.stages.maps import row_blocks
 from tilefold.planner.stages.rows import (
     LINE_VECTORS,
@@ -29,7 +29,7 @@ from tilefold.planner.stages.rows import (
     dense_tensors,
 )
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 WAITS = 4  # for the turns of a row but its last one (not measured)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefold.planner.plan import count
-from tilefold.problem import Dim, Problem, split
+from tilefold.problem.canonical import Dim, Problem, split
 
 # No record of other sizes: docs/experiments/cpu-folds.md has the times with these.
 SHORT = 64  # elements of a reduced dim up to which results are walked next to each other

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilefold.planner.geometry import Geometry, Operand
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
-from tilefold.problem import Dim, Problem
+from tilefold.problem.canonical import Dim, Problem
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage, count
 from tilefold.planner.view import VECTOR_BYTES
-from tilefold.problem import Dim, Problem, by_stride, merged
+from tilefold.problem.canonical import Dim, Problem, by_stride, merged
 
 Dtypes = tuple[torch.dtype, ...]
 

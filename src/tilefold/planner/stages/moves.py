@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from tilefold.planner.plan import count
-from tilefold.problem import Dim
+from tilefold.problem.canonical import Dim
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tilefold.planner.view import (
     VECTOR_BYTES,
     WARP,
 )
-from tilefold.problem import Problem
+from tilefold.problem.canonical import Problem
 
 # Definitions and limits of the hardware:
 RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it

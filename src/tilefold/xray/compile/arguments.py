@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilefold.dtypes import dtype_name
+from tilefold.cli.dtypes import dtype_name
 from tilefold.errors import ArgumentError
 from tilefold.xray.machine.types import Array
 

@@ -6,19 +6,20 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilefold import dispatch
+from tilefold.api import dispatch
+from tilefold.api.reduce import requested
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
+from tilefold.cli.fold_text import read_fold
 from tilefold.errors import ArgumentError
-from tilefold.fold import requested
-from tilefold.fold_text import read_fold
-from tilefold.xray.chips import Chip, planned_chip
+from tilefold.planner.chips import Chip
+from tilefold.planner.device import of_chip
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.job import Job
 
 
 def fold_jobs(text: str, chip: Chip) -> list[Job]:
-    """The launches of a fold of the library, in their order. The text is of `tilefold.fold_text`'s words.
+    """The launches of a fold of the library, in their order. The text is of `tilefold.cli.fold_text`'s words.
 
     Raises:
         ArgumentError: the text names no monoid, dim, shape or dtype, or there is nothing to fold.
@@ -31,7 +32,7 @@ def fold_jobs(text: str, chip: Chip) -> list[Job]:
     except ArgumentError as error:
         raise ArgumentError(f"xray: {error}") from None
     request, tensors = requested(tensors, fold.monoid, fold.dims, fold.guarantee, "xray")
-    made = dispatch.lowered(request, tensors, planned_chip(chip))[1]
+    made = dispatch.lowered(request, tensors, of_chip(chip))[1]
     if not made:
         raise ArgumentError(f"xray: a fold must have elements, got {text!r}; take sizes from 1 on")
     return [

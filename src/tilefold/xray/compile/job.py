@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilefold.xray.chips import Chip
+from tilefold.planner.chips import Chip
 from tilefold.xray.compile.arguments import Argument
 
 

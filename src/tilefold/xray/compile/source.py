@@ -9,10 +9,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tilefold.cli.python_files import load_file as load_file
+from tilefold.cli.python_files import said
+from tilefold.cli.python_files import split_target as split_target
 from tilefold.errors import ArgumentError, CompileError
-from tilefold.python_files import load_file as load_file
-from tilefold.python_files import said
-from tilefold.python_files import split_target as split_target
 
 
 def find_kernel(module: ModuleType, name: str) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilefold.xray.chips import Chip
+from tilefold.planner.chips import Chip
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.report.build import PORT
 from tilefold.xray.report.model import Observation, Report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilefold.xray.chips import Chip
+from tilefold.planner.chips import Chip
 from tilefold.xray.compile.job import Resources
 from tilefold.xray.report.model import Occupancy
 

@@ -1,0 +1,1 @@
+"""The public operations, each under its name: validate, make a request, dispatch."""

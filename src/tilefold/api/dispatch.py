@@ -1,0 +1,220 @@
+"""The one path of every call: request -> problem -> plan -> executable -> tensors.
+
+    request      what a validated call asks for (`requests`)                      reduce, matmul make one
+    problem      dims with roles and strides (`problem`)
+    plan         steps over buffers (`planner.plan`), for the backend in force
+    executable   the plan, compiled; kept for calls like this one
+
+`repeated` answers a repeated call before it is validated; one cache holds what any operation compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilefold.api.requests import Request
+from tilefold.errors import BackendError
+from tilefold.planner.device import H200, INTERPRETED, Device, device_of
+from tilefold.planner.expected import expected
+from tilefold.planner.plan import Plan
+from tilefold.runtime.switch import ExplainedError, forced_backend, is_explaining
+
+if TYPE_CHECKING:
+    from tilefold.api.on_cpu import Repeated
+    from tilefold.backends.triton.call import Call
+    from tilefold.backends.triton.executable import Executable
+    from tilefold.problem.canonical import Problem
+
+Tensor = torch.Tensor
+_last = threading.local()
+
+# Executables of repeated calls, by all that a plan and its code depend on. A full cache begins anew.
+_executables: dict[Any, Any] = {}
+MOST = 4096
+
+
+def last_plan() -> Plan | None:
+    """The plan of this thread's most recent fold or product, or None before the first.
+
+    Frozen, comparable, and readable when printed; `explain_plan` gives one without running. Folds of tensors without data
+    (on "meta") leave the plan before them.
+
+    Example:
+        >>> with tilefold.backend("cpu"):
+        ...     most = tilefold.amax(torch.tensor([1, 2, 3]))
+        >>> print(tilefold.last_plan())
+        cpu: whole
+          1. lanes: tiles of 3 elements
+    """
+    return getattr(_last, "plan", None)
+
+
+def repeated(key: Any, *tensors: Tensor) -> list[Tensor] | None:
+    """The results of a call like an earlier one of this key, noted as this thread's latest.
+
+    None of the first such call, of one that has no key, and where it asks for more than was planned.
+    """
+    if key is None:
+        return None
+    try:
+        executable = _executables.get(key)
+    except TypeError:  # no dtype, no guarantee: the checks say so
+        return None
+    if executable is None:
+        return None
+    _last.plan = executable.plan
+    results: list[Tensor] | None = executable.call(*tensors)
+    return results
+
+
+def run(
+    request: Request, tensors: Sequence[Tensor], key: Any = None, targets: Sequence[Tensor] | None = None
+) -> list[Tensor]:
+    """The results of a validated request, in `targets` where these are given.
+
+    `tensors` have memory of their own values (none negates lazily). What is compiled is kept under `key` if there is one.
+
+    Raises:
+        BackendError, DtypeError, ShapeError: the backend in force has no such operation, or the chip no such dtypes.
+    """
+    if is_explaining():
+        raise ExplainedError(request, tensors)
+    chosen = _backend_of(request, tensors)
+    if chosen == "triton":
+        return _on_gpu(request, tensors, key, targets)
+    if chosen == "interpret":
+        results = _interpreted(request, tensors)
+    else:
+        results = _on_cpu(request, tensors, chosen, key)
+    return results if targets is None else _copied(results, targets)
+
+
+def _backend_of(request: Request, tensors: Sequence[Tensor]) -> str:
+    """The backend that runs a call: the forced one if the operation has it; on a GPU nothing else stands in for Triton."""
+    forced = forced_backend()
+    if forced not in request.backends:
+        names = ", ".join(f'"{name}"' for name in request.backends)
+        raise BackendError(
+            f'{request.call}: the backend in force must be one that it has ({names}), got "{forced}"; run it under one of '
+            "these: with tilefold.backend(...), or by TILEFOLD_BACKEND"
+        )
+    on_gpu = tensors[0].is_cuda
+    if forced == "triton" and not on_gpu:
+        raise BackendError(
+            f'backend: "triton" runs on CUDA tensors, got {tensors[0].device}; move the tensors there or use '
+            f'backend("{request.on_cpu}")'
+        )
+    return "triton" if forced == "auto" and on_gpu else forced
+
+
+def plan_for(
+    request: Request, tensors: Sequence[Tensor], device: Device | None = None, *, library: bool = True
+) -> Plan:
+    """How a request would run on a chip: the tensors' own, or an H200 where they are on none."""
+    chip = device or (device_of(tensors[0].device.index) if tensors[0].is_cuda else H200)
+    request.dtypes(tensors)
+    return expected(request.plan(tensors, chip, library=library)[1], tensors, request.results, chip)
+
+
+def _keep(key: Any, executable: Executable | Repeated) -> None:
+    if len(_executables) >= MOST:
+        _executables.clear()
+    _executables[key] = executable
+
+
+def _on_gpu(
+    request: Request, tensors: Sequence[Tensor], key: Any, targets: Sequence[Tensor] | None
+) -> list[Tensor]:
+    executable: Executable | None = _executables.get(key) if key is not None else None
+    if executable is None:
+        executable = compiled(request, tensors)
+        if key is not None:
+            _keep(key, executable)
+    _last.plan = executable.plan
+    if targets is None:
+        return executable.call(*tensors)
+    if not all(map(_is_written_at_once, targets)):
+        return _copied(executable(tensors), targets)
+    torch.autograd.graph.increment_version([t for t in targets if not t.is_inference()])
+    return executable(tensors, targets)
+
+
+def compiled(
+    request: Request, tensors: Sequence[Tensor], planned: tuple[Problem, Plan] | None = None
+) -> Executable:
+    """A request on its tensors' GPU, planned (unless a plan of its problem is given) and compiled.
+
+    Raises:
+        BackendError, DtypeError, ShapeError: the chip cannot run it.
+    """
+    from tilefold.backends.triton.executable import Executable
+
+    index = tensors[0].device.index
+    device = device_of(index)
+    plan, calls = lowered(request, tensors, device, planned)
+    plan = expected(plan, tensors, request.results, device)
+    return Executable(plan, calls, request.computation, len(tensors), request.results, index)
+
+
+def lowered(
+    request: Request,
+    tensors: Sequence[Tensor],
+    device: Device,
+    planned: tuple[Problem, Plan] | None = None,
+    *,
+    interpret: bool = False,
+) -> tuple[Plan, list[Call]]:
+    """The plan of a request on a chip and the kernel calls of its launches, in order; nothing is compiled or run.
+
+    Planned, unless a plan of its problem is given. `interpret`: for Triton's interpreter, without torch's own kernels.
+
+    Raises:
+        BackendError, DtypeError, ShapeError: the chip cannot run it.
+    """
+    from tilefold.backends.triton.call import check_dtypes
+    from tilefold.backends.triton.lower import calls_of
+
+    check_dtypes(request.dtypes(tensors), device, request.call)
+    problem, plan = planned or request.plan(tensors, device, library=not interpret)
+    return plan, calls_of(plan, problem, request.computation, interpret=interpret)
+
+
+def _on_cpu(request: Request, tensors: Sequence[Tensor], backend: str, key: Any) -> list[Tensor]:
+    from tilefold.api import on_cpu
+
+    if key is not None and backend == "auto":
+        again = on_cpu.repeated(request, tensors)
+        if again is not None:
+            _keep(key, again)
+            made = again.call(*tensors)
+            if made is not None:
+                _last.plan = again.plan
+                return made
+    results, _last.plan = on_cpu.run(request, tensors, backend)
+    return results
+
+
+def _interpreted(request: Request, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same kernels under Triton's interpreter, on CPU tensors, as an H200 would be planned without cuBLAS."""
+    from tilefold.backends.triton.executable import interpret
+
+    plan, calls = lowered(request, tensors, INTERPRETED, interpret=True)
+    results = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
+    interpret(plan, calls, request.computation, tensors, results)
+    _last.plan = plan.on("interpret")
+    return results
+
+
+def _is_written_at_once(target: Tensor) -> bool:
+    """Whether kernels may write into a target: of the layout they know. Others are copied to."""
+    return target.is_contiguous() and target.data_ptr() % 16 == 0 and not target.is_neg()
+
+
+def _copied(results: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor]:
+    for target, result in zip(targets, results, strict=True):
+        target.copy_(result)
+    return list(targets)

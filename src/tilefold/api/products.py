@@ -1,0 +1,151 @@
+"""Products of plain tensors: validate, trace the epilogue, make a request, dispatch."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tilefold.algebra.monoid import Monoid
+from tilefold.api import dispatch
+from tilefold.api.requests import Product
+from tilefold.errors import ArgumentError
+from tilefold.planner.device import Device
+from tilefold.planner.plan import Plan
+from tilefold.planner.products.cublas import cublas_setting
+from tilefold.planner.products.epilogue import make_epilogue, traced_ending
+from tilefold.planner.products.operands import (
+    as_autocast,
+    check_operands,
+    check_precision,
+    check_row_fits,
+    expand_extras,
+    result_shape,
+)
+from tilefold.problem.validate import as_dtype, check_guarantee, check_out, is_abstract
+from tilefold.runtime.modes import check_not_recorded
+from tilefold.runtime.switch import layout
+from tilefold.runtime.uncompiled import uncompiled
+
+
+@uncompiled
+def multiply(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    epilogue: Any,
+    epilogue_args: Sequence[torch.Tensor],
+    row: Any,
+    out_dtype: torch.dtype | None,
+    precision: str | None,
+    guarantee: str,
+    out: torch.Tensor | None,
+) -> Any:
+    """`matmul` of plain tensors, not recorded: validate, trace the epilogue, make a request, dispatch. Arguments as there."""
+    if row is not None or not (epilogue is None or type(epilogue) is str):
+        epilogue, row = _run_once(epilogue, epilogue_args, row)
+    if out is None and torch._C._is_any_autocast_enabled():
+        a, b, bias, precision = as_autocast(a, b, bias, precision)
+    key = None
+    if out is None and type(a) is torch.Tensor and a.is_cuda:
+        key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
+        extras = (() if bias is None else (bias,)) + tuple(epilogue_args)
+        if (made := dispatch.repeated(key, a, b, *extras)) is not None:
+            return _packed(made, row)
+    request, inputs = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+    check_not_recorded("matmul", a.is_cuda)
+    check_row_fits(None if row is None else row[0], a, b, request.shape, out, guarantee)
+    targets = check_out(out, [request.ending.result], request.shape, inputs, "matmul")
+    if any(is_abstract(t) for t in inputs):
+        return _packed(_abstract(request, inputs) if targets is None else targets, row)
+    # A view that negates has no memory of its own values.
+    return _packed(
+        dispatch.run(request, [t.resolve_neg() if t.is_neg() else t for t in inputs], key, targets), row
+    )
+
+
+def _packed(results: Sequence[torch.Tensor], row: tuple[Monoid, Any] | None) -> Any:
+    """What the caller gets: the result, and with a row's fold what that gives."""
+    return results[0] if row is None else (results[0], row[0].pack(results[1:]))
+
+
+def _run_once(epilogue: Any, epilogue_args: Any, row: Any) -> tuple[Any, Any]:
+    """A call's functions, run: their graphs are what all that is kept is known by. What is wrong is left to the checks."""
+    if not isinstance(epilogue_args, tuple | list):
+        return epilogue, row
+    return traced_ending(epilogue, len(epilogue_args), row)
+
+
+def _checked(
+    a: Any,
+    b: Any,
+    bias: Any,
+    epilogue: Any,
+    epilogue_args: Any,
+    row: Any,
+    out_dtype: Any,
+    precision: Any,
+    guarantee: str,
+) -> tuple[Product, list[torch.Tensor]]:
+    """A call that may run, and its inputs: extra tensors in the result's shape."""
+    check_operands(a, b, bias, epilogue_args)
+    check_guarantee(guarantee, "matmul")
+    if epilogue is None and epilogue_args:
+        raise ArgumentError(
+            f"matmul: `epilogue_args` must come with an epilogue that takes them, got {len(epilogue_args)} and none; "
+            "give a function of the accumulator and their elements"
+        )
+    chosen_precision = check_precision(precision, a.dtype)
+    dtype = as_dtype(out_dtype, "matmul", name="out_dtype")
+    extra_dtypes = tuple(e.dtype for e in epilogue_args)
+    ending = make_epilogue(epilogue, None if bias is None else bias.dtype, extra_dtypes, a.dtype, dtype, row)
+    shape = result_shape(a, b)
+    names = ["`bias`"] * (bias is not None) + [f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))]
+    extras = expand_extras([*([] if bias is None else [bias]), *epilogue_args], shape, names)
+    return Product(ending, chosen_precision, guarantee, tuple(shape)), [a, b, *extras]
+
+
+def explain_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    epilogue: Any = None,
+    epilogue_args: Sequence[torch.Tensor] = (),
+    row: Any = None,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    guarantee: str = "run_to_run",
+    out: torch.Tensor | None = None,
+    device: Device | None = None,
+) -> Plan:
+    """`explain_plan` of a product; `out` changes what torch.autocast converts, and nothing else."""
+    if out is None:
+        a, b, bias, precision = as_autocast(a, b, bias, precision)
+    request, inputs = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+    check_row_fits(None if row is None else row[0], a, b, request.shape, None, guarantee)
+    return dispatch.plan_for(request, [t.resolve_neg() if t.is_neg() else t for t in inputs], device)
+
+
+def _abstract(request: Product, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Results without data, of the kind of an input that has none."""
+    like = next(t for t in inputs if is_abstract(t))
+    return [like.new_empty(shape, dtype=dtype) for shape, dtype in request.results]
+
+
+def _key(
+    a: torch.Tensor, b: Any, bias: Any, extras: Any, epilogue: Any, row: Any, *options: Any
+) -> tuple[Any, ...] | None:
+    """What a plain call on a GPU is known by; None where it must be checked every time.
+
+    The key holds no function (they have been run) and no monoid.
+    """
+    if not isinstance(extras, tuple | list):
+        return None
+    layouts = [layout(t) for t in (a, b, *(() if bias is None else (bias,)), *extras)]
+    if None in layouts:
+        return None
+    folding = None if row is None else (weakref.ref(row[0]), row[1])
+    return (*layouts, bias is None, epilogue, folding, cublas_setting(a.dtype), *options)

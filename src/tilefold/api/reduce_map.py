@@ -1,0 +1,188 @@
+"""`reduce_map`: validate, make a request, dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _is_any_autocast_enabled as _any_autocast
+
+from tilefold.algebra.monoid import Monoid
+from tilefold.api import dispatch
+from tilefold.api.requests import RowMap
+from tilefold.errors import KindError, ShapeError, is_function
+from tilefold.planner.library import LibraryMap
+from tilefold.planner.products.functions import Role, Traced, traced
+from tilefold.planner.products.row import make_row_map, projected
+from tilefold.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.problem.validate import (
+    as_dtype,
+    as_inputs,
+    check_count,
+    check_inputs,
+    check_out,
+    check_tensors,
+    is_abstract,
+    plain,
+)
+from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
+from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
+from tilefold.runtime.switch import call_key
+from tilefold.runtime.uncompiled import uncompiled
+
+_ROLE = Role(
+    "`apply`",
+    "`apply` must take an element, each further input's, each result of the fold and each of `extras`",
+    "write a function of so many values",
+    call="reduce_map",
+    several=True,
+)
+
+
+@uncompiled
+def reduce_map(
+    inputs: Tensor | Sequence[Tensor],
+    monoid: Monoid,
+    apply: Callable[..., Any],
+    dim: int | Sequence[int] | None = None,
+    *,
+    extras: Tensor | Sequence[Tensor] = (),
+    out: Tensor | Sequence[Tensor] | None = None,
+    guarantee: str = "run_to_run",
+) -> Any:
+    """Fold dims with a monoid, and make something of every element and the results of its fold.
+
+        result[k, p] = apply(x[k, p], ..., *project(combine over all q of lift(x[k, q], ...)), *extras[k, p])
+
+    Args:
+        inputs: a tensor, or tensors that broadcast against each other; any strides, read in place. Dtypes as in `reduce`.
+        monoid: what to fold with. Where it takes an element's position, `apply` does not.
+        apply: a function of one element of each input, the fold's results (as they were computed: float32 at least) and one
+            element of each extra tensor. It gives one value or several, and is run once, symbolically.
+        dim: one dim, several, or None for all. An empty sequence makes each element a row of its own.
+        extras: further tensors that broadcast to the inputs' shape and are not folded.
+        out: tensor(s) to write the results into, of the results' shape and dtype. One may be an input, exactly: the same
+            memory in the same strides.
+        guarantee: as in `reduce`; with "batch_invariant" the bits of a row do not depend on how many rows there are.
+
+    Returns:
+        A tensor of the inputs' shape for each value of `apply`: one, or a tuple. Floats come back in the inputs' dtype,
+        computed in float32 (float64 for float64); whole numbers in theirs, or int64 of floats; truth values as bool.
+
+    Raises:
+        ArityError, TraceError: `apply` does not take these values, or gives none.
+        DimError, ShapeError, DtypeError, DeviceError, ArgumentError, KindError: the call does not fit.
+        GradientError: an input requires grad outside `torch.no_grad()`.
+
+    Example:
+        >>> share = lambda x, total: x / total
+        >>> tilefold.reduce_map(torch.tensor([[1.0, 3.0], [2.0, 2.0]]), tilefold.monoids.SUM, share, dim=1)
+        tensor([[0.2500, 0.7500],
+                [0.5000, 0.5000]])
+    """
+    tensors = as_inputs(inputs, monoid, "reduce_map")
+    beside = _as_extras(extras)
+    relevant = [*tensors, *beside, *listed(out)]
+    if overridden(*relevant):
+        named = {"extras": extras, "out": out, "guarantee": guarantee}
+        return override(reduce_map, relevant, inputs, monoid, apply, dim, **named)
+    if not isinstance(apply, Traced) and not is_function(apply):
+        raise KindError(
+            f"reduce_map: `apply` must be a function, got {type(apply).__name__}; write one of an element, the fold's "
+            "results and the extra tensors' elements"
+        )
+    check_count(tensors, monoid, "reduce_map")
+    others = len(tensors) + projected(monoid) + len(beside) - 1
+    made = map_tensors(
+        tensors, monoid, traced(apply, others, _ROLE), dim, extras=beside, out=out, guarantee=guarantee
+    )
+    results = made[0] if len(made) == 1 else tuple(made)
+    return rebuildable(results) if classed(relevant) else results
+
+
+def _as_extras(extras: Any) -> list[Tensor]:
+    if isinstance(extras, Tensor) or overridden(extras):
+        return [extras]
+    if not isinstance(extras, Sequence) or isinstance(extras, str):
+        raise KindError(
+            f"reduce_map: `extras` must be a tensor or a sequence of tensors, got {type(extras).__name__}; "
+            "use torch.as_tensor"
+        )
+    return list(extras)
+
+
+def graph_of(apply: Callable[..., Any], values: int) -> Traced:
+    """A function of so many values in all, run."""
+    return traced(apply, values - 1, _ROLE)
+
+
+@uncompiled
+def map_tensors(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    apply: Traced,
+    dim: int | Sequence[int] | None,
+    *,
+    extras: Sequence[Tensor] = (),
+    convert: torch.dtype | None = None,
+    out: Tensor | Sequence[Tensor] | None = None,
+    guarantee: str = "run_to_run",
+    library: LibraryMap | None = None,
+    call: str = "reduce_map",
+    names: Sequence[str | None] | None = None,
+    key: Any = None,
+) -> list[Tensor]:
+    """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first.
+
+    `names` are what messages call the tensors and the extra ones; `key` is what the caller knows the call by, if anything.
+    """
+    every = [*tensors, *extras]
+    autocast = _any_autocast()
+    if autocast and (wide := as_widened(call, tensors, out, convert)):
+        convert, library, key = wide, None, None
+    if key is None and out is None and not (autocast and is_left(every)):
+        key = call_key(every, monoid, dim, (apply, convert, guarantee, library))
+        if (made := dispatch.repeated(key, *every)) is not None:
+            return made
+    names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names
+    check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)])
+    check_tensors(every, call, names=names)
+    convert = as_dtype(convert, call)
+    shape = broadcast_shape(tensors, call)
+    dims = normalize_dims(dim, len(shape), call)
+    expanded = [_expanded(t, shape, call) for t in every]
+    elements = tuple(convert or t.dtype for t in tensors)
+    row = make_row_map(monoid.total, apply, elements, tuple(t.dtype for t in extras))
+    targets = check_out(out, row.results, shape, expanded, call, in_place=True)
+    abstract = next((t for t in every if is_abstract(t)), None)
+    check_not_recorded(call, tensors[0].is_cuda)
+    if abstract is not None:
+        empty = [abstract.new_empty(shape, dtype=d) for d in row.results]
+        return empty if targets is None else list(targets)
+    expanded = [plain(t).resolve_neg() if t.is_neg() else plain(t) for t in expanded]
+    if key is None and tensors[0].is_cuda:
+        layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
+        key = (monoid, apply, layouts, tensors[0].device, dims, convert, guarantee)
+    request = RowMap(row, dims, guarantee, tuple(shape), library, call=call)
+    return dispatch.run(request, expanded, key, targets)
+
+
+def _expanded(t: Tensor, shape: tuple[int, ...], call: str) -> Tensor:
+    if t.shape == shape:
+        return t
+    try:
+        return t.expand(shape)
+    except RuntimeError:
+        raise ShapeError(
+            f"{call}: extra tensors must broadcast to the inputs' shape {list(shape)}, got {list(t.shape)}; reshape or "
+            "unsqueeze it"
+        ) from None
+
+
+@kept_outside_modes(256)
+def kept(make: Callable[..., tuple[Monoid, Traced]], *arguments: Any) -> tuple[Monoid, Traced]:
+    """The monoid and the function that some arguments stand for, made once."""
+    return make(*arguments)

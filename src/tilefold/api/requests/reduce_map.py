@@ -1,0 +1,61 @@
+"""The request of `tilefold.reduce_map`: fold dims, and make something of every element and its row's results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from tilefold.api.requests.base import Request, Result, Tensor
+from tilefold.planner.choose_map import planned_map, rows_in_order
+from tilefold.planner.device import Device
+from tilefold.planner.library import LibraryMap
+from tilefold.planner.plan import Plan
+from tilefold.planner.products.row import Row
+from tilefold.problem.canonical import Problem, canonical
+
+
+@dataclass(frozen=True)
+class RowMap(Request):
+    """Fold `dims` of the first tensors, of one shape with the rest, and map each element; results have that `shape`.
+
+    `library` names the function of torch's that gives the same answers, where there is one.
+    """
+
+    backends = ("auto", "torch", "cpu", "reference", "interpret", "triton")
+    on_cpu = "cpu"
+
+    row: Row
+    dims: tuple[int, ...]
+    guarantee: str
+    shape: tuple[int, ...]
+    library: LibraryMap | None = None
+    call: str = field(default="reduce_map", compare=False, kw_only=True)
+
+    @property
+    def computation(self) -> Row:
+        """The monoid's graphs, and what is made of an element."""
+        return self.row
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """One tensor an output of the function's."""
+        return tuple((self.shape, dtype) for dtype in self.row.results)
+
+    def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
+        """Inputs, elements as they are read, what rows fold to, results."""
+        return (*(t.dtype for t in tensors), *self.row.taken, *self.row.results)
+
+    def problem(self, tensors: Sequence[Tensor]) -> Problem:
+        """The dims of all tensors together, and of results of their shape."""
+        invariant = self.guarantee == "batch_invariant"
+        ordered = not self.row.program.algebra.commutative
+        problem = canonical(tensors, self.dims, ordered=ordered, batches=invariant, whole=True)
+        problem = rows_in_order(problem, self.row.program, self.row.results)
+        return problem.alone() if invariant else problem
+
+    def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
+        """As `planner.choose_map` has it. No library maps on a GPU."""
+        problem = self.problem(tensors)
+        return planned_map(problem, self.row.program, self.row.results, device, self.guarantee)

@@ -1,0 +1,108 @@
+"""What is made of every element and its row's results on torch operations: a loop over tiles that stay in cache."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from tilefold.algebra.evaluate import evaluate_as, stored
+from tilefold.algebra.typing import compute_dtype, element_dtype
+from tilefold.backends import reference
+from tilefold.backends.cpu import workers
+from tilefold.backends.cpu.elementwise import Kernel, Workspace
+from tilefold.backends.cpu.step_builder import Builder
+from tilefold.backends.cpu.tiles import Tile, narrow
+from tilefold.planner.products.row import Row
+from tilefold.planner.stages.cpu import FEW
+from tilefold.runtime.caching import kept_outside_modes
+
+SHARE = 1 << 15  # elements of a thread's tile: a few operands of them stay in its cache (not measured)
+Tensor = torch.Tensor
+
+
+def map_tiles(row: Row, operands: Sequence[Tensor], threads: int, *, placeless: bool) -> list[Tensor]:
+    """`row.apply` of operands expanded to one shape, which has elements; results are contiguous.
+
+    `placeless`: the bits of a result depend on its own operands alone, not on its place.
+    """
+    shape = operands[0].shape
+    results = [torch.empty(shape, dtype=stored(d), device="cpu") for d in row.results]
+    few = threads if 1 < threads <= FEW else 1
+    tiles = list(_tiles(shape, SHARE * (1 if few > 1 else threads)))
+    sources = [_bits(t) for t in operands]
+    shared = (False, *(0 in t.stride() for t in operands[1:]))
+    kernel = apply_kernel(row, shared, placeless)
+
+    def run(some: Sequence[Tile]) -> None:
+        workspace: Workspace = {}
+        for tile in some:
+            values = [
+                _gathered(s, d, tile, i, workspace)
+                for i, (s, d) in enumerate(zip(sources, row.taken, strict=True))
+            ]
+            kernel.run([*values, values[0]], [narrow(r, tile) for r in results], workspace)
+
+    count = -(-len(tiles) // (2 * few)) if few > 1 else len(tiles)
+    workers.each(run, [tiles[i : i + count] for i in range(0, len(tiles), count)], few)
+    return [
+        r.view(torch.uint64) if d == torch.uint64 else r for r, d in zip(results, row.results, strict=True)
+    ]
+
+
+def map_by_definition(row: Row, operands: Sequence[Tensor]) -> list[Tensor]:
+    """The same, all at once, an operation of the graph after another."""
+    shape = operands[0].shape
+    taken = [reference.read(reference.as_element(t, d)) for t, d in zip(operands, row.taken, strict=True)]
+    made = []
+    for value, dtype in zip(evaluate_as(row.apply, taken, row.results), row.results, strict=True):
+        if not isinstance(value, Tensor):
+            carried = compute_dtype(dtype) if dtype.is_floating_point else stored(dtype)
+            value = torch.tensor(value, dtype=carried, device="cpu")
+        value = value.to(stored(dtype)).expand(shape).clone(memory_format=torch.contiguous_format)
+        made.append(value.view(torch.uint64) if dtype == torch.uint64 else value)
+    return made
+
+
+@kept_outside_modes(256)
+def apply_kernel(row: Row, shared: tuple[bool, ...], placeless: bool) -> Kernel:
+    """The steps of `row.apply`. Operands that are `shared` by elements may have length 1 along dims; the last is the first
+    again, which has the whole shape."""
+    builder = Builder(placeless=placeless)
+    dtypes = row.apply.input_dtypes
+    slots = [builder.inputs([d], full=not some)[0] for d, some in zip(dtypes, shared, strict=True)]
+    builder.inputs([dtypes[0]])
+    outputs = [builder.cast(v, d) for v, d in zip(builder.inline(row.apply, slots), row.results, strict=True)]
+    return Kernel(builder, len(slots) + 1, outputs)
+
+
+def _tiles(shape: Sequence[int], most: int) -> itertools.product[Tile]:
+    """Tiles of at most so many neighbours in row-major order."""
+    lengths, left = [1] * len(shape), most
+    for d in reversed(range(len(shape))):
+        lengths[d] = max(1, min(shape[d], left))
+        left //= lengths[d]
+    cuts = [
+        [(i, min(n, size - i)) for i in range(0, size, n)] for n, size in zip(lengths, shape, strict=True)
+    ]
+    return itertools.product(*cuts)
+
+
+def _gathered(source: Tensor, dtype: torch.dtype, tile: Tile, which: int, workspace: Workspace) -> Tensor:
+    """An operand's part in a tile, as it is computed with; of length 1 where it does not vary."""
+    part, wide = narrow(source, tile), stored(element_dtype(dtype))
+    if which:  # the first has the whole shape
+        for d, step in enumerate(part.stride()):
+            if step == 0 and part.shape[d] > 1:
+                part = part.narrow(d, 0, 1)
+    if part.dtype == wide == stored(dtype):
+        return part
+    key = ("gather", which, part.shape)
+    if key not in workspace:
+        workspace[key] = [torch.empty(part.shape, dtype=wide, device="cpu")]
+    return workspace[key][0].copy_(reference.as_element(part, dtype))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.int64) if tensor.dtype == torch.uint64 else tensor

@@ -1,0 +1,277 @@
+"""Typed graphs as lists of steps: casts and constants are settled, and each operation has its function of torch's.
+
+A function of a step takes `out=`, the buffer that it writes, whatever torch's own does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tilefold.algebra import arithmetic, unsigned
+from tilefold.algebra.columns import Op, Torch
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.evaluate import stored
+from tilefold.algebra.numbers import float_number, whole_number
+from tilefold.algebra.operations import OPS
+from tilefold.algebra.typing import TypedGraph
+from tilefold.backends.cpu.reductions import SERIAL, by_results
+from tilefold.backends.cpu.step_lists import Slot, Step
+
+Tensor = torch.Tensor
+Function = Callable[..., Any]
+
+_INF = float("inf")
+_WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
+_VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
+
+
+def _allocating(function: Function) -> Function:
+    """`function`, which allocates its result, with `out=`."""
+
+    def apply(*operands: Tensor, out: Tensor | None = None) -> Tensor:
+        result: Tensor = function(*operands)
+        return result if out is None else out.copy_(result)
+
+    return apply
+
+
+def _in_whole_vectors(function: Function) -> Function:
+    """`function` with bits that depend on an element's value alone: no tail of a vector, no share of a thread."""
+
+    def apply(*operands: Any, out: Tensor | None = None) -> Tensor:
+        tensors = [o for o in operands if isinstance(o, Tensor)]
+        shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]  # torch's own
+        flat = [o.expand(shape).reshape(-1) if isinstance(o, Tensor) else o for o in operands]
+        whole = torch.cat([_serially(function, flat, start) for start in range(0, shape.numel(), SERIAL)])
+        return whole.view(shape) if out is None else out.copy_(whole.view(shape))
+
+    return apply
+
+
+def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor:
+    cut = [o[start : start + SERIAL] if isinstance(o, Tensor) else o for o in operands]
+    length = next(o.numel() for o in cut if isinstance(o, Tensor))
+    missing = -length % _VECTOR
+    if missing:
+        cut = [torch.cat([o, o.new_ones(missing)]) if isinstance(o, Tensor) else o for o in cut]
+    result: Tensor = function(*(o.contiguous() if isinstance(o, Tensor) else o for o in cut))
+    return result[:length]
+
+
+class Builder:
+    """Collects slots and steps while typed graphs are inlined one after another.
+
+    `axes` are the dims that block operations reduce. With `placeless` the bits of an element depend on its value alone,
+    not on its place in the piece.
+    """
+
+    def __init__(self, axes: tuple[int, ...] = (), placeless: bool = False) -> None:
+        self.slots: list[Slot] = []
+        self.steps: list[Step] = []
+        self.axes = axes
+        self.placeless = placeless
+
+    def inputs(self, dtypes: Sequence[torch.dtype], full: bool = True) -> list[int]:
+        """Slots of the arguments, in order; all of them come before any other slot."""
+        return [self._slot(d, full) for d in dtypes]
+
+    def _slot(self, dtype: torch.dtype, full: bool, constant: Tensor | None = None) -> int:
+        self.slots.append(Slot(dtype, full, constant))
+        return len(self.slots) - 1
+
+    def _constant(self, number: Any, dtype: torch.dtype) -> int:
+        if dtype != torch.bool and not is_float(dtype):
+            number = whole_number(whole_number(number, dtype), stored(dtype))
+        elif is_float(dtype):
+            number = float_number(number, dtype)
+        return self._slot(dtype, False, torch.tensor(number, dtype=stored(dtype), device="cpu"))
+
+    def _emit(self, function: Function, arguments: Sequence[int], dtype: torch.dtype) -> int:
+        """One elementwise step; on constants alone it is done at once."""
+        slots = [self.slots[a] for a in arguments]
+        if all(s.constant is not None for s in slots):
+            return self._slot(dtype, False, function(*(s.constant for s in slots)))
+        result = self._slot(dtype, any(s.full for s in slots))
+        self.steps.append(Step(function, tuple(arguments), result, self.slots[result].full))
+        return result
+
+    def cast(self, place: int, dtype: torch.dtype) -> int:
+        """The value in another dtype; a constant takes it at no cost."""
+        source = self.slots[place].dtype
+        if source == dtype:
+            return place
+        if self.slots[place].constant is not None:
+            return self._constant(self._number(place), dtype)
+        if stored(source) == stored(dtype):
+            result = self._slot(dtype, self.slots[place].full)
+            self.steps.append(Step(_same, (place,), result, writes=False, view=True))
+            return result
+        if source == torch.uint64 and is_float(dtype):
+            to_float = functools.partial(unsigned.to_float, dtype=dtype)
+            return self._emit(_allocating(to_float), (place,), dtype)
+        if is_float(source) and not is_float(dtype) and dtype != torch.bool:
+            whole = functools.partial(arithmetic.whole, dtype=dtype)
+            return self._emit(_allocating(whole), (place,), dtype)
+        return self._emit(functools.partial(_convert, dtype=stored(dtype)), (place,), dtype)
+
+    def _number(self, place: int) -> Any:
+        """What a constant means."""
+        slot = self.slots[place]
+        assert slot.constant is not None
+        held = slot.constant.item() if slot.number is None else slot.number
+        return held % (1 << 64) if slot.dtype == torch.uint64 else held
+
+    def inline(self, typed: TypedGraph, arguments: Sequence[int]) -> list[int]:
+        """Add a typed graph's steps; gives the slots of its outputs."""
+        places: list[int] = []
+        for position, node in enumerate(typed.graph.nodes):
+            if node.op == "input":
+                place = self.cast(arguments[node.value], typed.dtypes[position])
+            elif node.op == "const":
+                place = self._constant(node.value, _WIDEST[type(node.value)])
+                self.slots[place].number = node.value
+            else:
+                place = self._operation(typed, position, [places[a] for a in node.args])
+            places.append(place)
+        return [places[o] for o in typed.graph.outputs]
+
+    def _operation(self, typed: TypedGraph, position: int, places: list[int]) -> int:
+        row, dtype = OPS[typed.graph.nodes[position].op], typed.dtypes[position]
+        operand = typed.operand_dtypes[position]
+        if row.kind == "select":
+            return self._select(row, places, operand, dtype)
+        values = [self.cast(p, operand) for p in places]
+        if row.torch is None:
+            return self.cast(values[0], dtype)
+        if row.kind == "block":
+            return self.block(row.name, values[0], dtype)
+        if operand in row.torch.leaves:
+            return values[0]
+        if row.name in ("isinf", "isfinite"):
+            return self._compared_with_infinity(row.name, values, operand)
+        if operand == torch.uint64 and row.torch.orders:
+            return self._ordered(row.torch, values, dtype)
+        number = self.slots[values[-1]].constant if row.torch.numbers else None
+        if (
+            row.torch.function is torch.mul
+            and is_float(dtype)
+            and (left := self._times_one(values)) is not None
+        ):
+            return left
+        function = self._function(row.torch, operand, None if number is None else number.item())
+        return self._emit(function, values if number is None else values[:-1], dtype)
+
+    def _times_one(self, values: Sequence[int]) -> int | None:
+        """The factor that is left where the other is 1."""
+        ones = [c is not None and c.item() == 1 for c in (self.slots[v].constant for v in values)]
+        return values[ones.index(True) - 1] if any(ones) else None
+
+    def _compared_with_infinity(self, op: str, values: list[int], operand: torch.dtype) -> int:
+        """Whether values are infinite, or finite and no NaN, in buffers, where torch's own functions allocate."""
+        size = (
+            self._emit(torch.abs, values, operand) if is_float(operand) else self._constant(0, torch.float32)
+        )
+        compare = torch.eq if op == "isinf" else torch.lt
+        return self._emit(compare, (size, self._constant(float("inf"), torch.float32)), torch.bool)
+
+    def _function(self, row: Torch, dtype: torch.dtype, number: float | None) -> Function:
+        """The table's function, with `out=`; a last operand that is a number is given as one."""
+        if dtype == torch.uint64 and row.unsigned is not None:
+            return _allocating(row.unsigned)
+        function = row.function if row.out else _allocating(row.function)
+        if number is not None:
+            function = functools.partial(_with_number, function=function, number=number)
+        return (
+            _in_whole_vectors(function) if self.placeless and row.by_place and is_float(dtype) else function
+        )
+
+    def _ordered(self, row: Torch, values: list[int], dtype: torch.dtype) -> int:
+        sign = self._constant(unsigned.SIGN, torch.int64)
+        flipped = [self._emit(torch.bitwise_xor, (v, sign), torch.uint64) for v in values]
+        result = self._emit(row.function, flipped, dtype)
+        return result if dtype == torch.bool else self._emit(torch.bitwise_xor, (result, sign), dtype)
+
+    def _select(self, row: Op, places: list[int], operand: torch.dtype, dtype: torch.dtype) -> int:
+        condition, a, b = self.cast(places[0], torch.bool), *(self.cast(p, operand) for p in places[1:])
+        constant = self.slots[condition].constant
+        if constant is not None:
+            return a if bool(constant) else b
+        assert row.torch is not None
+        function = self._without_infinity(condition, a, b, dtype)
+        return (
+            self._emit(row.torch.function, (condition, a, b), dtype)
+            if function is None
+            else self._emit(function, (b,), dtype)
+        )
+
+    def _without_infinity(
+        self, condition: int, number: int, value: int, dtype: torch.dtype
+    ) -> Function | None:
+        """`where(value == inf, number, value)`, or of -inf, in a tenth of the time: torch compares and selects one by one."""
+        made = next((s for s in self.steps if s.result == condition), None)
+        if (
+            made is None
+            or made.function is not torch.eq
+            or value not in made.arguments
+            or not is_float(dtype)
+        ):
+            return None
+        limit = self.slots[sum(made.arguments) - value].constant
+        put = self.slots[number].constant
+        if limit is None or put is None or not torch.isinf(limit):
+            return None
+        above, below = (put.item(), -_INF) if limit > 0 else (_INF, put.item())
+        return functools.partial(torch.nan_to_num, nan=float("nan"), posinf=above, neginf=below)
+
+    def block(self, op: str, place: int, dtype: torch.dtype) -> int:
+        """A reduction of the whole piece along its axes."""
+        row = OPS[op].torch
+        assert row is not None
+        flip = dtype == torch.uint64 and row.orders
+        sign = self._constant(unsigned.SIGN, torch.int64) if flip else 0
+        if flip:
+            place = self._emit(torch.bitwise_xor, (place, sign), dtype)
+        whole = next(i for i, s in enumerate(self.slots) if s.full)
+        result = self._slot(dtype, False)
+        function = functools.partial(_BLOCKS.get(op, _block), function=row.function, axes=self.axes)
+        self.steps.append(Step(function, (place, whole), result, writes=False))
+        return self._emit(torch.bitwise_xor, (result, sign), dtype) if flip else result
+
+
+def _same(value: Tensor) -> Tensor:
+    return value
+
+
+def _convert(value: Tensor, out: Tensor | None = None, *, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype) if out is None else out.copy_(value)
+
+
+def _with_number(*values: Tensor, out: Tensor | None = None, function: Function, number: float) -> Tensor:
+    result: Tensor = function(*values, number, out=out)
+    return result
+
+
+def _block(value: Tensor, whole: Tensor, *, function: Function, axes: tuple[int, ...]) -> Tensor:
+    return by_results(function, value if value.shape == whole.shape else value.expand(whole.shape), axes)
+
+
+def _block_first(value: Tensor, whole: Tensor, *, function: Function, axes: tuple[int, ...]) -> Tensor:
+    first: Tensor = function(value.expand(whole.shape), axes)
+    return first.clone()  # the piece's buffer is overwritten by the next piece
+
+
+def _block_count(value: Tensor, whole: Tensor, *, function: Function, axes: tuple[int, ...]) -> Tensor:
+    return torch.tensor(function(whole, axes), device="cpu")
+
+
+# What is no reduction of the values, whose bits would have to be looked after.
+_BLOCKS: dict[str, Function] = {"block_first": _block_first, "block_count": _block_count}
+
+
+def is_reduction(function: Function) -> bool:
+    """Whether a step's function reduces a block to one value for each result."""
+    return getattr(function, "func", None) is _block

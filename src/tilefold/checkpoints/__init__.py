@@ -1,0 +1,1 @@
+"""Statistics of checkpoints: files read one tensor at a time, and described."""

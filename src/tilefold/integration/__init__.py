@@ -1,0 +1,1 @@
+"""How torch sees tilefold: Inductor's choices."""

@@ -1,0 +1,117 @@
+"""Functions of scalars that a user writes, as graphs: when they are run, and by what their graphs are known.
+
+A function is run with symbols, once in each call that is given it, and its graph is all that is kept: graphs that are equal
+are one object. It is not run again where it is known to give the same graph as before (`unchanged`). So what an object holds
+may change between two calls, and nothing here keeps a function, what it is bound to or what it closes over.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from tilefold.algebra.expression import OPS, Graph, trace
+from tilefold.errors import ArityError, TraceError
+from tilefold.planner.products.unchanged import contents
+from tilefold.runtime.caching import kept_outside_modes
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """The graph of a function's values: one object for equal graphs, so that it is compared and hashed by identity.
+
+    `rebase`: a graph of what some elements of a row fold to and what the whole row folds to, giving results with which the
+    function makes the same of these elements as with the whole row's.
+    """
+
+    graph: Graph
+    rebase: Graph | None = None
+
+
+@kept_outside_modes(1024)
+def _of(graph: Graph) -> Traced:
+    return Traced(graph)
+
+
+# For each code, what its functions gave: by the identities of what they read, which are held beside it.
+_unchanged: weakref.WeakKeyDictionary[CodeType, dict[tuple[int, ...], tuple[list[Any], Traced]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a function is asked to be, for messages: its name where it has none, what it must take, and the fix.
+
+    `call` is whose argument it is; with `several` it may return more than one value.
+    """
+
+    what: str
+    rule: str
+    fix: str
+    call: str = "matmul"
+    several: bool = False
+
+
+def traced(function: Callable[..., Any], others: int, role: Role, name: str | None = None) -> Traced:
+    """What a function makes of a value and so many others. `role` and `name` are for messages.
+
+    Raises:
+        ArityError, TraceError: it does not take so many, or gives no value (no single one) of one element.
+    """
+    read = contents(function)
+    if read is None:
+        return _run(function, others, role, name)
+    known = _unchanged.setdefault(function.__code__, {})
+    key = (others, role.several, *map(id, read))
+    found = known.get(key)
+    if found is None:
+        if len(known) >= 64:
+            known.clear()
+        # what is kept for a code must not keep it
+        held = [value for value in read if value is not function.__code__]
+        found = known[key] = (held, _run(function, others, role, name))
+    return found[1]
+
+
+def _run(function: Callable[..., Any], others: int, role: Role, name: str | None) -> Traced:
+    name = name or getattr(function, "__name__", role.what.split()[-1]).strip("<>")
+    try:
+        graph = trace(function, 1 + others, what=role.what)
+    except TypeError:
+        _check_takes(function, name, others, role)
+        raise
+    _check_gives(graph, name, role)
+    return _of(graph)
+
+
+def _check_takes(function: Callable[..., Any], name: str, others: int, role: Role) -> None:
+    """Refuse a function whose signature does not take a value and so many others."""
+    try:
+        inspect.signature(function).bind(*range(1 + others))
+    except ValueError:  # a builtin without a signature: tracing tells
+        return
+    except TypeError:
+        raise ArityError(
+            f"{role.call}: {role.rule}, {1 + others} in all, got {name}{inspect.signature(function)}; {role.fix}"
+        ) from None
+
+
+def _check_gives(graph: Graph, name: str, role: Role) -> None:
+    """Refuse a graph of several outputs where one is wanted, of none, or one that folds a block."""
+    outputs = len(graph.outputs)
+    if not outputs or (outputs > 1 and not role.several):
+        raise ArityError(
+            f"{role.call}: {role.what} must return {'one value or more' if role.several else 'one value'}, got {outputs} "
+            f"from {name}; return {'what is' if role.several else 'the one'} to be stored"
+        )
+    block = next((n.op for n in graph.nodes if n.op in OPS and OPS[n.op].kind == "block"), None)
+    if block is not None:
+        raise TraceError(
+            f"{role.call}: {role.what} sees one element, got {block}, which folds a block, in {name}; fold each row with "
+            f"{'the monoid' if role.several else '`row`'}, or the result with tilefold.reduce"
+        )

@@ -1,0 +1,354 @@
+"""`tilefold xray`: what the compiler made of a Triton kernel, with no GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilefold.cli.output import complain, printable
+from tilefold.cli.parser import EXIT_CODES, Parser, count, numbers
+from tilefold.errors import ArgumentError
+from tilefold.xray.report.model import SCHEMA, Report, from_json
+
+if TYPE_CHECKING:
+    from tilefold.xray.compile.job import Job
+
+# What observations cite by line, besides the kernel's own source.
+TEXTS = {"ttgir": "Triton's GPU IR", "ptx": "the PTX", "sass": "the machine code as it is disassembled"}
+_NOTES = """\
+The kernel's file is imported, so it runs as code. docs/xray.md says what each number and observation means."""
+
+
+def parser() -> Parser:
+    """The command's options."""
+    made = Parser(
+        "xray",
+        "What the compiler made of a Triton kernel, line by line, on a machine with no GPU.",
+        examples={
+            "xray kernels.py::softmax --arg x_ptr=*fp32 --arg n=i32:1000 --const BLOCK=1024": "a kernel of a file",
+            "xray kernels.py": "the file's kernels and cases",
+            "xray kernels.py --case softmax --arg n=i32:77 --target sm_80": "a case of xray_cases(), one argument another",
+            "xray --fold 'logsumexp dim=1 16384x8192 bf16'": "the library's own kernels",
+            "xray --fold 'mine.py::top2 dim=0,2 64x256x56x56 fp32'": "those of a monoid of yours, any dims",
+            "xray diff A.json B.json": "two reports side by side; xray diff --help has more",
+        },
+        exit_codes={**EXIT_CODES, 1: "--fail-on found what it names, one line each on stderr"},
+        notes=_NOTES,
+    )
+    _add_launch(made)
+    _add_report(made)
+    return made
+
+
+def _add_launch(made: Parser) -> None:
+    """The kernel, its arguments, and the chip that it is compiled for."""
+    add = made.add_argument
+    add("kernel", nargs="?", metavar="FILE.py::kernel",
+        help="the kernel; its file is imported. FILE.py alone lists its kernels and cases")  # fmt: skip
+    add("--arg", action="append", default=[], metavar="NAME=TYPE",
+        help="*fp32, *fp32[1000], @rows.npy, &other (its memory), i32:1000, fp32:1e-6, None; "
+        "!div16 behind it says what divides it")  # fmt: skip
+    add("--const", action="append", default=[], metavar="NAME=VALUE",
+        help="a tl.constexpr parameter: a literal, float(\"-inf\"), tl.float32, a tuple of these, or a word")  # fmt: skip
+    add("--case", metavar="NAME",
+        help="a case that the file's xray_cases() offers; what is given beside it goes before what it says")  # fmt: skip
+    add("--fold", metavar="TEXT",
+        help="a fold of the library: MONOID SHAPE DTYPE dim=D[,D...]|all, and strides=, offset=, guarantee= as of plan; "
+        "MONOID is a name of tilefold.monoids or FILE.py::name")  # fmt: skip
+    add("--grid", type=numbers, metavar="X[,Y[,Z]]", help="programs (default: 1)")
+    add("--num-warps", type=count, metavar="N", help="warps of a program (default: 4)")
+    add("--num-stages", type=count, metavar="N", help="stages of software pipelines (default: 3)")
+    add(
+        "--target",
+        "--chip",
+        metavar="CHIP",
+        help="sm_80, sm_90, sm_100, or a100, h200, h100, b200 (default: sm_90, an H200)",
+    )
+
+
+def _add_report(made: Parser) -> None:
+    """What is executed, shown and written."""
+    add = made.add_argument
+    add("--program", type=numbers, action="append", metavar="X[,Y[,Z]]",
+        help="execute this program, again for more; the first, a middle and the last without")  # fmt: skip
+    add("--static", action="store_true", help="execute nothing")
+    add(
+        "--quick",
+        action="store_true",
+        help="no trials: nothing is compiled again to show that a change helps",
+    )
+    add("--progress", action=argparse.BooleanOptionalAction,
+        help="a line on stderr about what is done, and where the seconds went (default: on a terminal)")  # fmt: skip
+    add("--all", action="store_true", dest="everything", help="also observations with nothing to do about")
+    add(
+        "--fail-on",
+        metavar="WHAT",
+        help="exit 1 for observations of this kind: error, warning (both), or a code",
+    )
+    for kind, what in TEXTS.items():
+        add(
+            f"--{kind}",
+            metavar="FILE",
+            help=f'write {what} there with line numbers, or to the output for "-"',
+        )
+    add("--cuda", metavar="OUT.cu", help="write the CUDA C++ that the kernel amounts to")
+    add(
+        "--json",
+        metavar="FILE",
+        help='write the reports there, or to the output for "-", instead of showing them',
+    )
+
+
+def diff_parser() -> Parser:
+    """The options of `xray diff`."""
+    made = Parser(
+        "xray diff",
+        "Two reports side by side: what differs of the launch, the totals, the lines and the observations.",
+        examples={
+            "xray diff A.json B.json": "two files that xray --json wrote",
+            "xray diff 'k.py --case a' 'k.py --case b'": "two kernels, by the options of a report in quotes",
+        },
+    )
+    made.add_argument("first", metavar="A", help="a file of --json, or the options of a report in quotes")
+    made.add_argument("second", metavar="B", help="another")
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Show, write or compare reports."""
+    if arguments and arguments[0] == "diff":
+        return _diff(arguments[1:])
+    options = parser().parse_args(arguments)
+    if _names_a_file_alone(options, arguments):
+        _list(options.kernel)
+        return 0
+    jobs = _jobs(options)
+    if options.cuda is not None:
+        _write_cuda(options.cuda, jobs)
+    _write_texts(jobs, options)
+    reports = _reports(jobs, options)
+    failed = [] if options.fail_on is None else _failing(reports, options.fail_on)
+    if options.json is not None:
+        document = {"schema": SCHEMA, "reports": [report.as_json() for report in reports]}
+        _write(options.json, json.dumps(document, indent=1))
+    elif "-" not in (getattr(options, kind) for kind in TEXTS):
+        _show(reports, options.everything)
+    for line in failed:
+        complain(line)
+    return 1 if failed else 0
+
+
+def _failing(reports: Sequence[Report], what: str) -> list[str]:
+    """A line for each observation that the run is to fail for."""
+    from tilefold.xray.check import failing
+    from tilefold.xray.render.words import place
+
+    return [
+        f"xray: {found.severity} {found.code} at {place(found)}: {found.evidence}"
+        for report in reports
+        for found in failing(report, what)
+    ]
+
+
+def _write_texts(jobs: Sequence[Job], options: argparse.Namespace) -> None:
+    """The texts that observations cite, of every kernel in a file of its own; to the output one after the other."""
+    from tilefold.xray.compile.texts import text_of
+
+    for kind in TEXTS:
+        path = getattr(options, kind)
+        for number, job in enumerate(jobs, start=1) if path is not None else ():
+            _write(_numbered(path, number), text_of(job, kind, numbered=True))
+
+
+def _numbered(path: str, number: int) -> str:
+    """The file of the n-th kernel: the first one's as it was named."""
+    return (
+        path if number == 1 or path == "-" else str(Path(path).with_suffix(f".{number}{Path(path).suffix}"))
+    )
+
+
+def _jobs(options: argparse.Namespace) -> list[Job]:
+    """The kernels that the options name, one or a fold's launches."""
+    from tilefold.planner.chips import chip_of
+    from tilefold.xray.explain import file_job
+
+    if options.fold is not None:
+        from tilefold.xray.compile.folds import fold_jobs
+
+        _refuse_with_fold(options)
+        return fold_jobs(options.fold, chip_of(options.target or "sm_90"))
+    if options.kernel is None:
+        raise ArgumentError("xray: a kernel must be named, got none; write FILE.py::kernel, or --fold TEXT")
+    given = {
+        n: getattr(options, n)
+        for n in ("num_warps", "num_stages", "target")
+        if getattr(options, n) is not None
+    }
+    if options.grid is not None:
+        given["grid"] = options.grid
+    given |= {"args": dict(map(_named, options.arg)), "constants": _constants(options.const)}
+    return [file_job(options.kernel, options.case, **given)]
+
+
+def _constants(texts: Sequence[str]) -> dict[str, Any]:
+    from tilefold.xray.compile.constants import constant
+
+    return {name: constant(text) for name, text in map(_named, texts)}
+
+
+def _names_a_file_alone(options: argparse.Namespace, arguments: Sequence[str]) -> bool:
+    return len(arguments) == 1 and options.kernel is not None and "::" not in options.kernel
+
+
+def _list(file: str) -> None:
+    """The kernels and cases of a file: what to give `tilefold xray`."""
+    from tilefold.xray.compile import source
+
+    module = source.load_file(Path(file))
+    kernels = source.kernels_of(module)
+    callers = source.called_by(kernels)
+    lines = [f"kernels of {file}:" if kernels else f"{file} has no kernels"]
+    for name, kernel in kernels.items():
+        called = f"  (called by {', '.join(callers[name])})" if name in callers else ""
+        lines.append(f"  {name}({', '.join(source.parameters_of(kernel))}){called}")
+    cases = source.cases_of(module)
+    lines.append("no cases: the file has no xray_cases()" if cases is None else "cases:")
+    lines += [f"  {name}: {source.case_line(case)}" for name, case in (cases or {}).items()]
+    sys.stdout.write("\n".join(map(printable, lines)) + "\n")
+
+
+def _reports(jobs: Sequence[Job], options: argparse.Namespace) -> list[Report]:
+    from tilefold.xray.examine import examine
+    from tilefold.xray.stages import Stages
+
+    programs = [(*place, 0, 0)[:3] for place in options.program] if options.program else None
+    shown = sys.stderr.isatty() if options.progress is None else options.progress
+    reports = []
+    for job in jobs:
+        stages = Stages(job.name, sys.stderr if shown else None)
+        run, trials = not options.static, not options.quick
+        reports.append(examine(job, programs, run=run, trials=trials, stages=stages))
+        stages.end()
+    return reports
+
+
+def _refuse_with_fold(options: argparse.Namespace) -> None:
+    names = ("kernel", "case", "grid", "num_warps", "num_stages")
+    given = [n for n in names if getattr(options, n) is not None] + [
+        n for n in ("arg", "const") if getattr(options, n)
+    ]
+    if given:
+        raise ArgumentError(
+            f"xray: --fold plans its own kernels, got also {', '.join(given)}; give a target and programs at most"
+        )
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise ArgumentError(f"xray: an argument must be written NAME=..., got {text!r}; like n=i32:1000")
+    return name, value
+
+
+def _write(path: str, text: str) -> None:
+    """Text into a file, or to the output for "-"."""
+    if path == "-":
+        sys.stdout.write(text + "\n")
+        return
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(
+            f"xray: an output must be a file that can be written, got {path!r} ({error.strerror}); choose another"
+        ) from None
+
+
+def _write_cuda(path: str, jobs: Sequence[Job]) -> None:
+    """The CUDA C++ of every kernel, each in a file of its own; checked where nvcc is."""
+    from tilefold.xray.compile.offline import compile_job
+    from tilefold.xray.cuda import compile_ptx, find_nvcc, translate
+    from tilefold.xray.ptx import parse
+
+    for number, job in enumerate(jobs, start=1):
+        made = translate(parse(compile_job(job).ptx))
+        file = _numbered(path, number)
+        _write(file, made)
+        checked = "no nvcc is here to check it"
+        if find_nvcc() is not None:
+            compile_ptx(made, f"{job.chip.target}a" if job.chip.architecture >= 90 else job.chip.target)
+            checked = "nvcc accepts it"
+        complain(f"xray: {file} is {job.name} in CUDA C++; {checked}")
+
+
+def read_reports(path: Path) -> list[Report]:
+    """Reports as `--json` wrote them.
+
+    Raises:
+        ArgumentError: the file cannot be read, or holds something else.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        listed = document["reports"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(
+            f"xray: a report must be a file that --json wrote, got {str(path)!r} "
+            f"({type(error).__name__}); write one with --json {path.name}"
+        ) from None
+    return [from_json(report) for report in listed]
+
+
+def _diff(arguments: Sequence[str]) -> int:
+    options = diff_parser().parse_args(arguments)
+    first, second = (_either(text) for text in (options.first, options.second))
+    pairs = list(zip(first, second, strict=False))
+    if _rich_is_here():
+        from tilefold.xray.render.diff import render_diff
+
+        _print([render_diff(a, b) for a, b in pairs])
+    else:
+        from tilefold.xray.render.plain import diff_text
+
+        sys.stdout.write("\n".join(diff_text(a, b) for a, b in pairs))
+    return 0
+
+
+def _either(text: str) -> list[Report]:
+    """Reports of a JSON file, or of the options in a quoted text."""
+    if text.endswith(".json"):
+        return read_reports(Path(text))
+    options = parser().parse_args(shlex.split(text))
+    return _reports(_jobs(options), options)
+
+
+def _rich_is_here() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("rich") is not None
+
+
+def _show(reports: Sequence[Report], everything: bool) -> None:
+    """As tables where rich is installed, else as lines."""
+    if _rich_is_here():
+        from tilefold.xray.render.terminal import render_report
+
+        _print([render_report(report, everything=everything) for report in reports])
+    else:
+        from tilefold.xray.render.plain import report_text
+
+        sys.stdout.write("\n".join(report_text(report, everything=everything) for report in reports))
+
+
+def _print(shown: Sequence[Any]) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=False)
+    if not (console.is_terminal or "COLUMNS" in os.environ):
+        console = Console(width=160)  # a pipe or a file
+    for renderable in shown:
+        console.print(renderable)

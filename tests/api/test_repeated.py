@@ -1,0 +1,139 @@
+"""Repeated folds of one tensor on a CPU: answered by what the first call planned, and never otherwise than a first call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tilefold as tf
+from answers import bits_of, floor
+from tilefold import monoids
+from tilefold.api import dispatch
+from tilefold.runtime import switch
+
+X = torch.linspace(-2, 3, 35).view(5, 7)
+PAIR = tf.Monoid(
+    lambda a, b: (a[0] + b[0], tf.math.maximum(a[1], b[1])),
+    (0, -float("inf")),
+    lift=lambda x: (x, x),
+    commutative=True,
+)
+MONOIDS = {
+    "sum": monoids.SUM, "max": monoids.MAX, "argmax": monoids.ARGMAX, "located": monoids.MAX_WITH_INDEX,
+    "pair": PAIR, "logsumexp": monoids.LOGSUMEXP, "moments": monoids.WELFORD, "norm": monoids.NORM(2.0),
+    "or": monoids.BITWISE_OR, "last": monoids.LAST,
+}  # fmt: skip
+DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8)
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "plain": lambda x: x, "transposed": lambda x: x.mT, "every other": lambda x: x[:, ::2], "reversed": lambda x: x.flip(0),
+    "expanded": lambda x: x[:1].expand(4, 7), "offset": lambda x: x[1:, 1:],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_executables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_executables", {})
+
+
+def parts(made: Any) -> list[torch.Tensor]:
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(n, d) for n in MONOIDS for d in DTYPES if not (n == "or" and d.is_floating_point)],  # bits of integers
+    ids=str,
+)
+def test_a_repeated_fold_has_the_bits_of_the_first(
+    name: str, layout: str, keepdim: bool, dtype: torch.dtype
+) -> None:
+    x, y = (LAYOUTS[layout](values.to(dtype)) for values in (X * 3, X.abs() + 1))
+    for dim in (0, 1, (0, 1)):
+        tf.reduce(x, MONOIDS[name], dim, keepdim)
+        before = len(dispatch._executables)
+        again = parts(tf.reduce(y, MONOIDS[name], dim, keepdim))
+        assert len(dispatch._executables) == before
+        dispatch._executables.clear()
+        first = parts(tf.reduce(y, MONOIDS[name], dim, keepdim))
+        for mine, want in zip(again, first, strict=True):
+            assert (mine.shape, mine.stride(), mine.dtype) == (want.shape, want.stride(), want.dtype)
+            assert torch.equal(bits_of(mine), bits_of(want))
+            assert mine.untyped_storage().data_ptr() != y.untyped_storage().data_ptr()
+
+
+def test_elements_whose_squares_float32_does_not_hold_are_folded_again_in_a_repeated_call() -> None:
+    want = tf.std(X, 1)
+    tiny = tf.std(X * 1e-30, 1)
+    torch.testing.assert_close(tiny, (X.double() * 1e-30).std(1).float(), rtol=1e-5, atol=0)
+    assert "in units" in str(tf.last_plan())
+    assert torch.equal(tf.std(X, 1), want)
+    assert "in units" not in str(tf.last_plan())
+
+
+def test_autocast_and_threads_are_seen() -> None:
+    want, softmax, prefixes = tf.logsumexp(X, 1), tf.softmax(X, 1), tf.scan(X, monoids.SUM, 1)
+    keys = set(dispatch._executables)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(tf.logsumexp(X, 1), want)
+        assert torch.equal(tf.softmax(X, 1), softmax)
+        assert torch.equal(tf.scan(X, monoids.SUM, 1), prefixes)
+    assert keys == set(dispatch._executables), "a call inside autocast is known by no key"
+    before = switch.call_key([X], monoids.SUM, 1, ())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert switch.call_key([X], monoids.SUM, 1, ()) != before
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_result_is_new_memory_in_every_call() -> None:
+    first, second = tf.reduce(X, PAIR, 1), tf.reduce(X, PAIR, 1)
+    held = {t.untyped_storage().data_ptr() for t in (*parts(first), *parts(second))}
+    assert len(held) == 4
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)  # torch's own, in jvp
+def test_a_closed_over_tensor_is_folded_inside_a_forward_derivative() -> None:
+    """What has no derivative there stays plain: torch wraps whatever an operation touches."""
+    w = torch.arange(12.0).view(3, 4)
+    value, tangent = torch.func.jvp(lambda y: y * tf.var(w), (torch.ones(2),), (torch.ones(2),))
+    assert value.tolist() == tangent.tolist() == [13.0, 13.0]
+
+
+def test_a_plan_of_results_folded_again_reads_well() -> None:
+    tf.var(torch.arange(12.0).view(3, 4) * 1e-30, 1)
+    assert str(tf.last_plan()).startswith("cpu: whole, in units 3 of 3 results")
+
+
+MAPS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of a user": lambda x: tf.reduce_map(x, tf.monoids.LOGSUMEXP, lambda x, whole: (x - whole, x > whole), 1),
+    "with an extra": lambda x: tf.reduce_map(x, tf.monoids.SUM, lambda x, s, e: x / s + e, 1, extras=x[0]),
+    "watched": lambda x: tf.normalize(x),
+    "of several dims": lambda x: tf.softmax(x, (0, 1)),
+    "in whole": lambda x: tf.softmax(x, 1, guarantee="batch_invariant"),
+}
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
+@pytest.mark.parametrize("name", MAPS)
+def test_a_repeated_map_has_the_bits_of_the_first(name: str, scale: float) -> None:
+    x, y = X.float() + 0.25, (X.float() * 0.5 - 1.125) * scale
+    MAPS[name](x)
+    before = len(dispatch._executables)
+    again = parts(MAPS[name](y))
+    assert before == len(dispatch._executables) == 1
+    dispatch._executables.clear()
+    assert all(map(torch.equal, again, parts(MAPS[name](y))))
+    with tf.backend("reference"):
+        want = parts(MAPS[name](y))
+    for mine, definition in zip(again, want, strict=True):
+        atol = floor(definition, mine.dtype, 1e-6) if mine.is_floating_point() else 0
+        torch.testing.assert_close(mine, definition, rtol=1e-5, atol=atol, equal_nan=True)
