@@ -421,10 +421,9 @@ def test_a_readme_without_markers_is_refused(tmp_path: Path) -> None:
 
 def public() -> dict[str, Any]:
     """The public functions and classes by name."""
+    found = {name: getattr(tilefold, name) for name in tilefold.__all__}
     return {
-        name: value
-        for name, value in vars(tilefold).items()
-        if not name.startswith("_") and (inspect.isfunction(value) or inspect.isclass(value))
+        name: value for name, value in found.items() if inspect.isfunction(value) or inspect.isclass(value)
     }
 
 
@@ -454,15 +453,33 @@ def run_python(code: str, environment: dict[str, str] = ENVIRONMENT) -> str:
 
 
 def timed_import(bytecode: Path) -> float:
-    """Seconds of the processor that `import tilefold` adds after `import torch`, at best of four; bytecode is kept."""
-    code = "import torch, time; s = time.process_time(); import tilefold; print(time.process_time() - s)"
+    """Seconds of the processor that importing all public names adds after `import torch`, at best of four; bytecode is kept."""
+    code = (
+        "import torch, time; s = time.process_time(); from tilefold import *; print(time.process_time() - s)"
+    )
     environment = {k: v for k, v in ENVIRONMENT.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
     return min(float(run_python(code, environment)) for _ in range(4))
 
 
+def test_the_command_line_says_what_it_is_without_torch() -> None:
+    code = "import sys; from tilefold.cli import run; run(['--version']); run(['--help']); print('torch' in sys.modules)"
+    assert run_python(code).split()[-1] == "False"
+
+
+def test_a_checker_sees_the_names_that_there_are() -> None:
+    """Names are imported when they are first asked for; a type checker reads the imports."""
+    tree = ast.parse((ROOT / "src" / "tilefold" / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = [
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    seen = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == {*tilefold.__all__} - {"__version__"}
+    assert {*dir(tilefold)} == {*tilefold.__all__, "inductor", "xray"}
+
+
 def test_import_is_light(tmp_path: Path) -> None:
-    code = "import torch; import sys; before = set(sys.modules); import tilefold; print(*(set(sys.modules) - before))"
+    code = "import torch; import sys; before = set(sys.modules); from tilefold import *; print(*(set(sys.modules) - before))"
     loaded = run_python(code).split()
     assert not [m for m in loaded if m.split(".")[0] in ("triton", "rich", "typer", "safetensors")]
     assert timed_import(tmp_path) < 0.3
@@ -621,4 +638,4 @@ def test_sources_are_python_3_10(folder: str) -> None:
 def test_a_room_is_there_when_it_is_asked_for(name: str, module: str) -> None:
     code = f"import sys, tilefold; print('tilefold.{module}' not in sys.modules, tilefold.{name}.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(name != "nn"), f"tilefold.{module}"]
+    assert done.stdout.split() == ["True", f"tilefold.{module}"]

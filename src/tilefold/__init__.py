@@ -1,59 +1,82 @@
 """Fold any tensor with any monoid at the speed of memory, and see what the compiler made of it."""
 
 from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
+from importlib.util import find_spec as _find_spec
+from typing import TYPE_CHECKING, Any
 
-from tilefold import math, monoids, nn
-from tilefold.algebra.monoid import Monoid
-from tilefold.api.dispatch import last_plan
-from tilefold.api.explain import explain_plan
-from tilefold.api.matmul import matmul
-from tilefold.api.reduce import reduce
-from tilefold.api.reduce_map import reduce_map
-from tilefold.api.scan import scan
-from tilefold.api.segment_reduce import segment_reduce
-from tilefold.api.topk import topk
-from tilefold.api.transpose import transpose
-from tilefold.errors import unknown_name as _unknown_name
-from tilefold.functional import (
-    all,
-    amax,
-    amin,
-    aminmax,
-    any,
-    argmax,
-    argmin,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    count_nonzero,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    group_norm,
-    layer_norm,
-    log_softmax,
-    logcumsumexp,
-    logsumexp,
-    max,
-    mean,
-    min,
-    norm,
-    normalize,
-    prod,
-    rms_norm,
-    softmax,
-    std,
-    std_mean,
-    sum,
-    var,
-    var_mean,
-    vector_norm,
-)
-from tilefold.runtime.switch import backend
+if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no torch
+    from tilefold import math, monoids, nn
+    from tilefold.algebra.monoid import Monoid
+    from tilefold.api.dispatch import last_plan
+    from tilefold.api.explain import explain_plan
+    from tilefold.api.matmul import matmul
+    from tilefold.api.reduce import reduce
+    from tilefold.api.reduce_map import reduce_map
+    from tilefold.api.scan import scan
+    from tilefold.api.segment_reduce import segment_reduce
+    from tilefold.api.topk import topk
+    from tilefold.api.transpose import transpose
+    from tilefold.functional import (
+        all,
+        amax,
+        amin,
+        aminmax,
+        any,
+        argmax,
+        argmin,
+        bitwise_and,
+        bitwise_or,
+        bitwise_xor,
+        count_nonzero,
+        cummax,
+        cummin,
+        cumprod,
+        cumsum,
+        group_norm,
+        layer_norm,
+        log_softmax,
+        logcumsumexp,
+        logsumexp,
+        max,
+        mean,
+        min,
+        norm,
+        normalize,
+        prod,
+        rms_norm,
+        softmax,
+        std,
+        std_mean,
+        sum,
+        var,
+        var_mean,
+        vector_norm,
+    )
+    from tilefold.runtime.switch import backend
 
 __version__ = "0.1.0"
+
+# Each public name, by the module that has it.
+_NAMES = {
+    "algebra.monoid": "Monoid",
+    "api.dispatch": "last_plan",
+    "api.explain": "explain_plan",
+    "api.matmul": "matmul",
+    "api.reduce": "reduce",
+    "api.reduce_map": "reduce_map",
+    "api.scan": "scan",
+    "api.segment_reduce": "segment_reduce",
+    "api.topk": "topk",
+    "api.transpose": "transpose",
+    "functional": (
+        "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor count_nonzero cummax cummin cumprod cumsum "
+        "group_norm layer_norm log_softmax logcumsumexp logsumexp max mean min norm normalize prod rms_norm softmax std "
+        "std_mean sum var var_mean vector_norm"
+    ),
+    "runtime.switch": "backend",
+}
+_LATER = {"inductor": "integration.inductor", "xray": "xray"}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Monoid",
@@ -107,16 +130,32 @@ __all__ = [
     "vector_norm",
 ]
 
-_LATER = ("inductor", "xray")  # with much to import, which most programs do without
 _SKIPPING = "tilefold.reduce with a monoid that skips NaN, as docs/algebra.md has it"
 
 
-def __getattr__(name: str) -> _ModuleType:
-    if name in _LATER:
-        return _import_module({"inductor": "tilefold.integration.inductor"}.get(name, f"tilefold.{name}"))
+def __dir__() -> list[str]:
+    return [*__all__, *_LATER]
+
+
+if not TYPE_CHECKING:  # a checker knows the names
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            found = globals()[name] = getattr(_import_module(f"tilefold.{_HOMES[name]}"), name)
+            return found
+        module = f"tilefold.{_LATER.get(name, name)}"
+        if name[0] != "_" and _find_spec(module) is not None:
+            return _import_module(module)
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> AttributeError:
+    """What was meant by a name that there is not."""
+    from tilefold import math, monoids, nn
+    from tilefold.errors import unknown_name
+
     elsewhere = {n: f"{m.__name__}.{n}" for m in (math, nn, monoids) for n in m.__all__}
     lower = {n.replace("_", "").lower(): where for n, where in elsewhere.items()}
     nan = dict.fromkeys(("nansum", "nanmean", "nanmax", "nanmin", "nanargmax", "nanargmin"), _SKIPPING)
-    raise _unknown_name(
-        "tilefold", name, [*__all__, *_LATER], {**lower, **elsewhere, **nan, "fold": "reduce"}
-    )
+    meant = {**lower, **elsewhere, **nan, "fold": "reduce"}
+    return unknown_name("tilefold", name, [*__all__, *_LATER], meant)
