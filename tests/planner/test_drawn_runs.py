@@ -1,4 +1,4 @@
-"""What the README says of random problems: how many of the plans that were timed are those chosen now."""
+"""What docs/measured.md says of random problems: how many of the plans that were timed are those chosen now."""
 
 from __future__ import annotations
 
