@@ -70,8 +70,8 @@ _NAMES = {
     "api.transpose": "transpose",
     "functional": (
         "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor count_nonzero cummax cummin cumprod "
-        "cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean min norm normalize prod rms_norm softmax std "
-        "std_mean sum var var_mean vector_norm"
+        "cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean min norm normalize prod rms_norm softmax "
+        "std std_mean sum var var_mean vector_norm"
     ),
     "runtime.switch": "backend",
 }

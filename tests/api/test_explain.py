@@ -125,9 +125,9 @@ def test_what_cannot_be_explained(
         ("8x1000 --operation topk --k 3", "8 rows of 1000"),
         ("64x1000 --operation transpose", "64 x 1000 places"),
         ("1000x64 --operation segment_reduce --segments 7 --dim 0", "7 segments of 1000"),
-        ("64x4096 --operation scan --monoid affine --dtype fp32", "expected: at least"),
+        ("64x4096 --operation scan --monoid affine --dtype fp32", "expected on an NVIDIA H200: at least"),
         ("64x4096 --operation cummax --dim 0", "by columns"),
-        ("64x4096 --monoid sum --dim 1", "expected: about"),
+        ("64x4096 --monoid sum --dim 1", "expected on an NVIDIA H200: about"),
     ],
 )
 def test_the_command_plans_any_operation(argv: str, said: str) -> None:
@@ -160,3 +160,18 @@ def test_the_command_refuses_in_one_line(argv: str, said: str) -> None:
     assert done.exit_code == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_steps_of_a_library_are_shown_and_named() -> None:
+    a = torch.empty(4096, 4096, device="meta", dtype=torch.bfloat16)
+    plan = tilefold.explain_plan((a, a), tilefold.matmul)
+    assert plan.strategy == "cublas"
+    assert plan.note == "finished_product"
+    assert "\n  1. finished_product\n" in str(plan)
+    assert (plan.chip, plan.launches) == ("NVIDIA H200", 1)
+
+
+def test_the_command_explains_the_words_of_its_plans() -> None:
+    shown = run(["plan", "--help"]).stdout
+    for word in ("lane", "split", "absorbing blocks", "lanes first", "held whole"):
+        assert word in shown

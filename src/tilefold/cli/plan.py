@@ -19,6 +19,17 @@ from tilefold.planner.chips import ALL, chip_of
 from tilefold.planner.device import of_chip
 from tilefold.problem.canonical import normalize_dims
 
+WORDS = """words of a plan:
+  program           what one instance of a kernel does: results of its own, or a split of one
+  lane              one of several states into which a result's elements are folded; they are combined once, at the end
+  split             a part of one result's elements; a second launch combines the states of splits
+  step              the elements that a program reads at a time
+  absorbing blocks  a thread's neighbouring elements become one state at once
+  lanes first       elements are combined in any order; "in order" where the monoid does not commute
+  held whole        a row is read once, and kept while it is folded and mapped
+  reading ahead     the next elements are loaded while these are folded
+  early             a launch begins before the one ahead of it ends, and waits for what it reads"""
+
 
 def parser() -> Parser:
     """The command's options."""
@@ -33,6 +44,7 @@ def parser() -> Parser:
             "plan 1x268435456 --operation scan --monoid mine.py::top2 --dim 1": "every prefix",
             "plan 8192x151936 --operation topk --k 8": "the largest of rows",
         },
+        notes=WORDS,
     )
     add = made.add_argument
     add("shape", type=as_type(read_shape), metavar="SHAPE", help="sizes joined by x, such as 16384x8192")

@@ -73,7 +73,7 @@ def plan_fold(
     """
     if planner not in PLANNERS:
         raise ArgumentError(
-            f"plan_fold: `planner` must be one of {', '.join(PLANNERS)}, got {planner!r}; leave it out for the rules"
+            f"plan_fold: `planner` must be one of {', '.join(PLANNERS)}, got {planner!r}; leave it out for the model"
         )
     invariant = guarantee == "batch_invariant"
     weighed = Weighed(

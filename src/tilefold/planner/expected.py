@@ -37,7 +37,8 @@ def expected(
     moved = sum(_moved(step, sizes, tensors, results) for step in plan.steps)
     later_us = constants.overlapped_us if device.overlaps else constants.second_us
     launches_us = constants.launch_us + later_us * (plan.launches - 1) if plan.launches else 0.0
-    return replace(plan, moved_bytes=moved, least_us=launches_us + moved / (COPIED * device.gb_per_s) * 1e-3)
+    least_us = launches_us + moved / (COPIED * device.gb_per_s) * 1e-3
+    return replace(plan, moved_bytes=moved, least_us=least_us, chip=device.name)
 
 
 def _moved(

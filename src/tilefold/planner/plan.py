@@ -169,7 +169,7 @@ class Plan:
     Equal plans for equal problems: a plan is a pure function of problem, computation and device. `strategy` is the form it
     has among those that were weighed, `time_us` what a cost model expects or a search measured (0 where there was none),
     `reason` says both in words. `moved_bytes` is what the steps read and write, `least_us` what that and the launches take on
-    the chip at least (`expected`); 0 on a CPU.
+    the chip at least (`expected`); 0 on a CPU. `chip` is its name.
     """
 
     backend: str
@@ -182,6 +182,7 @@ class Plan:
     time_us: float = 0.0
     moved_bytes: int = field(default=0, compare=False)
     least_us: float = field(default=0.0, compare=False)
+    chip: str = field(default="", compare=False)
 
     @property
     def stages(self) -> tuple[Any, ...]:
@@ -194,9 +195,14 @@ class Plan:
         return tuple(step for step in self.steps if isinstance(step, Launch))
 
     @property
+    def working(self) -> tuple[Launch | LibraryCall, ...]:
+        """The steps that do work on the device: kernels and library calls."""
+        return tuple(step for step in self.steps if not isinstance(step, Fill))
+
+    @property
     def launches(self) -> int:
-        """How many steps do work on the device: kernels and library calls."""
-        return sum(not isinstance(step, Fill) for step in self.steps)
+        """How many steps do work on the device."""
+        return len(self.working)
 
     @property
     def overlap(self) -> bool:
@@ -219,18 +225,23 @@ class Plan:
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        notes = [str(step) if isinstance(step, LibraryCall) else step.settings.note for step in self.launched]
+        notes = [
+            step.function if isinstance(step, LibraryCall) else step.settings.note for step in self.working
+        ]
         early = f"{' chained' if self.chained else ''}{' overlap' if self.overlap else ''}"
         return (" + ".join(notes) or self.backend) + early
 
     def __str__(self) -> str:
         head = ", ".join(filter(None, (self.strategy, self.reason)))
         lines = [f"{self.backend}: {head}" if head else self.backend]
-        lines += [f"  {number}. {step}" for number, step in enumerate(self.launched, 1)]
+        lines += [f"  {number}. {step}" for number, step in enumerate(self.working, 1)]
         if self.moved_bytes:
             time = f"about {self.time_us:.1f} us" if self.time_us else f"at least {self.least_us:.1f} us"
-            lines.append(f"  expected: {time}; {self.moved_bytes / 1e6:.2f} MB read and written")
-        early = [str(number) for number, step in enumerate(self.launched, 1) if step.early]
+            where = f" on an {self.chip}" if self.chip else ""
+            lines.append(f"  expected{where}: {time}; {self.moved_bytes / 1e6:.2f} MB read and written")
+        early = [
+            str(number) for number, step in enumerate(self.working, 1) if step in self.launched and step.early
+        ]
         if early:
             which = f"launch{'es' * (len(early) > 1)} {' and '.join(early)} start{'s' * (len(early) == 1)}"
             lines.append(f"  {which} early (programmatic dependent launch)")
