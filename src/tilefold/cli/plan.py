@@ -20,15 +20,15 @@ from tilefold.planner.device import of_chip
 from tilefold.problem.canonical import normalize_dims
 
 WORDS = """words of a plan:
-  program           what one instance of a kernel does: results of its own, or a split of one
-  lane              one of several states into which a result's elements are folded; they are combined once, at the end
-  split             a part of one result's elements; a second launch combines the states of splits
+  program           an instance of a kernel: it owns results, or a split of one
+  lane              one of several states that a result's elements are folded into
+  lanes first       in any order, lanes combined once at the end; "in order" where order matters
+  split             a part of one result's elements; a second launch combines the states of all
   step              the elements that a program reads at a time
   absorbing blocks  a thread's neighbouring elements become one state at once
-  lanes first       elements are combined in any order; "in order" where the monoid does not commute
   held whole        a row is read once, and kept while it is folded and mapped
   reading ahead     the next elements are loaded while these are folded
-  early             a launch begins before the one ahead of it ends, and waits for what it reads"""
+  early             a launch begins before the one ahead ends, and waits for what it reads"""
 
 
 def parser() -> Parser:
