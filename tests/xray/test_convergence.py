@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tilefold.errors import ExecutionError
-from tilefold.xray.machine import Memory, load
+from tilefold.xray.machine import Memory, load, run
+from tilefold.xray.machine.crossings import needless_barriers
 from tilefold.xray.machine.order import ranks
 from tilefold.xray.ptx import parse
 from xray.snippets import apply, execute, module
@@ -68,6 +69,27 @@ shfl.sync.bfly.b32 {d}, {a}, 1, 31, -1; bra.uni MET; LOW: bar.sync 0; MET: mov.b
         ExecutionError, match=r"got lanes that wait forever: .*at the barrier before PTX line"
     ):
         apply(text, LANE, result="i4")
+
+
+@pytest.mark.parametrize(
+    ("how", "target", "stored", "found"),
+    [
+        ("or.pred", "%t1", "selp.b32 %r5, 1, 0, %t1;", (0, 1, 1)),
+        ("and.pred", "%t1", "selp.b32 %r5, 1, 0, %t1;", (0, 0, 1)),
+        ("popc.u32", "%r5", "", (0, 3, 64)),
+    ],
+)
+def test_a_barrier_at_which_threads_vote(how: str, target: str, stored: str, found: tuple[int, ...]) -> None:
+    """All threads of the program learn the same, also where they come one warp after the other; it is never needless."""
+    for most, want in zip((0, 3, 64), found, strict=True):
+        body = f"setp.lt.u32 %t0, %tid_, {most}; barrier.cta.red.{how} {target}, 0, %t0; {stored}"
+        body += "ld.param.b64 %d8, [k_0]; mad.lo.s64 %d9, %at, 4, %d8; st.global.b32 [%d9], %r5;"
+        memory, out = Memory(), np.full(64, -1, "i4")
+        kernel = load(parse(module(body, 1, threads=64)))
+        outcome = run(kernel, memory, {"k_0": memory.place("out", out)})
+        assert memory.read("out", "i4").tolist() == [want] * 64
+        assert outcome.barriers == 1
+        assert needless_barriers(kernel, [outcome]) == {}
 
 
 SPIN = "ld.param.b64 %d8, [k_0]; AGAIN: atom.global.cas.b32 %r0, [%d8], 0, 1; setp.ne.s32 %t0, %r0, 0; @%t0 bra AGAIN;"

@@ -12,6 +12,7 @@ _SHUFFLES = {
     "down": "__shfl_down_sync",
     "up": "__shfl_up_sync",
 }
+_SYNCED = {"and": "and", "or": "or", "popc": "count"}
 _VOTES = {"all": "__all_sync", "any": "__any_sync", "ballot": "__ballot_sync", "uni": "__uni_sync"}
 
 
@@ -61,6 +62,10 @@ def _barrier(names: Names, instruction: Instruction) -> str | None:
         return f"__syncwarp({names.value(operands[0], 'b32')});"
     if instruction.name in ("bar.sync", "barrier.sync") and operands == (Immediate(0),):
         return "__syncthreads();"
+    if instruction.has("red") and len(operands) == 3 and operands[1] == Immediate(0):
+        how = next((m for m in instruction.modifiers if m in _SYNCED), "")
+        call = f"__syncthreads_{_SYNCED[how]}({names.value(operands[2], 'pred')})"
+        return assign(names, operands[0], call)
     return None
 
 

@@ -90,7 +90,12 @@ def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome], *, rounds: in
             reached[crossing.instruction] = reached.get(crossing.instruction, 0) + 1
         often |= {number: max(count, often.get(number, 0)) for number, count in reached.items()}
     looped = _in_loops(kernel)
-    return {n: w for n, w in worst.items() if w != "warps" and (n not in looped or often[n] >= rounds)}
+    voted = {n for n in worst if kernel.entry.instructions[n].has("red")}  # who waits there learns something
+    return {
+        n: w
+        for n, w in worst.items()
+        if w != "warps" and n not in voted and (n not in looped or often[n] >= rounds)
+    }
 
 
 def _ordering(kernel: Kernel) -> set[int]:

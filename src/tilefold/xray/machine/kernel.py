@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,8 @@ class Planned:
 @dataclass(frozen=True)
 class Ending:
     """What follows a block: the next block, a jump, one of several `targets` by its `index`, a barrier (of the program, or
-    of its cluster), the end of the thread or (trap, unknown) of everything."""
+    of its cluster), the end of the thread or (trap, unknown) of everything. A barrier may have `votes`: those whom it lets
+    go learn how they all voted."""
 
     kind: str
     number: int = -1
@@ -69,6 +71,7 @@ class Ending:
     expected: int = 0
     targets: tuple[int, ...] = ()
     index: Read | None = None
+    votes: Callable[[Cta, Array], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -285,10 +288,29 @@ def _ending(number: int, instruction: Instruction, binder: Binder, starts: dict[
         return Ending("trap", number, guard=guard)
     if instruction.name.startswith("barrier.cluster.wait"):
         return Ending("cluster barrier", number, guard=guard)
-    fixed = [o.value for o in instruction.operands if isinstance(o, Immediate)]
-    if not instruction.has("sync") or guard is not None or len(fixed) != len(instruction.operands):
+    operands, votes = instruction.operands, None
+    if instruction.has("red"):
+        operands, votes = operands[1:-1], _votes(binder, instruction)
+    fixed = [o.value for o in operands if isinstance(o, Immediate)]
+    if not (instruction.has("sync") or votes) or guard is not None or len(fixed) != len(operands):
         return Ending("unknown", number, guard=guard)
-    return Ending("barrier", number, barrier=fixed[0], expected=fixed[1] if len(fixed) > 1 else 0)
+    return Ending(
+        "barrier", number, barrier=fixed[0], expected=fixed[1] if len(fixed) > 1 else 0, votes=votes
+    )
+
+
+def _votes(binder: Binder, instruction: Instruction) -> Callable[[Cta, Array], None]:
+    """`barrier.cta.red.op p, a{, b}, c`: whether c holds for any (or), for all (and), or for how many (popc)."""
+    target, *_, source = instruction.operands
+    read, counts = binder.read(source, TYPES["pred"]), instruction.has("popc")
+    write = binder.write(target, TYPES["u32" if counts else "pred"])
+
+    def vote(cta: Cta, who: Array) -> None:
+        yes = read(cta)[who]
+        found = yes.sum() if counts else yes.all() if instruction.has("and") else yes.any()
+        write(cta, np.full(cta.threads, found), who)
+
+    return vote
 
 
 def bind(binder: Binder, instruction: Instruction, number: int) -> Step:

@@ -259,6 +259,8 @@ class _Threads:
 
     def _let_go(self, who: Array, number: int, *, cluster: bool = False) -> None:
         self._cta.releases.append(Release(number, int(who.sum()), cluster))
+        if not cluster and self._last is not None and self._last.votes is not None:
+            self._last.votes(self._cta, who)
         self._waits[who] = -1
 
     def _standing(self) -> str:
