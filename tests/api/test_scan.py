@@ -74,14 +74,14 @@ def test_moments_of_a_state_are_the_rows(backend: str, length: int) -> None:
     x = torch.randn(5, length, generator=torch.Generator().manual_seed(0))
     with tilefold.backend(backend):
         state = tilefold.scan(x, monoids.WELFORD, 1, return_state=True)[1]
-        elements, count, pivot, total, squares = (f.double() for f in state)
+        unit, elements, count, pivot, total, squares = (f.double() for f in state)
         rest = tilefold.scan(x, monoids.WELFORD, 1, init=tuple(state))
     row = x.double()
     mean, squared = row.mean(1), (row - row.mean(1, keepdim=True)).square().sum(1)
     assert torch.equal(elements, torch.full((5,), float(length), dtype=torch.float64))
     assert torch.equal(count, elements)
-    torch.testing.assert_close(pivot + total / count, mean, rtol=0, atol=1e-5)
-    torch.testing.assert_close(squares - total * total / count, squared, rtol=1e-5, atol=0)
+    torch.testing.assert_close((pivot + total / count) * unit, mean, rtol=0, atol=1e-5)
+    torch.testing.assert_close((squares - total * total / count) * unit * unit, squared, rtol=1e-5, atol=0)
     torch.testing.assert_close(rest[1][:, -1].double(), mean, rtol=0, atol=1e-5)
     torch.testing.assert_close(rest[2][:, -1].double(), 2 * squared, rtol=1e-5, atol=0)
 

@@ -47,6 +47,10 @@ def normed(x: torch.Tensor) -> torch.Tensor:
     return tilefold.layer_norm(x, x.shape[1:], x[0])
 
 
+def shares(x: torch.Tensor, **options: Any) -> Any:
+    return tilefold.reduce_map(x, monoids.NORM(1), lambda x, norm: x / norm, 1, **options)
+
+
 def segments(x: torch.Tensor, monoid: Any, count: int, **options: Any) -> Any:
     return tilefold.segment_reduce(x, monoid, offsets(count), **options)
 
@@ -56,8 +60,8 @@ FAMILIES: dict[str, tuple[str, Call]] = {
     "spans": ("map_spans", lambda: tilefold.softmax(empty(40_000, 96, dtype=BF16), 1, **HOLDS)),
     "spans, odd": ("map_spans", lambda: normed(empty(9000, 501, dtype=BF16))),
     "spans, odd floats": ("map_spans", lambda: tilefold.softmax(empty(40_000, 33), 1)),
-    "rows": ("map_rows", lambda: tilefold.normalize(empty(4096, 1000), dim=1)),
-    "rows, odd": ("map_rows", lambda: tilefold.normalize(empty(512, 4099, dtype=BF16), dim=1)),
+    "rows": ("map_rows", lambda: shares(empty(4096, 1000))),
+    "rows, odd": ("map_rows", lambda: shares(empty(512, 4099, dtype=BF16))),
     "windows": ("map_windows", lambda: tilefold.softmax(empty(4, 1 << 23), 1)),
     "windows, odd": ("map_windows", lambda: tilefold.softmax(empty(64, (1 << 20) + 1, dtype=BF16), 1)),
     "window of one odd row": ("map_windows", lambda: tilefold.softmax(empty(1, (1 << 23) + 1, dtype=BF16), 1)),
@@ -158,9 +162,9 @@ SOUGHT = "programs seek their first segment, and lanes those of their elements"
 SMALL: dict[str, Small] = {
     "spans": Small("map_spans", lambda: tilefold.softmax(drawn(70, 96, dtype=BF16), 1, **HOLDS)),
     "spans, odd": Small("map_spans", lambda: tilefold.softmax(drawn(70, 33), 1), again=1.01, why=EDGES),
-    "rows": Small("map_rows", lambda: tilefold.normalize(drawn(9, 1000), dim=1)),
-    "rows, odd": Small("map_rows", lambda: tilefold.normalize(drawn(5, 4099, dtype=BF16), dim=1), again=1.18, why=EDGES),
-    "one odd row": Small("map_rows", lambda: tilefold.normalize(drawn(1, 4099, dtype=BF16), dim=1, **HOLDS)),
+    "rows": Small("map_rows", lambda: shares(drawn(9, 1000))),
+    "rows, odd": Small("map_rows", lambda: shares(drawn(5, 4099, dtype=BF16)), again=1.18, why=EDGES),
+    "one odd row": Small("map_rows", lambda: shares(drawn(1, 4099, dtype=BF16), **HOLDS)),
     "blocks": Small("map_blocks", lambda: tilefold.softmax(drawn(9, 1000), 1)),
     "blocks, odd": Small("map_blocks", lambda: tilefold.softmax(drawn(5, 4099), 1), again=1.04, why=EDGES),
     "blocks of columns": Small("map_blocks", lambda: tilefold.softmax(drawn(512, 8), 0)),
