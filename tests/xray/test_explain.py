@@ -152,7 +152,7 @@ def test_an_unknown_instruction_that_is_not_reached_is_listed(monkeypatch: pytes
         ({"constants": {"BLOCK": 256, "n": 1}}, "--const must name one of add"),
         (
             {"target": "sm_70"},
-            "target must be one of sm_80, sm_90, sm_100, got 'sm_70'; take one, or say a100, h200, h100, b200",
+            "chip must be one of sm_80, sm_90, sm_100, got 'sm_70'; take one, or say a100, h200, h100, b200",
         ),
         ({"num_warps": 3}, "power of two up to 32, got 3"),
         ({"num_stages": 0}, "at least 1, got 0"),
@@ -307,7 +307,7 @@ def test_chips_of_one_target() -> None:
     h200, h100 = chip_of("sm_90"), chip_of("H100")
     assert h200 == chip_of("h200")
     assert (h100.name, h100.gb_per_s) == ("H100", 3350)
-    assert replace(h100, name=h200.name, gb_per_s=h200.gb_per_s) == h200
+    assert replace(h100, name=h200.name, gb_per_s=h200.gb_per_s, device=h200.device) == h200
     assert of_chip(h200) == H200
     assert of_chip(h100) == H100
     assert replace(H100, name=H200.name, gb_per_s=H200.gb_per_s) == H200
