@@ -57,6 +57,38 @@ def products(a_ptr, b_ptr, c_ptr, tiles, B: tl.constexpr):
         tl.store(c_ptr + tile * B * B + rows * B + columns, tl.dot(a, b).to(tl.float16))
 
 
+@triton.jit
+def one_tap_a_round(x_ptr, y_ptr, TAPS: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for tap in range(TAPS):
+        total += tl.load(x_ptr + offs * TAPS + tap).to(tl.float32)
+    tl.store(y_ptr + offs, total)
+
+
+def test_halves_of_a_word_in_two_rounds_are_no_second_reading() -> None:
+    args = {"x_ptr": "*fp16", "y_ptr": "*fp32"}
+    assert not found("read-again", one_tap_a_round, args, {"TAPS": 9, "BLOCK": 1024})
+
+
+@triton.jit
+def one_product(a_ptr, b_ptr, c_ptr, k, stride, K: tl.constexpr):
+    rows, columns, depth = tl.arange(0, 64), tl.arange(0, 32), tl.arange(0, K)
+    total = tl.zeros([64, 32], tl.float32)
+    for at in range(0, k, K):
+        within = at + depth < k
+        a = tl.load(a_ptr + rows[:, None] * stride + at + depth[None, :], mask=within[None, :], other=0.0)
+        b = tl.load(b_ptr + (at + depth)[:, None] * 32 + columns[None, :], mask=within[:, None], other=0.0)
+        total += tl.dot(a, b)
+    tl.store(c_ptr + rows[:, None] * 32 + columns[None, :], total)
+
+
+def test_warps_that_were_tried_and_gain_nothing_are_no_warning() -> None:
+    args = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32", "k": 75, "stride": 75}
+    (older,) = found("older-tensor-core", one_product, args, {"K": 32}, num_warps=2)
+    assert older.change.startswith("nothing was gained by num_warps=4: tried") == (older.severity == "note")
+
+
 def test_pieces_of_a_word_are_no_second_reading() -> None:
     assert not found("read-again", copy, {**HALVES, "n": 3001}, {"BLOCK": 1024}, grid=3)
 

@@ -25,17 +25,18 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
     if execution is None:
         return
     program = int(np.argmax([o.instructions for o in execution.outcomes]))
-    read = _read(evidence, program)
+    grain = _grain(evidence, program)
+    read = _read(evidence, program, grain)
     for at, (place, (once, times, _)) in enumerate(read.items()):
-        if len(once) * 4 < _LEAST:
+        if len(once) * grain < _LEAST:
             continue
         before = next(
             (p for p, (other, *_) in list(read.items())[:at] if np.isin(once, other).mean() >= _MOST), None
         )
         if before is None and times < 2:
             continue
-        name, _ = execution.named(int(once[0]) * 4)
-        size = len(once) * 4
+        name, _ = execution.named(int(once[0]) * grain)
+        size = len(once) * grain
         registers = -(-size // (4 * 32 * report.num_warps))
         again = (
             f"line {before[1]} has read before"
@@ -96,8 +97,18 @@ def _loads(evidence: Evidence) -> dict[int, tuple[str, int]]:
     return found
 
 
-def _read(evidence: Evidence, program: int) -> dict[tuple[str, int], tuple[Array, int, int]]:
-    """For each line that loads: the different words, how often each is asked for (1 where not all are alike), and rounds."""
+def _grain(evidence: Evidence, program: int) -> int:
+    """Bytes that are told apart: those of the narrowest load, of a word at most. Two halves of a word that two rounds load
+    are not read twice."""
+    assert evidence.execution is not None
+    loads = _loads(evidence)
+    accesses = evidence.execution.outcomes[program].accesses
+    return min([4, *(a.bytes for a in accesses if a.space == "global" and a.instruction in loads)])
+
+
+def _read(evidence: Evidence, program: int, grain: int) -> dict[tuple[str, int], tuple[Array, int, int]]:
+    """For each line that loads: the different pieces of `grain` bytes, how often each is asked for (1 where not all are
+    alike), and rounds."""
     assert evidence.execution is not None
     loads = _loads(evidence)
     # By line and round: a tile's load is many instructions, and pieces of a word, or rows that wrap around, are one reading.
@@ -108,11 +119,11 @@ def _read(evidence: Evidence, program: int) -> dict[tuple[str, int], tuple[Array
         place = loads.get(access.instruction)
         if place is None or access.space != "global" or not access.active.any():
             continue
-        words = access.addresses[access.active].astype(np.int64)[:, None] // 4 + np.arange(
-            max(access.bytes // 4, 1)
+        pieces = access.addresses[access.active].astype(np.int64)[:, None] // grain + np.arange(
+            max(access.bytes // grain, 1)
         )
         turn = rounds[access.instruction] = rounds.get(access.instruction, -1) + 1
-        asked.setdefault(place, {}).setdefault(turn, []).append(words.ravel())
+        asked.setdefault(place, {}).setdefault(turn, []).append(pieces.ravel())
         first.setdefault(place, order)
     found = {}
     for place in sorted(asked, key=lambda p: first[p]):

@@ -27,6 +27,7 @@ from tilefold.xray.report.static import line_of
 
 _MUCH = 0.5  # of the bytes of all requests, which a change leaves at most that makes a note a warning
 _GAIN = 0.98  # of what there was: what leaves more is no gain
+_NO_GAIN = "nothing was gained by "
 _STRONG = ("acq_rel", "acquire", "release")
 
 
@@ -66,6 +67,8 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
     if PARTIAL in found.reason and "and the same is stored" not in said:
         # No other launch helps, and the kernel does not say where its partial results lie.
         return replace(found, severity="note", change=said)
+    if found.code == "older-tensor-core" and said.startswith(_NO_GAIN):
+        return replace(found, severity="note", change=said)
     return replace(found, change=said)
 
 
@@ -85,7 +88,7 @@ def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
     if changed is not None:
         return f"not {remedy.what}: tried, and then other values are stored ({changed})"
     if remedy.after >= remedy.before or remedy.after > _GAIN * remedy.before:
-        return f"nothing was gained by {remedy.what}: tried, {came}; {change}"
+        return f"{_NO_GAIN}{remedy.what}: tried, {came}; {change}"
     return f"{change} (tried {remedy.what}: {came}, and the same is stored)"
 
 
