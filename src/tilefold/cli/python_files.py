@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import importlib.machinery
@@ -119,7 +120,10 @@ def _module(name: str, path: Path, folder: Path | None = None) -> ModuleType:
     sys.modules[name] = module
     if specification.loader is not None:
         try:
-            specification.loader.exec_module(module)
+            with contextlib.redirect_stdout(
+                sys.stderr
+            ):  # what a file prints is no part of a command's output
+                specification.loader.exec_module(module)
         except BaseException:
             sys.modules.pop(name, None)
             raise

@@ -168,14 +168,17 @@ def test_the_least_divisor_that_suffices_is_named(kind: str, n: int, divisor: in
 
 
 @triton.jit
-def halves(x_ptr, y_ptr, BLOCK: tl.constexpr):
+def looked_up(x_ptr, y_ptr, BLOCK: tl.constexpr, G: tl.constexpr):
     offs = tl.arange(0, BLOCK)
-    tl.store(y_ptr + offs, tl.load(x_ptr + offs // 2))
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs // G))
 
 
-def test_a_place_that_a_thread_asks_for_twice_is_named() -> None:
-    (found,) = narrow(halves, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})
+@pytest.mark.parametrize(("group", "severity"), [(2, "warning"), (3, "note")])
+def test_a_place_that_a_thread_asks_for_twice_is_named(group: int, severity: str) -> None:
+    """It is unpacked where all are asked for as often; a look-up by another divisor is what it is."""
+    (found,) = narrow(looked_up, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024, "G": group})
     assert found.reason.startswith("a thread asks for each place 2 times")
+    assert (found.severity, "unpack" in found.change) == (severity, group == 2)
 
 
 @triton.jit

@@ -34,6 +34,16 @@ def asked(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
     return sum(map(len, each)), sum(len(np.unique(at)) for at in each)
 
 
+def in_equal_runs(line: Line, access: Access, evidence: Evidence) -> bool:
+    """Whether each thread asks for every place as often, one after the other, as those of k // 8 do."""
+    each = [
+        np.flatnonzero(np.r_[True, at[1:] != at[:-1], True])
+        for at in by_thread(line, access, evidence)
+        if len(at)
+    ]
+    return len({int(length) for ends in each for length in np.diff(ends)}) <= 1
+
+
 def by_thread(line: Line, access: Access, evidence: Evidence) -> list[Array]:
     """The addresses of some threads of each program, where all instructions of one load or store of the line are executed
     once."""

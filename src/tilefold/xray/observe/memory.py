@@ -129,7 +129,8 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
     if stride is not None and stride == access.bytes:
         return (
             f"{ASTRAY}, so each request reaches into one sector more",
-            "let rows start at multiples of 32 bytes (pad their length), or begin at the multiple before and mask",
+            "let rows start at multiples of 32 bytes (pad their length), or begin at the multiple before and mask; nothing "
+            "to do where they are shifted on purpose",
         )
     if stride is not None and stride > access.bytes and _holds(line, access, stride, evidence):
         return _in_pieces(line, access, stride, report)

@@ -11,7 +11,7 @@ from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
 from tilefold.xray.layouts import holding
-from tilefold.xray.observe.addresses import asked, backwards, run_of, runs_of, turned
+from tilefold.xray.observe.addresses import asked, backwards, in_equal_runs, run_of, runs_of, turned
 from tilefold.xray.observe.joined import TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.ptx import parse
@@ -80,6 +80,13 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
     """No experiment widens it, and yet a thread's elements lie together: how often each is asked for, where they begin, or
     what the compiler knows."""
     times, different = asked(line, access, evidence)
+    if times >= 2 * different > 0 and not in_equal_runs(line, access, evidence):
+        return Cause(
+            f"a thread asks for each place {times / different:.0f} times, and some more often than others, as by k // 200",
+            "load each place once where the tile's rows begin with one; nothing to do for a look-up by a divisor of its own",
+            0,
+            "note",
+        )
     if times >= 2 * different > 0:
         return Cause(
             f"a thread asks for each place {times / different:.0f} times: its offsets repeat, as those of k // 8 do",
