@@ -19,7 +19,10 @@ def test_states_of_unlike_units(backend: str) -> None:
     """Neighbours on both sides of where units change, and of magnitudes that are far apart."""
     edge = torch.tensor([2.0 - 2.0**-23, 2.0, 2.0 + 2.0**-22] * 12)
     far = torch.cat([torch.full((12,), 1e-30), torch.full((12,), 3e20), torch.full((12,), 1e5)])
-    for x in (edge, far, edge * 2.0**64, far.flip(0)):
+    steps = torch.cat(
+        [torch.linspace(0.5, 1.75, 12), torch.linspace(2.5, 3.5, 12)]
+    )  # many of a unit, then many of the next
+    for x in (edge, far, edge * 2.0**64, far.flip(0), steps):
         with tilefold.backend(backend):
             got, norm = tilefold.std(x), tilefold.vector_norm(x)
             moments = tilefold.reduce(x, monoids.WELFORD, 0)

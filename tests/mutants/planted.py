@@ -195,7 +195,7 @@ MUTANTS = (
         "algebra/powers.py",
         "squares = (a.squares + left * (a.sum + sum_a)) + (b.squares + right * (b.sum + sum_b))",
         "squares = (a.squares + left * (a.sum - sum_a)) + (b.squares + right * (b.sum - sum_b))",
-        ("tests/algebra/proofs/test_laws.py::test_catalogue_keeps_the_laws_and_its_declared_order[welford]",),
+        ("tests/algebra/test_powers.py::test_states_of_unlike_units",),
     ),
     Mutant(
         "a sum of squares is moved to a larger unit by the ratio and not its square",

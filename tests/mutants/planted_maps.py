@@ -43,8 +43,8 @@ MAPS = (
     Mutant(
         "the least norm is added to the norm",
         "functional/normalized.py",
-        "x / math.maximum(norm, eps)",
-        "x / (norm + eps)",
+        "return units.inverse, math.maximum(norm, eps * units.inverse)",
+        "return units.inverse, norm + eps * units.inverse",
         (
             "tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[shares-of-rows-by-cpu-and-auto]",
         ),
