@@ -80,19 +80,8 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
     """No experiment widens it, and yet a thread's elements lie together: how often each is asked for, where they begin, or
     what the compiler knows."""
     times, different = asked(line, access, evidence)
-    if times >= 2 * different > 0 and not in_equal_runs(line, access, evidence):
-        return Cause(
-            f"a thread asks for each place {times / different:.0f} times, and some more often than others, as by k // 200",
-            "load each place once where the tile's rows begin with one; nothing to do for a look-up by a divisor of its own",
-            0,
-            "note",
-        )
     if times >= 2 * different > 0:
-        return Cause(
-            f"a thread asks for each place {times / different:.0f} times: its offsets repeat, as those of k // 8 do",
-            "load each word once, as a tile of its own, and unpack it in registers (broadcast, shift, reshape)",
-            0,
-        )
+        return _repeated(times / different, in_equal_runs(line, access, evidence))
     width = possible_width(line, access, evidence)
     if access.kind == "copy" and turned(line, access, evidence):
         return Cause(
@@ -121,6 +110,22 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
         f"{UNPROVEN} what the executed addresses show: a thread's neighbouring elements lie together",
         "write offsets as a base plus tl.arange; tell what you know with tl.multiple_of and tl.max_contiguous",
         0,
+    )
+
+
+def _repeated(times: float, evenly: bool) -> Cause:
+    """A thread asks for its places several times: of all as often, as k // 8 does, or not."""
+    if evenly:
+        return Cause(
+            f"a thread asks for each place {times:.0f} times: its offsets repeat, as those of k // 8 do",
+            "load each word once, as a tile of its own, and unpack it in registers (broadcast, shift, reshape)",
+            0,
+        )
+    return Cause(
+        f"a thread asks for each place {times:.0f} times, and some more often than others, as by k // 200",
+        "load each place once where the tile's rows begin with one; nothing to do for a look-up by a divisor of its own",
+        0,
+        "note",
     )
 
 
