@@ -11,6 +11,7 @@ import triton.language as tl
 from tilefold import xray
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY, copy, sum_of_transposed, total_of_rounds
+from xray.versions import TRITON
 
 HALVES = {"x_ptr": "*fp16", "y_ptr": "*fp16"}
 
@@ -228,7 +229,9 @@ def test_no_layout_holds_several_short_axes() -> None:
 
 
 def test_conflicts_of_a_fold_that_no_launch_mends_are_a_note() -> None:
-    """Fewer warps would add halves in another order."""
-    (one,) = found("bank-conflict", column_sums, {**HALVES, "y_ptr": "*fp32"}, {"R": 32, "C": 64})
-    assert one.severity == "note"
-    assert "tried, and then other values are stored" in one.change
+    """Fewer warps would add halves in another order. Triton 3.9 keeps partial results without conflicts."""
+    rows = found("bank-conflict", column_sums, {**HALVES, "y_ptr": "*fp32"}, {"R": 32, "C": 64})
+    assert len(rows) == (TRITON < (3, 9))
+    for one in rows:
+        assert one.severity == "note"
+        assert "tried, and then other values are stored" in one.change
