@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from tilefold import inductor
 from tilefold.bench import traps
 from tilefold.bench.cases import Choice
 from tilefold.bench.peers import COMPILE_MODE
 from tilefold.bench.product_cases import Pair, ProductCase, finished
+from tilefold.integration import inductor
 
 Tensor = torch.Tensor
 

@@ -31,7 +31,7 @@ SETTINGS = "TILEFOLD_BENCH_SETTINGS"
 # Constants by name, by module.
 Constants = Mapping[str, Mapping[str, Any]]
 Build = Callable[[Case, torch.Tensor], Sequence[Choice]]
-PLANNERS = ("tilefold.planner.", "tilefold.planner.products.")
+PLANNERS = ("tilefold.planner.",)
 
 
 @functools.cache

@@ -239,9 +239,8 @@ class Plan:
             time = f"about {self.time_us:.1f} us" if self.time_us else f"at least {self.least_us:.1f} us"
             where = f" on an {self.chip}" if self.chip else ""
             lines.append(f"  expected{where}: {time}; {self.moved_bytes / 1e6:.2f} MB read and written")
-        early = [
-            str(number) for number, step in enumerate(self.working, 1) if step in self.launched and step.early
-        ]
+        launches = [(n, step) for n, step in enumerate(self.working, 1) if isinstance(step, Launch)]
+        early = [str(number) for number, step in launches if step.early]
         if early:
             which = f"launch{'es' * (len(early) > 1)} {' and '.join(early)} start{'s' * (len(early) == 1)}"
             lines.append(f"  {which} early (programmatic dependent launch)")
