@@ -370,9 +370,10 @@ def _dtype(
         return torch.int64
     if field == "c":
         return draw(st.sampled_from(("compute", torch.int8, torch.float32)))
-    if field == "f":
-        return draw(st.sampled_from(("compute", torch.float64)))
     known = [s for t in terms if (s := span(t, spans)) is not None]
+    if field == "f":  # an infinity that is computed with: no place for whole numbers alone
+        whole = known and all(s.whole for s in known)
+        return torch.float64 if whole else draw(st.sampled_from(("compute", torch.float64)))
     most = max((s.times(length if field == "s" else 1).most for s in known), default=1.0)
     whole = all(s.whole for s in known)
     if field == "w":

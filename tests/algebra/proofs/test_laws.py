@@ -416,6 +416,37 @@ def test_an_infinity_excuses_nothing_but_its_wrapping(combine, identity):
         Monoid(combine, identity)
 
 
+@pytest.mark.parametrize(
+    "lift", [lambda x: (x, x), lambda x: (math.exp(x) - 3, x)], ids=["alone", "beside-floats"]
+)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_a_limit_of_whole_numbers_that_is_computed_with_is_refused_for_floats_too(dtype, lift):
+    """A limit below another, as of an absent element, is a large positive number."""
+
+    def best_prefix(a, b):
+        return a.sum + b.sum, math.maximum(a.best, a.sum + b.best)
+
+    given = {"fields": ("sum", "best"), "lift": lift}
+    Monoid(best_prefix, (0, -INF), **given)
+    with pytest.raises(
+        LawError, match=r"declare the dtype torch\.float64 of best: the infinity of a whole number"
+    ):
+        Monoid(best_prefix, (0, -INF), dtypes=dtype, **given)
+    Monoid(best_prefix, (0, -INF), dtypes=(dtype, torch.float64), **given)
+
+
+def test_positions_below_an_infinity_name_floats():
+    """As floats they would be rounded, as whole numbers the infinity wraps: a declared float does both."""
+    given = {"lift": lambda x, i: (-i, i), "index": True}
+
+    def best_prefix(a, b):
+        return a[0] + b[0], math.maximum(a[1], a[0] + b[1])
+
+    with pytest.raises(LawError, match=r"declare the dtype torch\.float64"):
+        Monoid(best_prefix, (0, -INF), **given)
+    Monoid(best_prefix, (0, -INF), dtypes=("compute", torch.float64), **given)
+
+
 # ------------------------------------------------------------------------------------------ many lifts and tolerances
 
 
