@@ -201,9 +201,11 @@ MADE_READY["operations"] = Monoid(
         math.where(a.n, a.n << 3, b.n >> 1) ^ 5,
         math.cast(a.f, torch.int64) + b.t,
         a.t | (b.f > 0.1) | math.isnan(a.f),
+        math.cast(math.where(a.t, 3, 3), torch.int64) + a.c,
     ),
-    None, fields=("f", "n", "m", "t"), lift=lambda x: (x * 0.1, math.cast(x, torch.int64), 1, x > 0),
-    dtypes=("compute", torch.int64, torch.int32, torch.bool), check=False, commutative=False,
+    None, fields=("f", "n", "m", "t", "c"),
+    lift=lambda x: (x * 0.1, math.cast(x, torch.int64), 1, x > 0, math.cast(math.where(x > 0, 2.5, 2.5), torch.int64)),
+    dtypes=("compute", torch.int64, torch.int32, torch.bool, "compute"), check=False, commutative=False,
 )  # fmt: skip
 
 
@@ -223,6 +225,7 @@ def test_graphs_made_ready_give_the_same_bits(name, dtype):
     for half in (given[: total.inputs], given[total.inputs :]):
         want = evaluate_as(program.lift, [*half, *places], program.state)
         got = program.lifted([*half, *places])
+        assert all(isinstance(v, torch.Tensor) for v in got)  # constants too
         assert_same(got, want)
         sides += [
             torch.as_tensor(v, dtype=stored(d)).expand(50) for v, d in zip(want, program.state, strict=True)
