@@ -12,6 +12,7 @@ from tilefold.algebra import typing
 from tilefold.algebra.evaluate import evaluate, evaluate_as, stored
 from tilefold.algebra.expression import trace
 from tilefold.algebra.program import specialize
+from tilefold.algebra.written import as_written
 from tilefold.backends import reference
 from tilefold.errors import DtypeError
 
@@ -209,12 +210,13 @@ MADE_READY["operations"] = Monoid(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("made", [as_written, specialize])
 @pytest.mark.parametrize("name", MADE_READY)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint64], ids=str)
-def test_graphs_made_ready_give_the_same_bits(name, dtype):
+def test_graphs_made_ready_give_the_same_bits(made, name, dtype):
     total = MADE_READY[name].total
     try:
-        program = specialize(total, (dtype,) * total.inputs)
+        program = made(total, (dtype,) * total.inputs)
     except DtypeError:
         return  # not a fold of this dtype
     generator = torch.Generator().manual_seed(1)
