@@ -202,12 +202,13 @@ MADE_READY["operations"] = Monoid(
         math.where(a.n, a.n << 3, b.n >> 1) ^ 5,
         math.cast(a.f, torch.int64) + b.t,
         a.t | (b.f > 0.1) | math.isnan(a.f),
-        math.cast(math.where(a.t, 3, 3), torch.int64) + a.c,
     ),
-    None, fields=("f", "n", "m", "t", "c"),
-    lift=lambda x: (x * 0.1, math.cast(x, torch.int64), 1, x > 0, math.cast(math.where(x > 0, 2.5, 2.5), torch.int64)),
-    dtypes=("compute", torch.int64, torch.int32, torch.bool, "compute"), check=False, commutative=False,
+    None, fields=("f", "n", "m", "t"), lift=lambda x: (x * 0.1, math.cast(x, torch.int64), 1, x > 0),
+    dtypes=("compute", torch.int64, torch.int32, torch.bool), check=False, commutative=False,
 )  # fmt: skip
+MADE_READY["constants"] = Monoid(
+    lambda a, b: a + b, 0, lift=lambda x: math.cast(math.where(x > 0, 2.5, 2.5), torch.int64), check=False
+)
 
 
 @pytest.mark.parametrize("made", [as_written, specialize])
