@@ -19,6 +19,7 @@ from fuzz.expressions import (
     Expression,
     Span,
     made_exact,
+    makes_nan,
     number,
     numbers,
     of,
@@ -331,10 +332,12 @@ def _held(
         elif letter == "w":
             terms.append(made_exact(draw(wholes(whole, 2)), spans, some))
         else:
-            # with infinities, nothing that turns them into a whole number or, as inf // 2 and inf % 2 are, into NaN
+            # with infinities, nothing that turns them into a whole number or, as inf // 2 and inf - inf are, into NaN
             drawn = numbers(arguments, whole if kind == "finite" else (), 2)
             if kind != "finite":
                 drawn = drawn.filter(lambda t: not {"floordiv", "mod"} & t.ops)
+            if kind == "infinite":
+                drawn = drawn.filter(lambda t: not makes_nan(t))
             term = made_exact(draw(drawn), spans, some)
             if piece.rounds or piece.name in ("stretch", "last above ten"):
                 known = span(term, spans)
