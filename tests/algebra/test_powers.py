@@ -70,3 +70,10 @@ def test_a_root_of_a_float64_far_from_1_keeps_its_digits(p: float, scale: float)
         with tilefold.backend(backend):
             got = tilefold.vector_norm(x * scale, p, 1)
         torch.testing.assert_close(got, want, rtol=3e-15, atol=0.0)
+
+
+@pytest.mark.parametrize("p", [math.nan, 5e-324])
+def test_orders_without_a_share_are_orders_too(p: float) -> None:
+    x = torch.tensor([3.0, 1.0])
+    got, want = tilefold.vector_norm(x, p), torch.linalg.vector_norm(x, p)
+    torch.testing.assert_close(got, want, equal_nan=True)

@@ -403,8 +403,9 @@ def magnitudes(project: Function, name: str) -> Monoid:
 
 def _root(total: Any, p: float) -> Any:
     """total^(1 / p). What 1 / p loses as a float64 counts by the logarithm of the total: up to 700 times."""
-    lost = float(1 / Fraction(p) - Fraction(1 / p))
-    root = math.pow(total, 1 / p)
+    share = 1 / p
+    lost = float(1 / Fraction(p) - Fraction(share)) if abs(share) < INFINITY else 0.0
+    root = math.pow(total, share)
     if not lost:
         return root
     return root + root * math.where((total > 0) & (total < INFINITY), math.log(total) * lost, 0.0)
