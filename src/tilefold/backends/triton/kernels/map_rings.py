@@ -377,7 +377,7 @@ def map_rings(
 
     SCALED: a row is folded without units of squares, and by the same code once more, or twice, times a power of two where
     NEXT_SCALE says that this state does not hold it (algebra/units). No second copy of the code: registers and instructions
-    of a path that is not taken cost as much as units do (docs/experiments/units-of-squares.md).
+    of a path that is not taken cost as much as units do (docs/experiments/answers.md#units).
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16

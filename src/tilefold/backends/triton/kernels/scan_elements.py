@@ -285,7 +285,7 @@ def column_elements(
 
     Of sums, whose code is long, four places are one load, or two, or one: Triton's compiler takes the time of the square of
     how many loads and stores there are. Pointers of one load are computed first, so others have registers for less
-    (docs/experiments/scans-columns.md).
+    (docs/experiments/scans.md#columns).
     """
     TOGETHER: tl.constexpr = 4 if SUMS else 1
     found = ()
