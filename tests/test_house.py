@@ -199,8 +199,13 @@ SECTIONS = {f"{name}#{anchor}" for name, path in RECORDS.items() for anchor in a
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_records_stand_in_the_index(name: str) -> None:
-    assert f"(experiments/{name}" in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+def test_records_have_a_question_and_a_table_each_and_stand_in_the_index(name: str) -> None:
+    _, *sections = re.split(r"^## ", RECORDS[name].read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for section in sections:
+        title = section.partition("\n")[0]
+        assert "?" in section, f"{name}, {title}: which question?"
+        assert re.search(r"^\|[ :|-]*---", section, re.MULTILINE), f"{name}, {title} has no table"
+    assert f"(experiments/{name})" in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
 
 
 # What a comment says of where numbers come from: a record, or one of these words.
