@@ -1,4 +1,9 @@
-"""The words that device functions are written in: dtypes, literals, operators, conversions."""
+"""The words that device functions are written in: dtypes, literals, operators, conversions.
+
+Device functions are text from this fixed vocabulary: names of operations from a table, numbered variables, checked
+literals. No name, docstring or path of a user reaches it. Where Triton's own operator does not give the one answer that
+tilefold defines, the text calls a function of `kernels.scalars`.
+"""
 
 from __future__ import annotations
 
