@@ -298,7 +298,7 @@ def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
         at = int((keys[1:] < keys[:-1]).nonzero()[0])
         raise ArgumentError(
             f"{CALL}: with num_segments, `by` must be sorted, got {by[at].tolist()} before {by[at + 1].tolist()} at position "
-            f"{at}; sort the keys, and the inputs by them"
+            f"{at}; pass by[order] and x.index_select(dim, order) with order = by.argsort(stable=True)"
         )
     try:
         wanted = torch.arange(number + 1, dtype=torch.int64, device=by.device)

@@ -108,6 +108,11 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
         2.0
     """
     what = f"describe: {printable(name)}"
+    if tensor.is_complex():
+        raise DtypeError(
+            f"{what}: elements must be real numbers or bool, got {tensor.dtype}; save real and imaginary parts as "
+            "two tensors"
+        )
     check_foldable(tensor.dtype, what)
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
         strided = "no data (meta)" if tensor.layout == torch.strided else f"layout {tensor.layout}"

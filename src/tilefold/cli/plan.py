@@ -12,9 +12,17 @@ import torch
 
 import tilefold
 from tilefold.cli.dtypes import dtype_of
-from tilefold.cli.fold_text import GUARANTEES, FoldText, monoid_named, read_dims, read_numbers, read_shape
+from tilefold.cli.fold_text import (
+    GUARANTEES,
+    FoldText,
+    monoid_meant,
+    monoid_named,
+    read_dims,
+    read_numbers,
+    read_shape,
+)
 from tilefold.cli.parser import Parser, as_type, count, one_of
-from tilefold.errors import ArgumentError
+from tilefold.errors import ArgumentError, nearest
 from tilefold.planner.chips import ALL, chip_of
 from tilefold.planner.device import of_chip
 from tilefold.problem.canonical import normalize_dims
@@ -47,8 +55,13 @@ def parser() -> Parser:
         notes=WORDS,
     )
     add = made.add_argument
-    add("shape", type=as_type(read_shape), metavar="SHAPE", help="sizes joined by x, such as 16384x8192")
-    add("--operation", choices=tuple(OPERATIONS), default="reduce", metavar="NAME",
+    add(
+        "shape",
+        type=as_type(read_shape),
+        metavar="SHAPE",
+        help="sizes joined by x, such as 16384x8192 or 64x2^20",
+    )
+    add("--operation", type=as_type(_operation), default="reduce", metavar="NAME",
         help=", ".join(OPERATIONS))  # fmt: skip
     of_some = functools.partial(add, default=argparse.SUPPRESS)  # what was not given is not there
     of_some("--monoid", type=as_type(monoid_named), metavar="NAME",
@@ -71,6 +84,24 @@ def parser() -> Parser:
     add("--chip", "--target", type=as_type(chip_of), default="h200", metavar="CHIP",
         help=", ".join(f"{chip.name} ({chip.target})" for chip in ALL))  # fmt: skip
     return made
+
+
+def _operation(name: str) -> str:
+    """One of the operations.
+
+    Raises:
+        ArgumentError: it is none; the message says what plans it.
+    """
+    if name in OPERATIONS:
+        return name
+    if name.strip("_").lower() in PRODUCTS:
+        fix = "a product has two shapes: use tilefold.explain_plan((a, b), tilefold.matmul) in Python"
+    else:
+        fold, close = monoid_meant(name, spelt=False), nearest(name, OPERATIONS)
+        fix = f"use {close}" if close else "take one of these"
+        if fold:
+            fix = fold.replace("use", "use --monoid", 1)
+    raise ArgumentError(f"must be one of {', '.join(OPERATIONS)}, got {name!r}; {fix}")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -173,6 +204,7 @@ OPERATIONS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "transpose": _two,
 }
 OF_MONOIDS = ("scan", "segment_reduce")
+PRODUCTS = ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "linear", "gemm", "product")
 # Which operations have the options that not all have.
 TAKEN_BY: dict[str, tuple[str, ...]] = {
     "monoid": ("reduce", *OF_MONOIDS),
