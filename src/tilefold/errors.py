@@ -59,7 +59,7 @@ def without_address(text: str) -> str:
 
 
 def is_one_of(value: Any, names: Collection[str]) -> bool:
-    """Whether a value is one of some names; what is no text is compared with none."""
+    """Whether a value is one of some names; only a text is compared with them."""
     return isinstance(value, str) and value in names
 
 
@@ -69,7 +69,7 @@ def is_function(value: Any) -> bool:
 
 
 def nearest(name: str, names: Collection[str], aliases: Mapping[str, str] | None = None) -> str | None:
-    """What a name that is none may stand for: another case of one, an alias, or one that is spelt much like it.
+    """The known name that an unknown one may stand for: in another case, by an alias, or spelt much like it.
 
     `aliases` are in lower case without underscores, or exact.
     """
@@ -87,13 +87,15 @@ def nearest(name: str, names: Collection[str], aliases: Mapping[str, str] | None
 def unknown_name(
     module: str, name: str, names: Collection[str] | None = None, aliases: Mapping[str, str] | None = None
 ) -> MemberError:
-    """What a module says of a name that it does not have. `names` are those that it has, without them all public ones."""
+    """The error for a name that a module does not have. `names` are the names it has; without them, all its public ones."""
     if name.startswith("__"):  # Python asks for these
         return MemberError(f"module {module!r} has no attribute {name!r}")
     if names is None:
         names = [n for n in vars(sys.modules[module]) if not n.startswith("_")]
     meant = nearest(name, names, aliases)
-    fix = "dir() lists what is" if meant is None else f"use {meant if '.' in meant else f'{module}.{meant}'}"
+    fix = (
+        "dir() lists its names" if meant is None else f"use {meant if '.' in meant else f'{module}.{meant}'}"
+    )
     where = module.rpartition(".")[2]
     return MemberError(f"{where}: a name must be one of the module's, got {name!r}; {fix}")
 
@@ -186,7 +188,7 @@ class FileError(TilefoldError, OSError):
 
 
 class XrayError(TilefoldError):
-    """What the compiler made of a kernel cannot be shown."""
+    """The X-ray cannot show a kernel."""
 
 
 class CompileError(XrayError, RuntimeError):

@@ -53,7 +53,7 @@ class Linear(torch.nn.Linear):
     vmap over rows or over stacked parameters, nested too).
 
     Raises:
-        ArgumentError: an activation that is none of these.
+        ArgumentError: another activation.
         DtypeError, ShapeError: from calls, as in `tilefold.matmul`.
 
     Example:
@@ -104,7 +104,7 @@ class Linear(torch.nn.Linear):
 
 
 def _check_parameters(bias: Any, device: Any, dtype: Any, **features: Any) -> None:
-    """Refuse what is no number of features, no truth, no device and no dtype of a parameter."""
+    """Refuse wrong numbers of features, truth values, devices and dtypes of a parameter."""
     for name, value in features.items():
         number = whole_number(value)
         if number is None or not 0 <= number < 2**31:
@@ -140,7 +140,7 @@ class _Differentiable(torch.autograd.Function):
     """The layer's result with torch's own derivative, of x [.., in], weight [out, in] and bias [out].
 
     Or of several layers, each with rows of its own: x [*layers, rows, in], weight [*layers, out, in], bias [*layers, 1, out],
-    which is what torch.vmap over parameters makes of them, a dim more each time.
+    as torch.vmap over parameters makes them, with one more dim each time.
     """
 
     @staticmethod
@@ -214,7 +214,7 @@ class _Transformed(_Differentiable):
 
 
 def _in_front(t: Tensor, dim: int | None, size: int) -> Tensor:
-    """A tensor with a batch's dim before its own; one that has none is seen as often."""
+    """A tensor with a batch's dim before its own; a tensor without one is expanded."""
     return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
 
 

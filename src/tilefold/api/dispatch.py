@@ -76,7 +76,7 @@ def run(
 ) -> list[Tensor]:
     """The results of a validated request, in `targets` where these are given.
 
-    `tensors` have memory of their own values (none negates lazily). What is compiled is kept under `key` if there is one.
+    `tensors` have memory of their own values (none negates lazily). The executable is kept under `key` if there is one.
 
     Raises:
         BackendError, DtypeError, ShapeError: the backend in force has no such operation, or the chip no such dtypes.

@@ -127,7 +127,7 @@ def explain_call(
 
 
 def name_of(operation: Any) -> str:
-    """What a function is called, or what it is."""
+    """A function's name, or a description of the value."""
     return str(getattr(operation, "__name__", type(operation).__name__))
 
 

@@ -197,7 +197,7 @@ def _borders(
 
 
 def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
-    """Refuse offsets or lengths that are no vector of whole numbers."""
+    """Refuse offsets or lengths that are not a vector of whole numbers."""
     check_is_tensor(numbers, CALL, f"`{name}`")
     check_memory(numbers, CALL, name)
     beyond = name == "offsets"
@@ -391,7 +391,7 @@ def _of_jagged(
 
 
 def _moved(targets: list[Any], place: int, of: tuple[int, list[Tensor]]) -> list[Any]:
-    """Targets whose rows come first, as results have them; what is no tensor is left to the checks."""
+    """Targets whose rows come first, as results have them; the checks refuse values that are not tensors."""
     batch, values = of
     shape = list(broadcast_shape(values, CALL))
     del shape[place]

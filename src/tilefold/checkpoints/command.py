@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @dataclass
 class _Outcome:
-    """What a run of `describe` found: reports, files and arguments that were bad, and what was left out."""
+    """The findings of a run of `describe`: reports, bad files and arguments, and skipped files."""
 
     reports: list[FileReport] = field(default_factory=list)
     errors: list[dict[str, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is in a checkpoint: one pass over each tensor of a file with the DESCRIBE monoid."""
+"""Statistics of a checkpoint: one pass over each tensor of a file with the DESCRIBE monoid."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class FileReport:
-    """All tensors of one file, in its order, and those that have no fold."""
+    """All tensors of one file, in its order, and the tensors without statistics."""
 
     path: str
     tensors: tuple[TensorReport, ...]

@@ -1,4 +1,4 @@
-"""A bound on what a process may ask of memory while it reads a file that nobody vouches for."""
+"""A bound on the memory that a process may ask for while it reads an untrusted file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 PAYLOADS = 8  # times a file's tensors
 SPARE = 4 << 30  # bytes besides: what torch, its threads and their arenas take
 SPARE_PER_CORE = 256 << 20
-# What libraries say that have no MemoryError: torch, C++ and Rust's.
+# Messages of libraries without MemoryError: torch's, C++'s and Rust's.
 _WORDS = (
     "not enough memory", "defaultcpuallocator", "cannot allocate memory", "out of memory", "outofmemory", "bad_alloc",
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""What a pickle that torch admits may still do: make much of little. Its opcodes are followed, nothing is called.
+"""Bounds on a pickle that torch admits, which may make much of little. Its opcodes are followed, nothing is called.
 
 Of what `weights_only` calls, two functions make any amount of memory out of a few bytes: `bytearray` of a number, and
-`_codecs.encode` by a codec that is no spelling of bytes, or of one text again and again. What Python itself pickles of bytes
+`_codecs.encode` by a codec that does not spell bytes, or of one text again and again. Python's own pickles of bytes
 and bytearrays is neither. Texts are data: a key may be named like any codec or module.
 """
 

@@ -113,7 +113,7 @@ def numpy_refusals() -> Iterator[None]:
 
 
 def python_objects() -> FileError:
-    """What is said of arrays of Python objects."""
+    """The error for arrays of Python objects."""
     return FileError(
         "the array must hold numbers, got Python objects, which only pickle reads; save it with a number's dtype"
     )

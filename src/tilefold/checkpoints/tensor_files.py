@@ -41,7 +41,7 @@ def tensors_of(path: str | Path) -> Entries:
 
     Raises:
         FileError: the file is missing, unreadable, truncated, of another format, or needs code to be read. A reader
-            raises it too, for a tensor that is no array of numbers.
+            raises it too, for a tensor that is not an array of numbers.
     """
     path = Path(path)
     kind = kind_of(path)

@@ -226,7 +226,7 @@ class _Archive:
         return all(m.compress_type == zipfile.ZIP_STORED for m in self._members.values())
 
     def structure(self) -> Any:
-        """What the pickle holds, its tensors without data; None where some cannot be without."""
+        """The pickle's object with tensors without data; None where some tensor needs its data."""
         content = bytes(self._bytes("data.pkl"))
         check_pickles(content)
         buffer = io.BytesIO()
@@ -284,7 +284,7 @@ class _Archive:
             return self._make(view)
 
     def _without_record(self, found: Found) -> torch.Tensor:
-        """What the pickle made by itself: without data, or of a length that it names."""
+        """A tensor that the pickle made by itself: without data, or of a length that the pickle names."""
         if isinstance(found, torch.Tensor) and (
             found.layout != torch.strided or found.is_nested or found.is_meta
         ):

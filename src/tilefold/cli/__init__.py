@@ -83,7 +83,7 @@ def top_parser() -> Parser:
             "watch logsumexp --html page.html": "its states chunk by chunk, in a browser",
             "bench folds --device cpu": "measure, here at small sizes",
         },
-        exit_codes={**EXIT_CODES, 1: "what was looked for was found: a command's own help says what"},
+        exit_codes={**EXIT_CODES, 1: "a finding that the command was to look for: its own help says which"},
         notes="tilefold COMMAND --help has a command's options.",
     )
     parser.add_argument("--version", action="version", version=f"tilefold {__version__}")

@@ -83,7 +83,7 @@ def read_fold(text: str, dtype: str = "bf16") -> FoldText:
     """The fold that a text of words says; `dtype` where it says none. Dims are the last one where it says none.
 
     Raises:
-        ArgumentError: a word that is none of the form, or no monoid or shape.
+        ArgumentError: a word of another form, or a missing monoid or shape.
         CompileError: the monoid's file does not import.
     """
     given, plain = _words(text)
@@ -204,7 +204,7 @@ def _of_file(text: str) -> Monoid:
 
 
 def _made(make: Any, text: str, path: Path) -> Any:
-    """What a function without arguments makes; a class or a function that wants some makes nothing."""
+    """The monoid that a function without arguments makes; a class, or a function with arguments, is refused."""
     try:
         return make()
     except TypeError as error:

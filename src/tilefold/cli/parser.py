@@ -17,7 +17,7 @@ from tilefold.errors import ArgumentError, TilefoldError
 
 T = TypeVar("T")
 
-FAILED = "what was asked for cannot be done, in one line on stderr"
+FAILED = "the command cannot run: one line on stderr says why"
 WIDTH = 88  # of what help wraps itself; argparse wraps the rest to the terminal
 EXIT_CODES = {0: "done", 2: FAILED, 130: "interrupted (Ctrl-C)"}
 
@@ -108,7 +108,7 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 
 def as_type(read: Callable[[str], T]) -> Callable[[str], T]:
-    """What reads a text, for argparse's `type`: the reader's own sentence is what a refused text gets."""
+    """A reader of a text, for argparse's `type`: a refused text gets the reader's own sentence."""
 
     def parsed(text: str) -> T:
         try:

@@ -63,7 +63,7 @@ def parser() -> Parser:
     )
     add("--operation", type=as_type(_operation), default="reduce", metavar="NAME",
         help=", ".join(OPERATIONS))  # fmt: skip
-    of_some = functools.partial(add, default=argparse.SUPPRESS)  # what was not given is not there
+    of_some = functools.partial(add, default=argparse.SUPPRESS)  # options that were not given are absent
     of_some("--monoid", type=as_type(monoid_named), metavar="NAME",
         help="of reduce, scan, segment_reduce: a name of tilefold.monoids, or FILE.py::name, which is imported "
         "(default: sum)")  # fmt: skip
@@ -111,7 +111,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _complete(options: argparse.Namespace) -> argparse.Namespace:
-    """The options with what was not given.
+    """The options, completed by their defaults.
 
     Raises:
         ArgumentError: one was given that the operation does not have.
@@ -191,7 +191,7 @@ def _segments(options: argparse.Namespace) -> dict[str, Any]:
     return {"monoid": options.monoid, "offsets": offsets} | _one(options)
 
 
-# What is asked of each function besides its input, from the command's options.
+# The arguments of each function besides its input, from the command's options.
 OPERATIONS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "reduce": lambda options: {},
     **dict.fromkeys(("softmax", "log_softmax", "normalize"), _some),

@@ -1,6 +1,6 @@
 """torch's reductions by torch's names, folded by this library: same arguments, result dtypes, NaN rules and error kinds.
 
-Each function is one `fold_tensors` with a monoid made beforehand; which backend runs is decided there. What they share:
+Each function is one `fold_tensors` with a monoid made beforehand; `fold_tensors` chooses the backend. All of them share:
 
     dims      One, several where torch takes several, or None for all (not in `prod`). `dim=()` folds all dims, as in torch,
               except in `any` and `all`, where it folds none. In the equations k is a position in the output dims, p in the

@@ -125,7 +125,7 @@ def asked_dtype(dtype: Any, out: Any) -> Any:
 
 
 def as_number(value: Any) -> float | None:
-    """A real number, where torch takes one: Python's, numpy's, or that of a 0-d tensor; None for what is none."""
+    """A real number, where torch takes one: Python's, numpy's, or that of a 0-d tensor; None for other values."""
     if isinstance(value, Tensor):
         takes = not value.is_nested and value.ndim == 0 and not value.requires_grad and not value.is_complex()
         if not takes:
@@ -147,13 +147,13 @@ def is_complex(value: Any) -> bool:
 
 
 def one_dim(dim: Any, call: str) -> None:
-    """Refuse several dims, and what is no dim."""
+    """Refuse several dims, and values that are not a dim."""
     if dim is not None and type(dim) is not int and not is_whole(dim):
         raise KindError(f"{call}: `dim` must be one int, got {shown(dim)}; fold one dim at a time")
 
 
 def need_float(dtype: torch.dtype, call: str) -> None:
-    """Refuse elements that are no floats."""
+    """Refuse elements that are not floats."""
     if not dtype.is_floating_point:
         fix = "convert the input, or pass a float dtype= where it is taken"
         raise DtypeError(

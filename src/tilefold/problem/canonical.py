@@ -47,7 +47,7 @@ class Dim:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a call works on: the dims of all inputs together, output dims first, and how each input's storage is aligned.
+    """The problem of a call: the dims of all inputs together, output dims first, and how each input's storage is aligned.
 
     `aligned` holds, for each input, the largest power of two up to 16 that divides its address in bytes; `residues` the
     address modulo 16. `ragged` results, the first ones along the last output dim, have as many elements as the reduced dims
@@ -128,7 +128,7 @@ def wrapped_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number as an int, numpy's and a tensor's only element included; None for what is none, truth values too."""
+    """A whole number as an int, numpy's and a tensor's only element included; None for others, truth values too."""
     is_truth = isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
     try:
         return None if is_truth else operator.index(value)
@@ -270,7 +270,7 @@ def _merges(outer: Dim, inner: Dim) -> bool:
 
 
 def split(dim: Dim, length: int) -> tuple[Dim, Dim]:
-    """One dim as two: whole parts of `length` elements, and the elements of a part. What is left at its end is dropped."""
+    """One dim as two: whole parts of `length` elements, and the elements of a part. Those left at its end are dropped."""
     parts = replace(
         dim,
         size=dim.size // length,

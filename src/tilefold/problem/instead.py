@@ -68,7 +68,7 @@ def where_gradients_are(call: str, monoid: Monoid | None) -> str:
     if call == "explain_plan":
         return "use torch.no_grad(), since nothing is run"
     if call in _FLAT or _catalogued(monoid) in _FLAT:
-        return "use torch.no_grad() or detach(): what it gives has no gradient in torch either"
+        return "use torch.no_grad() or detach(): its result has no gradient in torch either"
     own = torchs_own(call, monoid)
     if own is not None:
         return f"use torch.no_grad() where no gradient is needed, and {own} where one is"
@@ -104,7 +104,7 @@ def of_complex() -> str:
 
 
 def monoid_meant(value: Any) -> str:
-    """What was given as a monoid, and what may be meant."""
+    """The value given as a monoid, and the monoid that may be meant."""
     got = type(value).__name__
     name = value if isinstance(value, str) else getattr(value, "__name__", None)
     if value is Monoid:

@@ -31,7 +31,7 @@ GUARANTEES = ("run_to_run", "batch_invariant", "none")
 
 
 def check_is_tensor(x: Any, call: str, name: str = "the input") -> None:
-    """Refuse what is no tensor before asking it for a dtype or a shape."""
+    """Refuse values that are not tensors before asking them for a dtype or a shape."""
     if not isinstance(x, torch.Tensor):
         raise KindError(f"{call}: {name} must be a tensor, got {type(x).__name__}; use torch.as_tensor")
 
@@ -71,10 +71,10 @@ def check_inputs(
 
 
 def check_monoid(monoid: Any, call: str) -> None:
-    """Refuse what is no monoid, and name the one that may be meant.
+    """Refuse a value that is not a monoid, and name the monoid that may be meant.
 
     Raises:
-        KindError: it is none.
+        KindError: it is not.
     """
     if not isinstance(monoid, Monoid):
         raise KindError(f"{call}: a tensor is folded with a tilefold.Monoid, got {monoid_meant(monoid)}")
@@ -102,7 +102,7 @@ def check_tensors(
     names: Sequence[str | None] = (),
     monoid: Monoid | None = None,
 ) -> None:
-    """Refuse what is no plain tensor of real numbers (of any, with `any_dtype`) with memory of its own, and several devices.
+    """Refuse inputs that are not plain tensors of real numbers (any, with `any_dtype`) with memory, and several devices.
 
     `names` are those of the arguments, for messages; an input has none. So is `monoid`, what they are folded with.
 
@@ -130,7 +130,7 @@ def _refuse_device(t: torch.Tensor, device: torch.device, name: str | None, call
 
 
 def check_memory(t: torch.Tensor, call: str, name: str | None = None) -> None:
-    """Refuse what has no elements of its own at strides, or more dims than torch walks.
+    """Refuse tensors without elements of their own at strides, or with more dims than torch walks.
 
     Raises:
         DtypeError, KindError, ShapeError: it is such a tensor.
@@ -161,7 +161,7 @@ def _check_numbers(dtype: torch.dtype, call: str, name: str | None) -> None:
 
 
 def check_guarantee(guarantee: str, call: str) -> None:
-    """Refuse a promise that has no name.
+    """Refuse an unknown guarantee.
 
     Raises:
         ArgumentError: it is none of `GUARANTEES`.

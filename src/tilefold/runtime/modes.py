@@ -26,7 +26,7 @@ _CONVERTIBLE = frozenset(
 def outside_modes() -> Iterator[None]:
     """A context in which torch's operations do what they do alone, whatever the caller has switched on.
 
-    What is kept for later calls is made in it: inside the caller's modes it would be a fake tensor, an inference tensor,
+    Values for later calls are made in it: inside the caller's modes they would be a fake tensor, an inference tensor,
     one of a transform, of another device or of another precision, and every later call would get it. Left are modes of
     dispatch (FakeTensorMode, make_fx) and of functions (a default device is one), transforms (vmap, functionalize, grad),
     inference mode, gradients, autocast and torch.jit's trace. The default dtype is no mode but one of the whole process,
@@ -111,7 +111,7 @@ def as_widened(call: str, tensors: Sequence[Any], *asked: Any) -> torch.dtype | 
 
 
 def converted(t: torch.Tensor) -> torch.Tensor:
-    """A tensor as torch.autocast, where it is on, gives it to a product: float64 and what is no float stay."""
+    """A tensor as torch.autocast, where it is on, gives it to a product: float64 and dtypes that are not floats stay."""
     stays = t.dtype == torch.float64 or not t.is_floating_point() or not is_converted(t.device)
     return t if stays else t.to(torch.get_autocast_dtype(t.device.type))
 

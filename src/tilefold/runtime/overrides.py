@@ -29,7 +29,7 @@ def listed(tensors: Any) -> list[Any]:
 
 @uncompiled
 def override(function: Callable[..., Any], relevant: Sequence[Any], *arguments: Any, **named: Any) -> Any:
-    """What the classes of the tensors among `relevant`, or the modes in force, make of a call of `function`.
+    """Call `function` as the classes of the tensors among `relevant`, or the modes in force, override it.
 
     Raises:
         BackendError: operations are being recorded, of which a mode shows less when it has been asked.

@@ -122,7 +122,7 @@ def layout(t: Tensor) -> tuple[Any, ...] | None:
 
 
 def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What a plain call of some tensors is known by; None where it must be checked every time.
+    """The key of a plain call of some tensors; None where the call must be checked every time.
 
     Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count. `rest` are values of which
     equal ones mean the same.

@@ -63,7 +63,7 @@ def _read_row(path: str) -> torch.Tensor:
 
 
 def check_shape(shape: Sequence[int]) -> None:
-    """Refuse what is no row that a page shows.
+    """Refuse a value that is not a row for a page.
 
     Raises:
         ArgumentError: the shape is not one dim of 1 to `MOST` elements.

@@ -40,7 +40,7 @@ class Request(ABC):
 
     @abstractmethod
     def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
-        """What a chip must load and store.
+        """The bytes that a chip must load and store.
 
         Raises:
             DtypeError, ShapeError: no GPU computes this.

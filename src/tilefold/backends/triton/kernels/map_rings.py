@@ -59,7 +59,7 @@ def load_shared(place):
 
 
 def read(address):
-    """Four words of a tensor that nobody writes."""
+    """Four words of a tensor that is only read."""
     return tl.inline_asm_elementwise(
         "ld.global.nc.v4.b32 {$0, $1, $2, $3}, [$4];",
         "=r,=r,=r,=r,l", [address], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
@@ -527,7 +527,7 @@ def folded(
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, CLUSTER: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
-    """What a row's elements times `scale` fold to, as its turns come; a ring of fewer turns takes the others on the way."""
+    """Fold a row's elements times `scale` as its turns come; a ring of fewer turns takes the others on the way."""
     TURN: tl.constexpr = UNROLL * LANES * RUN
     AGAIN: tl.constexpr = max(0, TURNS - DEPTH)
     inline_ptx(tl.constexpr(WAITING[0]))

@@ -213,7 +213,7 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
 
 
 def in_halves(x, LENGTH: tl.constexpr):
-    """What a thread holds along the last dim, one tensor an element, in order."""
+    """A thread's elements along the last dim, one tensor an element, in order."""
     parts = (x,)
     for level in tl.static_range(5):
         if LENGTH >> level > 1:
@@ -341,7 +341,7 @@ def lifted(
     found, begin, keep, span, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """The elements that are number TURN of each chunk as states: what is not of the line is the identity."""
+    """The elements that are number TURN of each chunk as states: elements beyond the line are the identity."""
     PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
     xs = found[PLACE]
     at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
