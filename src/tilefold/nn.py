@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 _aten = torch.ops.aten
-# The gradient of what an activation was given, from that of its result.
+# The gradient of an activation's argument, from the gradient of its result.
 _DERIVED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda gradient, x: torch.where(x <= 0, 0, gradient),
     "gelu": _aten.gelu_backward,
@@ -49,7 +49,7 @@ class Linear(torch.nn.Linear):
         torch.autocast x and the parameters are converted to its dtype first, as torch.nn.Linear does, whatever `precision`.
 
     Where a gradient is asked for, it is that of torch's own operations: backward multiplies by torch.matmul, and computes
-    what comes before the activation again. It can be differentiated further, forward too, and by torch.func (grad, jvp,
+    the activation's argument again. It can be differentiated further, forward too, and by torch.func (grad, jvp,
     vmap over rows or over stacked parameters, nested too).
 
     Raises:
@@ -96,7 +96,7 @@ class Linear(torch.nn.Linear):
         return _multiply(input, weight, bias, *options)
 
     def extra_repr(self) -> str:
-        """torch's, and what is asked for besides."""
+        """Torch's text, and the activation."""
         options = {"activation": self.activation, "precision": self.precision}
         said = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
         promised = "" if self.guarantee == "run_to_run" else f", guarantee={self.guarantee}"
@@ -225,7 +225,7 @@ def _as_rows(t: Tensor) -> Tensor:
 def _before_activation(
     activation: str | None, change: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """A change of the activation's result as one of what it was given, and the other way round: it is elementwise."""
+    """A change of the activation's result as a change of its argument, and the other way round: it is elementwise."""
     if activation is None:
         return change
     if weight.ndim == 2:

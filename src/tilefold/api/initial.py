@@ -29,7 +29,7 @@ def initial_state(
     wraps.
 
     Raises:
-        ArgumentError, KindError, ShapeError, DtypeError, DeviceError, GradientError: it is no such state.
+        ArgumentError, KindError, ShapeError, DtypeError, DeviceError, GradientError: the state does not fit.
     """
     fields = monoid.algebra.fields
     if len(init) != len(fields):

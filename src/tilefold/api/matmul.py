@@ -63,7 +63,7 @@ def matmul(
     `epilogue_args` never are.
 
     Returns:
-        A contiguous tensor in torch.matmul's shape; with `row` that and what the fold gives, in the shape without the last
+        A contiguous tensor in torch.matmul's shape; with `row` it and the fold's results, in the shape without the last
         dim (floats in the accumulator's dtype, not rounded to the result's). Products are summed in float32 (float64 of
         float64; int32 of int8, exact while sums fit, as they do below K = 131072; int64 of other integers, which are stored
         modulo the result's width, as torch stores its sums) in an order that the plan fixes, and rounded once, after the

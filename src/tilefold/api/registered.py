@@ -1,4 +1,4 @@
-"""Operations of torch's library: what `tilefold.matmul` is in a graph, as one operation that torch.compile keeps whole.
+"""Operations of torch's library: `tilefold.matmul` as one operation of a graph, which torch.compile keeps whole.
 
 tilefold::own_matmul   the product itself
 tilefold::matmul       the same after `inductor.register`: Inductor may replace it

@@ -66,7 +66,8 @@ def segment_reduce(
     Args:
         inputs: a tensor [.., N, ..], or tensors that broadcast against each other; any strides, read in place. Or jagged
             tensors of torch.nested that share their offsets: rows of the ragged dim are folded.
-        monoid: what to fold with. Combined in order unless it is commutative; positions count from the segment's beginning.
+        monoid: the monoid to fold with. Elements are combined in order unless it is commutative; positions count from the
+            segment's beginning.
         offsets: S + 1 ascending positions, int32 or int64, copied if they are not contiguous: the first is 0, the last is N.
             An empty segment gives the projected identity.
         lengths: instead of offsets, how many elements each of S segments has, int32 or int64: N in all.
@@ -91,7 +92,7 @@ def segment_reduce(
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError, KindError: the call does not fit, or offsets that are
             looked at do not ascend from 0 to N (with `partial` in [0, N]).
         EmptyError: a segment that is looked at is empty, and the monoid has no identity. On a GPU, without `validate`,
-            such a segment's result is unspecified.
+            the result of this segment is unspecified.
         GradientError: an input requires grad outside `torch.no_grad()`.
 
     Example:
@@ -302,7 +303,7 @@ def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
         )
     try:
         wanted = torch.arange(number + 1, dtype=torch.int64, device=by.device)
-    except RuntimeError:  # so does torch say that there is no such memory
+    except RuntimeError:  # torch's error where the memory does not suffice
         raise ArgumentError(
             f"{CALL}: `num_segments` offsets must fit in memory, got {shown(number)}; pass how many keys there are"
         ) from None
@@ -339,7 +340,7 @@ def _check_offsets(offsets: Tensor, length: int, monoid: Monoid, whole: bool) ->
 
 
 def _as_lengths(offsets: Tensor, length: int) -> str:
-    """The fix for what would do as lengths."""
+    """The fix for offsets that may be meant as lengths."""
     return "; these look like lengths: pass lengths=" if int(offsets.sum()) == length else ""
 
 

@@ -26,7 +26,7 @@ def parser() -> Parser:
     made = Parser(
         "describe",
         "Statistics of every tensor in files, in one pass over each. A directory stands for the checkpoints in it, "
-        "a pattern for what it matches, an index for its shards. docs/describe.md says what each number is.",
+        "a pattern for the files that it matches, an index for its shards. docs/describe.md explains each number.",
         examples={
             "describe model.safetensors": "a table",
             "describe --fail-on-nan checkpoints/": "for a script: exit code 0 says that all is finite",

@@ -27,7 +27,7 @@ Progress = Callable[[str, int], None]
 class TensorReport:
     """One tensor's statistics: counts over all elements, the rest over the finite ones (None where there are none).
 
-    `dtype` is torch's name of it, without "torch."; `bytes` is what the elements take. `min`, `max` and `absmax` of
+    `dtype` is torch's name of it, without "torch."; `bytes` is the size of the elements. `min`, `max` and `absmax` of
     integers are integers, exact up to 2^53 in magnitude. `std` divides by the count less one; it is 0 for one element.
     """
 

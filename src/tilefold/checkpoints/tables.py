@@ -146,7 +146,7 @@ def render_verdict(report: FileReport, limit: float | None = None) -> Iterator[T
 
 
 def _list(head: str, found: Sequence[str]) -> Iterator[Text]:
-    """The first of what was found, and how many more."""
+    """The first findings, and how many more."""
     if found:
         yield Text(f"! {head}:", style="bold red")
     yield from (Text(f"  {printable(text)}") for text in found[:LISTED])

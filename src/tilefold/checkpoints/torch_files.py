@@ -1,10 +1,10 @@
 """What torch.save wrote, tensor by tensor: structure first, without data, then each storage where it lies.
 
-A pickle says what there is, the archive beside it holds the bytes. The pickle is loaded with `weights_only` onto the device
+A pickle lists the tensors, the archive beside it holds the bytes. The pickle is loaded with `weights_only` onto the device
 "meta", which allocates nothing, from an archive of our own that holds the pickle and empty records: where torch looks for a
 storage's record tells its name. Sizes are then checked against the file's own records. Stored ones are mapped; deflated ones
 are inflated in chunks, or once for all of their views. Bytes in another order are put in order part by part. So memory does
-not follow from what a pickle claims. Files from before torch 1.6 are one stream and are read as a whole.
+not follow from the sizes that a pickle claims. Files from before torch 1.6 are one stream and are read as a whole.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _entries_of_whole(path: Path, mapped: bool) -> Entries:
 def _load(file: Any, device: str, **options: Any) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # not about what is asked here
+            warnings.simplefilter("ignore")  # they are about other uses
             return torch.load(file, map_location=device, weights_only=True, **options)
     except pickle.UnpicklingError as error:
         if "GLOBAL" not in str(error) and "Unsupported" not in str(error):

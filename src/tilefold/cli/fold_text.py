@@ -34,7 +34,7 @@ _SHAPE = re.compile(rf"{_SIZE}(?:x{_SIZE})*", re.ASCII)
 
 @dataclass(frozen=True)
 class FoldText:
-    """A fold that was written: what with, over which dims, of which tensors.
+    """A fold as written: its monoid, dims and tensors.
 
     `dims` None is all of them. `strides` None is contiguous; `offset` counts the elements before the first one, of memory
     that begins at a multiple of 16 bytes. Every input of a monoid of several has this shape, dtype and place.

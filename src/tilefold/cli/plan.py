@@ -43,7 +43,7 @@ def parser() -> Parser:
     """The command's options."""
     made = Parser(
         "plan",
-        "How a GPU would run an operation, without one: the launches, what a program owns and why, bytes and time.",
+        "How a GPU would run an operation, without one: its launches, the work of a program and why, bytes and time.",
         examples={
             "plan 16384x8192 --monoid logsumexp --dim 1": "rows of a bf16 matrix on an H200",
             "plan 64x256x56x56 --dim 0,2,3 --dtype fp32 --chip a100": "statistics of a batch norm",
@@ -55,12 +55,7 @@ def parser() -> Parser:
         notes=WORDS,
     )
     add = made.add_argument
-    add(
-        "shape",
-        type=as_type(read_shape),
-        metavar="SHAPE",
-        help="sizes joined by x, such as 16384x8192 or 64x2^20",
-    )
+    add("shape", type=as_type(read_shape), metavar="SHAPE", help="sizes joined by x: 16384x8192, 64x2^20")
     add("--operation", type=as_type(_operation), default="reduce", metavar="NAME",
         help=", ".join(OPERATIONS))  # fmt: skip
     of_some = functools.partial(add, default=argparse.SUPPRESS)  # options that were not given are absent
@@ -90,7 +85,7 @@ def _operation(name: str) -> str:
     """One of the operations.
 
     Raises:
-        ArgumentError: it is none; the message says what plans it.
+        ArgumentError: it is not; the message names the option or function to use.
     """
     if name in OPERATIONS:
         return name

@@ -22,8 +22,8 @@ Each function is one `fold_tensors` with a monoid made beforehand; `fold_tensors
     errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
               KindError for `dim`; KindError for a `keepdim` that is no bool; DtypeError, ShapeError and DeviceError for
               inputs and `out`, ShapeError for more than 64 dims too; GradientError for an input that requires grad while
-              grad mode is on, is a dual tensor, or is inside torch.func. Below, `Raises` names what a function adds or
-              what is likeliest.
+              grad mode is on, is a dual tensor, or is inside torch.func. Below, `Raises` names the errors that a function
+              adds, or the likeliest ones.
 
 Messages hold the words of torch's own. Where `var`, `std` and their kin have no degrees of freedom, a UserWarning says so,
 as torch's does.

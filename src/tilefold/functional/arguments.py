@@ -1,4 +1,4 @@
-"""How arguments of torch's functions are read, and what is refused in torch's kinds of error."""
+"""How arguments of torch's functions are read, and refused in torch's kinds of error."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _rename(
     arguments: dict[str, Any],
     parameters: Mapping[str, inspect.Parameter],
 ) -> None:
-    """Put what came under numpy's names where torch's are."""
+    """Move arguments given by numpy's names to torch's."""
     for name, value in names.items():
         meant = TORCH_NAMES.get(name)
         if meant not in arguments:
@@ -99,7 +99,7 @@ def need_elements(x: Tensor, dim: Dims, call: str) -> None:
 
 
 def no_dim(keepdim: bool, call: str) -> None:
-    """The default `dim` was left: torch has no such overload with `keepdim`."""
+    """The default `dim` was left: torch does not have this overload with `keepdim`."""
     if keepdim is not LEFT:
         raise KindError(
             f"{call}: `keepdim` needs a `dim`, got keepdim={shown(keepdim)} alone; pass the dims to fold"

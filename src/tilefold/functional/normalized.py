@@ -253,7 +253,7 @@ def _with_sum(made: Sequence[Tensor], x: Tensor, residual: Tensor | None, out: A
 
 
 def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str) -> None:
-    """Refuse what stands beside the input, if anything does, and is no tensor of a shape with elements in memory."""
+    """Refuse a weight, bias or residual that is not a tensor of the shape with elements in memory."""
     if t is None:
         return
     check_is_tensor(t, call, f"`{name}`")
@@ -329,7 +329,7 @@ def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
 
 
 def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, Any]:
-    """What elements and what sums in units are multiplied by, and 1 / sqrt(square + eps) then, `square` being in units.
+    """The factors of elements and of sums in units, and 1 / sqrt(square + eps) then, `square` being in units.
 
     That is 1 and the unit, so that elements stay as they are; other powers of two where the root would leave the range.
     """
@@ -361,7 +361,7 @@ def group_norm(
     bits from run to run.
 
     Raises:
-        ShapeError: there are no channels, no such groups of them, or not as many weights.
+        ShapeError: there are no channels, the groups do not divide them, or the weights do not fit.
         ArgumentError: a group would have one value alone.
         DtypeError: elements are no floats.
 
@@ -500,7 +500,7 @@ def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
         return monoids.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)
 
     def usual(norm: Any, factor: Any, rest: Any) -> Any:
-        """1 and the norm where that is in range; else what it is made of, or eps."""
+        """1 and the norm where it is in range; else its factor and the rest, or eps."""
         apart = (
             (norm == INFINITY) | ((norm < USUAL) & (norm > eps))
             if eps > 0

@@ -59,7 +59,7 @@ def register(
 
     A product whose rows are known when it is compiled is tuned for exactly that shape. One whose rows are dynamic
     (torch.compile(..., dynamic=True), or a marked dim) is tuned for each range of rows between `split_points`, and the graph
-    chooses by the rows of each call: one graph serves them all. Registering again replaces what was registered before, but
+    chooses by the rows of each call: one graph serves them all. Registering again replaces the earlier registration, but
     Inductor's cache on disk does not know of it: graphs that were compiled with other split points, or plain torch.mm before
     mm=True, are taken from there until it is emptied.
 
@@ -151,7 +151,7 @@ def _custom_ops() -> Any:
 
 
 def _lowerings() -> dict[Any, Any]:
-    """Where this version of Inductor looks up what to do with an operation of ours."""
+    """The table in which this version of Inductor looks up an operation of ours."""
     from torch._inductor import lowering
 
     table: dict[Any, Any] = (

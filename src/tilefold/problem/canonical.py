@@ -27,7 +27,7 @@ Role = Literal["map", "reduce", "scan", "segment", "shard"]
 
 @dataclass(frozen=True)
 class Dim:
-    """One canonical dim: what happens along it, its length, and how far one step along it is, in elements.
+    """One canonical dim: its role, its length, and the step along it, in elements.
 
     `strides` are those of the inputs, `output` is that of the results (0 along a dim that results do not have), `position`
     that of an element's row-major position among those that it is combined with (0 along a dim of role "map").
@@ -142,7 +142,7 @@ def is_listed(value: Any) -> TypeGuard[Sequence[Any]]:
 
 
 def one_dim(dim: Any, ndim: int, call: str, name: str = "dim", fix: str = "name one dim") -> int:
-    """One dim as a non-negative number; `name` is the argument's and `fix` what to do instead, for messages.
+    """One dim as a non-negative number; `name` is the argument's and `fix` the advice, for messages.
 
     Raises:
         DimError, KindError: it is no dim of so many, or none at all.
@@ -199,7 +199,7 @@ def canonical(
     role: Role = "reduce",
     whole: bool = False,
 ) -> Problem:
-    """Make the problem of what happens along `dims` of tensors of one (broadcast) shape.
+    """Make the problem of a call along `dims` of tensors of one (broadcast) shape.
 
     With `ordered`, these dims keep their order: the monoid is not commutative. With `batches`, other dims of length 1 stay:
     their strides say how more of them would lie. With `whole`, results have the tensors' shape, contiguous.
@@ -248,7 +248,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def by_stride(dims: Sequence[Dim]) -> list[Dim]:
-    """Dims in the order of memory: far strides first; one that only broadcasts counts by what else it walks."""
+    """Dims in the order of memory: far strides first; a dim that only broadcasts counts by its other steps."""
     return sorted(dims, key=lambda d: (max(map(abs, d.strides)), d.output + d.position), reverse=True)
 
 

@@ -16,7 +16,7 @@ _SAME = (
     "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax", "topk",
 )  # fmt: skip
 _LAYERS = ("layer_norm", "rms_norm", "group_norm", "normalize")
-# torch's function that does what a call of ours does, and has a derivative.
+# torch's function for a call of ours, with a derivative.
 _TORCHS = {
     **{name: f"torch.{name}" for name in _SAME},
     **{name: f"torch.nn.functional.{name}" for name in _LAYERS},
@@ -79,7 +79,7 @@ def where_gradients_are(call: str, monoid: Monoid | None) -> str:
 
 
 def torchs_own(call: str, monoid: Monoid | None = None) -> str | None:
-    """The name of torch's function that does what a call does; None where there is none."""
+    """The name of torch's function for a call; None where there is none."""
     known = _OF_MONOIDS.get(call)
     if known is None:
         return _TORCHS.get(call)

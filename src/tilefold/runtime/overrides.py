@@ -21,7 +21,7 @@ __all__ = ["classed", "listed", "overridden", "override", "rebuildable"]
 
 
 def listed(tensors: Any) -> list[Any]:
-    """One or several of what may be tensors, or None, as a list."""
+    """One or several values that may be tensors, or None, as a list."""
     if isinstance(tensors, list | tuple):
         return list(tensors)
     return [] if tensors is None else [tensors]

@@ -42,12 +42,12 @@ def make_document(monoid: Monoid, given: Sequence[torch.Tensor] | None = None) -
     """A monoid's page as JSON: its formulas, rows, and every state of every row in chunks of every size.
 
     Args:
-        monoid: what to fold with.
+        monoid: the monoid to fold with.
         given: one 1-D tensor for each input; a row is drawn without.
 
     Raises:
         ArgumentError: the row is not 1-D, too long, or not one for each input.
-        DtypeError: the monoid does not fold elements of such a dtype.
+        DtypeError: the monoid does not fold elements of this dtype.
     """
     with outside_modes():
         rows = _rows(monoid, given)

@@ -27,7 +27,7 @@ _LEAF = 9
 
 @dataclass(frozen=True)
 class Formula:
-    """One line: what it defines, and by what."""
+    """One line: the name that it defines, and the formula."""
 
     name: str
     text: str

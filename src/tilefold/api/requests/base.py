@@ -31,7 +31,7 @@ class Request(ABC):
     @property
     @abstractmethod
     def computation(self) -> Any:
-        """The graphs that kernels are made of, as the operation's kernel calls take them; None of those without any."""
+        """The graphs of the operation's kernels, as its kernel calls take them; None without graphs."""
 
     @property
     @abstractmethod
