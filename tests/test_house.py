@@ -179,29 +179,39 @@ def test_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert scope["bits"].tolist() == [7, 9]
 
 
+def anchors(path: Path) -> set[str]:
+    """Those of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
-    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target).exists(), f"{page} links to {target}"
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^)#:]*)\)", path.read_text(encoding="utf-8")):
+        linked = path.parent / target if target else path
+        assert linked.exists(), f"{page} links to {target}"
+        assert not anchor or anchor in anchors(linked), f"{page} links to {target}#{anchor}"
 
 
-RECORDS = sorted((ROOT / "docs" / "experiments").glob("*.md"))
+RECORDS = {path.name: path for path in sorted((ROOT / "docs" / "experiments").glob("*.md"))}
+SECTIONS = {f"{name}#{anchor}" for name, path in RECORDS.items() for anchor in anchors(path)}
 
 
-@pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
-def test_a_record_has_its_four_sections_and_stands_in_the_index(path: Path) -> None:
-    sections = re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    assert sections == ["Question", "Tried", "Result", "Decision"]
-    index = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
-    assert index.count(f"(experiments/{path.name})") >= 1
+@pytest.mark.parametrize("name", RECORDS)
+def test_records_have_a_question_and_a_table_each_and_stand_in_the_index(name: str) -> None:
+    _, *sections = re.split(r"^## ", RECORDS[name].read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for section in sections:
+        title = section.partition("\n")[0]
+        assert "?" in section, f"{name}, {title}: which question?"
+        assert re.search(r"^\|[ :|-]*---", section, re.MULTILINE), f"{name}, {title} has no table"
+    assert f"(experiments/{name})" in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
 
 
 # What a comment says of where numbers come from: a record, or one of these words.
 ORIGIN = re.compile(
-    r"docs/experiments/([\w-]+\.md)|\b(hardware|definitions?|not measured|no record)\b", re.IGNORECASE
+    r"docs/experiments/([\w-]+\.md#[\w-]+)|\b(hardware|definitions?|not measured|no record)\b", re.IGNORECASE
 )
-UNKNOWN = {"not measured", "no record"}
 PLANNER = ROOT / "src" / "tilefold" / "planner"
 # Costs of products come from tables that are fitted to runs (docs/matmul.md).
 PLANNED = sorted(path for path in PLANNER.rglob("*.py") if path.parent.name != "products")
@@ -231,13 +241,13 @@ def origins(text: str) -> dict[str, set[str]]:
 
 def test_origins_of_constants() -> None:
     text = (
-        "# docs/experiments/a.md:\nA = 1  # of what\n# Of what:\nB, C = 2, (3, 4)\nD = 5  # docs/experiments/b.md\n\n"
+        "# docs/experiments/a.md#one:\nA = 1  # of what\n# Of what:\nB, C = 2, (3, 4)\nD = 5  # docs/experiments/b.md#two\n\n"
         "E = 6  # of what\nF = 7  # not measured\nG = 'text'\n# By definition\n# a word.\nH: int = 1 << 3\n"
     )
     assert origins(text) == {
-        "A": {"a.md"},
-        "B, C": {"a.md"},
-        "D": {"b.md"},
+        "A": {"a.md#one"},
+        "B, C": {"a.md#one"},
+        "D": {"b.md#two"},
         "E": set(),
         "F": {"not measured"},
         "H": {"definition"},
@@ -249,21 +259,14 @@ def test_a_number_of_the_planner_names_its_experiment(path: Path) -> None:
     """Or says that it is a limit of the hardware, a definition, or not measured."""
     found = origins(path.read_text(encoding="utf-8"))
     assert [name for name, said in found.items() if not said] == []
-    records = {one for said in found.values() for one in said if one.endswith(".md")}
-    assert records <= {record.name for record in RECORDS}
+    assert {one for said in found.values() for one in said if "#" in one} <= SECTIONS
 
 
-def test_numbers_that_were_not_measured_are_listed() -> None:
-    unknown = {
-        f"{path.stem}.{name}"
-        for path in PLANNED
-        for names, said in origins(path.read_text(encoding="utf-8")).items()
-        for name in names.split(", ")
-        if said & UNKNOWN
-    }
-    record = (ROOT / "docs" / "experiments" / "thresholds-not-measured.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `(\w+\.\w+)` \|", record, re.MULTILINE)
-    assert sorted(listed) == sorted(unknown)
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks"])
+def test_records_that_code_names_exist(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        named = re.findall(r"docs/experiments/([\w.-]+(?:#[\w-]+)?)", path.read_text(encoding="utf-8"))
+        assert path == Path(__file__) or set(named) <= SECTIONS | set(RECORDS), path
 
 
 def test_commands_that_pages_name_exist() -> None:
@@ -387,7 +390,7 @@ def shows(text: str, value: float) -> bool:
 def test_the_table_of_or_is_the_committed_run() -> None:
     run = read_results(ROOT / "benchmarks" / "results" / "h200" / "or-small-axis.json")
     cases = {f"{case.dtype} {'x'.join(map(str, case.shape))}": case for case in run.cases}
-    rows = tables_of("docs/experiments/or-short-axis.md", "| | ours | tree in registers")
+    rows = tables_of("docs/experiments/folds.md", "| | ours | tree in registers")
     assert [row[0] for row in rows] == list(cases)
     order = ("ours", "register tree", "reduce flat", "reduce 3-D", "unrolled loads", "compile")
     for name, *times, share in rows:
@@ -400,7 +403,7 @@ def test_the_table_of_the_cpu_is_the_committed_run() -> None:
     run = read_results(ROOT / "benchmarks" / "results" / "epyc-2-cores" / "cpu.json")
     found = {(case.operation, case.shape, case.dim): case for case in run.cases}
     layouts = [((1, 1 << 26), 1), ((8192, 8192), 1), ((8192, 8192), 0), ((1 << 20, 64), 1)]
-    rows = tables_of("docs/experiments/cpu-folds.md", "| fold | 1-D | 8192x8192 dim 1")
+    rows = tables_of("docs/experiments/cpu.md", "| fold | 1-D | 8192x8192 dim 1")
     assert len(rows) * len(layouts) == len([case for case in run.cases if case.operation not in OPERATIONS])
     for name, *cells in rows:
         for (shape, dim), cell in zip(layouts, cells, strict=True):

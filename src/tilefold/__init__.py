@@ -150,7 +150,7 @@ if not TYPE_CHECKING:  # a checker knows the names
 
 
 def _unknown(name: str) -> AttributeError:
-    """What was meant by a name that there is not."""
+    """The name that was meant by an unknown one."""
     from tilefold import math, monoids, nn
     from tilefold.errors import unknown_name
 

@@ -177,7 +177,10 @@ def _in_both(
 
 
 class Moments(NamedTuple):
-    """Result of WELFORD: how many elements, their mean, and the sum of squared deviations from it."""
+    """Result of WELFORD: how many elements, their mean, and M2, the sum of squared deviations from it.
+
+    The variance is M2 / (count - 1), of a whole population M2 / count; the standard deviation is its root.
+    """
 
     count: Any
     mean: Any
@@ -315,6 +318,7 @@ def _counted() -> Monoid:
 
 
 WELFORD = _counted()
+"""Count, mean and M2 (`Moments`), of which M2 / (count - 1) is the variance."""
 
 
 # ------------------------------------------------------------------------------------------------------ norms

@@ -52,7 +52,7 @@ def reduce(
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place (torch's own folds on a
             CPU may make temporaries). Elements may be bool, integers (signed or not) of 8 to 64 bits, or floats of 8 to
             64 bits.
-        monoid: what to fold with. Combined in row-major order of `dim` unless it is commutative.
+        monoid: the monoid to fold with. Elements are combined in row-major order of `dim` unless it is commutative.
         dim: one dim, several, or None for all. An empty sequence folds nothing: each element is lifted and projected.
         keepdim: keep reduced dims with length 1.
         dtype: the dtype of computed results, instead of the inputs' own; Python's float is torch.float64.
@@ -83,7 +83,7 @@ def reduce(
 
 
 def _reduce(inputs: Any, monoid: Monoid, *arguments: Any, **options: Any) -> Any:
-    """`reduce` of several tensors, and of those that may have classes of their own, or into such."""
+    """`reduce` of several tensors, or of tensors or an `out` of other classes."""
     tensors = as_inputs(inputs, monoid, "reduce")
     relevant = [*tensors, *listed(options["out"])]
     if overridden(*relevant):

@@ -59,7 +59,7 @@ def reduce_map(
 
     Args:
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place. Dtypes as in `reduce`.
-        monoid: what to fold with. Where it takes an element's position, `apply` does not.
+        monoid: the monoid to fold with. Where it takes an element's position, `apply` does not.
         apply: a function of one element of each input, the fold's results (as they were computed: float32 at least) and one
             element of each extra tensor. It gives one value or several, and is run once, symbolically.
         dim: one dim, several, or None for all. An empty sequence makes each element a row of its own.
@@ -137,7 +137,7 @@ def map_tensors(
 ) -> list[Tensor]:
     """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first.
 
-    `names` are what messages call the tensors and the extra ones; `key` is what the caller knows the call by, if anything.
+    `names` are the tensors' and extra tensors' names in messages; `key` is the caller's key of the call, if it has one.
     """
     every = [*tensors, *extras]
     autocast = _any_autocast()

@@ -58,14 +58,14 @@ def scan(
     Args:
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place (a CPU gathers tiles of
             them). Elements as in `reduce`.
-        monoid: what to combine with, in the elements' order. Positions that it sees are those along `dim`.
+        monoid: the monoid to combine with, in the elements' order. Its positions count along `dim`.
         dim: the dim to scan.
         init: the state before each row: one number or tensor a field, tensors in the shape of the inputs without `dim`, or
             one that broadcasts to it. Numbers, and elements on a CPU, must fit the field's dtype; elements on a GPU, which
             are not looked at, wrap. Default: the identity.
         return_state: also give the state after each row, so that a long sequence can be scanned in chunks: `init` takes it.
-            A state is what was combined, in the order that the plan has: where one value has several forms, as sums about
-            a pivot have (WELFORD, DESCRIBE), fields may differ between backends, and what they project to does not.
+            A state is combined in the plan's order. Where one value has states of several forms, as sums about
+            a pivot have (WELFORD, DESCRIBE), fields may differ between backends, but their projection does not.
         dtype: the dtype of computed results, instead of the inputs' own.
         out: tensor(s) to write the prefixes into, of the inputs' shape and the results' dtypes. Each may be an input,
             exactly: the same memory in the same strides. The prefixes are then made in memory of their own and copied, since
@@ -105,7 +105,7 @@ def scan(
 
 
 def _scan(inputs: Any, monoid: Monoid, dim: Any, *, init: Any, out: Any, **options: Any) -> Any:
-    """`scan` from a state, of several tensors, and of those that may have classes of their own, or into such."""
+    """`scan` from a state, of several tensors, or of tensors or an `out` of other classes."""
     tensors = as_inputs(inputs, monoid, "scan")
     before = [] if init is None else _fields_of(init)
     relevant = [*tensors, *(f for f in before if isinstance(f, Tensor) or overridden(f)), *listed(out)]
@@ -146,7 +146,7 @@ def scan_tensors(
 ) -> list[Tensor]:
     """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype.
 
-    `key` is what the caller knows the call by, if anything.
+    `key` is the caller's key of the call, if it has one.
     """
     if exclusive is not False or reverse is not False or return_state is not False:
         _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
@@ -163,7 +163,7 @@ def scan_tensors(
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     if not shape or monoid.algebra.identity is None or any(t.shape != shape for t in tensors):
-        key = None  # such results are made ready after each call, or such tensors before
+        key = None  # these results are finished after each call, or these tensors made ready before it
     # Prefixes along several dims would need an order among them, which a reshape says.
     axis = one_dim(dim, len(shape), call, fix="flatten several dims first, in the order of the scan")
     elements = tuple(convert or t.dtype for t in tensors)

@@ -94,7 +94,7 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
     dtype = as_dtype(dtype, call)
     dims = normalize_dims(dim, x.ndim, call)
     if not (x.numel() or dtype or out is not None or x.is_floating_point()):
-        return torch.empty_like(x)  # torch asks nothing of elements that are not there
+        return torch.empty_like(x)  # torch checks nothing if there are no elements
     need_float(dtype or x.dtype, call)
     monoid, apply = kept(_shares, logarithm)
     single = len(dims) == 1 and (dtype or x.dtype).itemsize > 1
@@ -114,7 +114,7 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
 
 
 def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
-    """What a row folds to: its maximum, and what is left of its exponentials' sum. Infinite maxima leave NaN, as in torch."""
+    """A row's maximum, and the rest of the sum of its exponentials. Infinite maxima leave NaN, as in torch."""
 
     def project(largest: Any, total: Any) -> Any:
         size = math.log(total) if logarithm else 1.0 / total
@@ -253,7 +253,7 @@ def _with_sum(made: Sequence[Tensor], x: Tensor, residual: Tensor | None, out: A
 
 
 def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str) -> None:
-    """Refuse what stands beside the input, if anything does, and is no tensor of a shape with elements in memory."""
+    """Refuse a weight, bias or residual that is not a tensor of the shape with elements in memory."""
     if t is None:
         return
     check_is_tensor(t, call, f"`{name}`")
@@ -289,7 +289,7 @@ def _epsilon(eps: Any, dtype: torch.dtype, call: str) -> float:
 def _norms(
     call: str, length: int, eps: float, which: tuple[bool, bool], of_sums: bool
 ) -> tuple[Monoid, Traced]:
-    """What a row folds to, and what is made of an element: with weight and bias as there are any, the sum beside it."""
+    """The fold of a row and the map of an element: with a weight and a bias if they are given, and the sum beside it."""
     centred = call == "layer_norm"
     weighted, biased = which
 
@@ -308,7 +308,7 @@ def _norms(
 
 
 def _centred(eps: float, of_sums: bool) -> Monoid:
-    """What a row is multiplied by, its mean then, and the reciprocal of its standard deviation then."""
+    """The factor of a row, and the mean and the reciprocal standard deviation of the multiplied row."""
 
     def project(count: Any, mean: Any, squares: Any, units: powers.Units) -> Any:
         factor, size, root = _deviation(squares / count, eps, units)
@@ -318,7 +318,7 @@ def _centred(eps: float, of_sums: bool) -> Monoid:
 
 
 def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
-    """What a row is multiplied by, and the reciprocal of the root of its mean square then."""
+    """The factor of a row, and the reciprocal root mean square of the multiplied row."""
     count = max(1, length)
 
     def project(total: Any, units: powers.Units) -> Any:
@@ -329,7 +329,7 @@ def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
 
 
 def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, Any]:
-    """What elements and what sums in units are multiplied by, and 1 / sqrt(square + eps) then, `square` being in units.
+    """The factors of elements and of sums in units, and 1 / sqrt(square + eps) then, `square` being in units.
 
     That is 1 and the unit, so that elements stay as they are; other powers of two where the root would leave the range.
     """
@@ -361,7 +361,7 @@ def group_norm(
     bits from run to run.
 
     Raises:
-        ShapeError: there are no channels, no such groups of them, or not as many weights.
+        ShapeError: there are no channels, the groups do not divide them, or the weights do not fit.
         ArgumentError: a group would have one value alone.
         DtypeError: elements are no floats.
 
@@ -495,12 +495,12 @@ def _library_norm(x: Tensor, order: float, dim: Any, eps: float) -> LibraryMap |
 
 
 def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
-    """What a row is multiplied by, and what it is divided by then."""
+    """The factor of a row, and the divisor of the multiplied row."""
     if order in (0, INFINITY, -INFINITY):
         return monoids.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)
 
     def usual(norm: Any, factor: Any, rest: Any) -> Any:
-        """1 and the norm where that is in range; else what it is made of, or eps."""
+        """1 and the norm where it is in range; else its factor and the rest, or eps."""
         apart = (
             (norm == INFINITY) | ((norm < USUAL) & (norm > eps))
             if eps > 0

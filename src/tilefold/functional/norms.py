@@ -128,7 +128,7 @@ def _number(order: Any, call: str) -> float:
 
 
 def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
-    """Whether every float of one dtype is one of another: any wider dtype has all of those of 8 bits."""
+    """Whether every float of one dtype is one of another: any wider dtype has all floats of 8 bits."""
     if narrow in FLOAT8 or wide in FLOAT8:
         return wide == narrow or wide.itemsize > 1
     return torch.promote_types(narrow, wide) == wide

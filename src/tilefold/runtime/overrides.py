@@ -21,7 +21,7 @@ __all__ = ["classed", "listed", "overridden", "override", "rebuildable"]
 
 
 def listed(tensors: Any) -> list[Any]:
-    """One or several of what may be tensors, or None, as a list."""
+    """One or several values that may be tensors, or None, as a list."""
     if isinstance(tensors, list | tuple):
         return list(tensors)
     return [] if tensors is None else [tensors]
@@ -29,7 +29,7 @@ def listed(tensors: Any) -> list[Any]:
 
 @uncompiled
 def override(function: Callable[..., Any], relevant: Sequence[Any], *arguments: Any, **named: Any) -> Any:
-    """What the classes of the tensors among `relevant`, or the modes in force, make of a call of `function`.
+    """Call `function` as the classes of the tensors among `relevant`, or the modes in force, override it.
 
     Raises:
         BackendError: operations are being recorded, of which a mode shows less when it has been asked.

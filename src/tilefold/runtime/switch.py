@@ -20,7 +20,7 @@ BACKENDS = ("auto", "torch", "cpu", "reference", "interpret", "triton")
 ALIASES = {"lanes": "cpu"}
 EXPLAIN = "explain"  # in force where a call is planned and not run
 
-# The environment is read once, as what is in force where no block is: a repeated call asks one question.
+# The environment is read once, for calls outside of all blocks: a repeated call asks one question.
 _forced: contextvars.ContextVar[str] = contextvars.ContextVar(
     "tilefold_backend", default=os.environ.get("TILEFOLD_BACKEND") or "auto"
 )
@@ -122,7 +122,7 @@ def layout(t: Tensor) -> tuple[Any, ...] | None:
 
 
 def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What a plain call of some tensors is known by; None where it must be checked every time.
+    """The key of a plain call of some tensors; None where the call must be checked every time.
 
     Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count. `rest` are values of which
     equal ones mean the same.
@@ -138,7 +138,7 @@ def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ..
 def named_key(
     tensors: Sequence[Tensor], name: str, dim: Any, rest: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
-    """`call_key` of a function by its name, of which autocast may change what is computed: None inside of it."""
+    """`call_key` of a function by its name whose computation autocast may change: None inside of autocast."""
     return None if _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
 
 

@@ -541,6 +541,43 @@ def test_a_fading_mean_is_told_of_affine_maps():
         Monoid(lambda a, b: a - b, None)
 
 
+def hashed(p, lift, **options):
+    return Monoid(
+        lambda a, b: ((a.hash * b.power + b.hash) % p, a.power * b.power % p),
+        (0, 1),
+        lift=lift,
+        fields=("hash", "power"),
+        dtypes=torch.int64,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: hashed(p, lambda x: (x, 31)),
+        lambda p: Monoid(lambda a, b: (a + b) % p, 0, dtypes=torch.int64),
+        lambda p: Monoid(lambda a, b: a * b % p, 1, dtypes=torch.int64),
+        lambda p: Monoid(lambda a, b: (b + a) % p, 0),
+    ],
+    ids=["rolling hash", "sum", "product", "floats"],
+)
+def test_a_remainder_is_told_to_be_lifted(make):
+    with pytest.raises(LawError, match=r"must be s, got .*; take the remainder in lift too, .*x % P"):
+        make(1_000_003)
+
+
+def test_a_hash_is_told_what_it_lacks():
+    """As it is told to be, a rolling hash is a monoid."""
+    assert not hashed(1_000_003, lambda x: (x % 1_000_003, 31)).commutative
+    with pytest.raises(LawError, match=r"take P below 2\^31 in x % P: products .* wrap"):
+        hashed(2**61 - 1, lambda x: (x % (2**61 - 1), 31))
+    with pytest.raises(LawError, match=r"a rolling hash the power of its base"):
+        Monoid(lambda a, b: (a * 31 + b) % 97, None, lift=lambda x: x % 97, dtypes=torch.int64)
+    with pytest.raises(LawError, match=r"give the state that changes nothing"):
+        Monoid(lambda a, b: (a * 31 + b) % 97, 0, lift=lambda x: x % 97, dtypes=torch.int64)
+
+
 # ------------------------------------------------------------------------------------------------ what is kept
 
 

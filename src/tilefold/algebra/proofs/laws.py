@@ -66,7 +66,9 @@ from tilefold.errors import DtypeError, LawError
 from tilefold.runtime.caching import kept_outside_modes
 
 INFINITY = float("inf")
+_MOST_SQUARED = 3_037_000_500  # of whole numbers below it products fit int64
 _NAME = "\0"
+_IDENTITIES = "give the state that changes nothing, or identity=None"
 
 
 def verify(algebra: Algebra, name: str) -> bool:
@@ -265,7 +267,7 @@ def _check_identity(pool: Pool, name: str) -> None:
                 raise LawError(
                     f"{name}: {call} must be s, got {_show(pool, got, row)} for s = {_show(pool, s, row)} and "
                     f"identity = {_show(pool, e, row)} ({_elements(pool)}); "
-                    f"{_of_a_mean(pool) or 'give the state that changes nothing, or identity=None'}"
+                    f"{_of_a_mean(pool) or _of_a_remainder(pool, left, got, row) or _IDENTITIES}"
                 )
 
 
@@ -308,10 +310,28 @@ def _check_associativity(pool: Pool, name: str) -> None:
         )
 
 
+def _of_a_remainder(pool: Pool, left: bool, got: State, row: int) -> str:
+    """What to do where combine takes a remainder that lift does not: the identity changes a state once, and not again."""
+    again = pool.combine(pool.identity, got) if left else pool.combine(got, pool.identity)
+    if not _divisors(pool) or bool(disagreement(pool, again, got, [got])[row]):
+        return ""
+    return "take the remainder in lift too, lift=lambda x: x % P, so that an element is a state as combine gives them"
+
+
+def _divisors(pool: Pool) -> list[float]:
+    """Of the remainders that combine takes; infinite where it is no constant."""
+    nodes = pool.program.combine.graph.nodes
+    divisors = (nodes[node.args[1]] for node in nodes if node.op == "mod")
+    return [abs(node.value) if node.op == "const" else INFINITY for node in divisors]
+
+
 def _remedy(pool: Pool) -> str:
     """How to make a monoid of what is none."""
+    if _MOST_SQUARED < max(_divisors(pool), default=0) < INFINITY:
+        return "take P below 2^31 in x % P: products of whole numbers wrap at 2^63, and other remainders are left then"
     return _of_a_mean(pool) or (
-        "carry in the state what a later combine needs (a mean needs its count), and finish in project"
+        "carry in the state what a later combine needs (a mean needs its count, a rolling hash the power of its base), "
+        "and finish in project"
     )
 
 

@@ -142,7 +142,7 @@ def _compile(job: Job, source: Any) -> Compiled:
 def _cache_of(job: Job) -> Iterator[None]:
     """A place in Triton's cache for the kernel's file alone.
 
-    Triton knows a kernel by its text, and the lines in what it keeps name the file of whoever compiled that text first.
+    Triton knows a kernel by its text, and the lines in its cache name the file that was compiled first with that text.
     """
     file = inspect.getsourcefile(getattr(job.kernel, "fn", None) or _cache_of) or ""
     with triton.knobs.cache.scope():
@@ -203,7 +203,7 @@ def assemble(compiled: Compiled) -> Machine:
 
 
 def resources(compiled: Compiled) -> Resources:
-    """What the machine code occupies, without the code: to disassemble it takes several times as long as to assemble it."""
+    """The resources of the machine code, without the code: to disassemble takes several times as long as to assemble."""
     said, _ = _assembled(compiled.ptx, compiled.job.chip.architecture, _fuses(compiled), False)
     return _resources(said, compiled)
 
@@ -226,7 +226,7 @@ def _resources(said: str, compiled: Compiled) -> Resources:
 
 @functools.lru_cache(maxsize=64)
 def _assembled(ptx: str, architecture: int, fusing: bool, disassemble: bool) -> tuple[str, str]:
-    """What the assembler says, and the code as the disassembler writes it where that is asked for."""
+    """The assembler's output, and the disassembled code if it is asked for."""
     target = f"sm_{architecture}{'a' if architecture >= 90 else ''}"
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"

@@ -1,4 +1,4 @@
-"""What a loop does in every round and need not: folds across warps that could wait, layouts changed through shared memory."""
+"""Needless work of a loop's rounds: folds across warps that could wait, layouts changed through shared memory."""
 
 from __future__ import annotations
 

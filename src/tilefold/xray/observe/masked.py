@@ -245,7 +245,7 @@ def corrected(
     before: dict[int, list[str]] = {}
     for number, example in enumerate(examples):
         if not tensors(example.folding.types):
-            raise UntriedError("what is folded is no tile")
+            raise UntriedError("the folded value is not a tile")
         keep = _in_fold if example.folding.name in ("tt.reduce", "tt.dot") else _in_update
         at, made = keep(rows, evidence, load, example, f"%xray_kept_{number}")
         before.setdefault(at, []).extend(made)
@@ -358,7 +358,7 @@ def _mask_of(
                 f"{kept}_turned = tt.trans {name} {{order = array<i32: 1, 0>}} : {types}",
                 f"{kept} = tt.broadcast {kept}_turned : {tile_type(given[::-1], 'i1')} -> {wanted}",
             ]
-    raise UntriedError("its mask is of another shape than what is folded")
+    raise UntriedError("its mask has another shape than the folded tile")
 
 
 def tile_type(shape: tuple[int, ...], element: str) -> str:

@@ -33,7 +33,7 @@ _STRONG = ("acq_rel", "acquire", "release")
 
 @dataclass(frozen=True)
 class Remedy:
-    """What was changed, in words; the kernel that came of it; how it is measured, less being better."""
+    """A change in words, the changed kernel, and its measure, less being better."""
 
     what: str
     compiled: Compiled

@@ -1,4 +1,4 @@
-"""What the assembler had to do: spills, and how many warps an SM holds."""
+"""Resources: spills, and how many warps an SM holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an observation is about, against what a program takes: less than a small part of it is no warning.
+"""The stake of an observation, beside a program's whole time: a small part of it is not a warning.
 
 A program takes as long as its busiest unit, and no less than one trip to memory and back. What could be saved is counted for
 the same executed programs, so the share does not depend on how many were executed, nor on the grid. What is shown is scaled

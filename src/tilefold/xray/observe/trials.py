@@ -63,7 +63,7 @@ class Trials:
         self._last: tuple[Compiled, Execution] | None = None
 
     def compile(self, ttir: str) -> Compiled:
-        """What the compiler makes of another TTIR.
+        """Compile another TTIR.
 
         Raises:
             UntriedError: it does not compile, or there were too many trials.

@@ -2,7 +2,7 @@
 
 Programs run in any order, and at once. Two that write different bits to one place leave either. That one reads what another
 writes is tried: it stores something else where the other ran before it. Where both write the same bits, the same stays
-whoever comes last: that is a note.
+whichever program comes last: that is a note.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observat
         said = f"{programs} write {name}[{element}] without an atomic: {values[0]} and {values[1]}"
     else:
         said = f"{programs} write {name}[{element}] without an atomic, the same bits"
-        severity, reason = "note", "whoever comes last, the same stays"
+        severity, reason = "note", "the same value stays, whichever program comes last"
         change = "nothing to do where that is meant; else let one program write it"
     return Observation(
         "race",
@@ -255,7 +255,7 @@ def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observat
 
 
 def _value(place: int, side: _Side, evidence: Evidence) -> str:
-    """What a program leaves at a place, as a number of its argument's type."""
+    """The value that a program leaves at a place, as a number of its argument's type."""
     assert evidence.execution is not None
     size, kind = evidence.execution.element(place)
     first = place - evidence.execution.within(place) % size
