@@ -280,26 +280,43 @@ def _planned(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 class _NothingDrawn:
-    """In place of torch's generator: tensors without data are drawn without one."""
-
-    def __init__(self, device: object = None) -> None:
-        pass
+    """A generator of tensors without data."""
 
     def manual_seed(self, seed: int) -> None:
-        """No generator."""
+        """None, which torch takes for its own."""
+
+
+class _Generator:
+    """In place of torch's class while tensors without data are drawn."""
+
+    def __new__(cls, device: str = "cpu", of: Callable[..., Any] = torch.Generator) -> Any:
+        return _NothingDrawn() if device == "meta" else of(device)
 
 
 def of_suites(names: Iterable[str], count: int = 60) -> Iterator[dict[str, Any]]:
-    """A line for every case of these suites, of `count` cases where they are drawn: its plan and launches, no answers."""
+    """A line for every case of these suites, of `count` cases where they are drawn: its plan and launches for an H200.
+
+    What runs on a CPU alone is run, at its small size: the line has the plan and the answers' bits.
+    """
     for name in names:
         suite = load_suite(name)
         ours = next(variant for variant in suite.variants if variant.name == "ours")
-        for case in suite.select("full", 0, count):
-            with mock.patch.object(torch, "Generator", _NothingDrawn):
-                x = case.draw("meta")
-                for choice in ours.build(case, x):
-                    line = {"case": f"{name}: {case.name}", "call": f"{name}: {case.name}"}
-                    yield line | _planned(functools.partial(choice.call, x))
+        for case in suite.select("small" if suite.cpu_only else "full", 0, count):
+            said = f"{name}: {case.name}"
+            yield {"case": said, "call": said} | (_run if suite.cpu_only else _without_data)(ours, case)
+
+
+def _run(ours: Any, case: Any) -> dict[str, Any]:
+    x = case.draw("cpu")
+    answers = [_bits(choice.call(x)) for choice in ours.build(case, x)]
+    return {"plan": _of(str(tilefold.last_plan())), "answers": answers}
+
+
+def _without_data(ours: Any, case: Any) -> dict[str, Any]:
+    with mock.patch.object(torch, "Generator", _Generator):
+        x = case.draw("meta")
+        (choice,) = ours.build(case, x)
+        return _planned(functools.partial(choice.call, x))
 
 
 def _lines(path: Path) -> dict[object, dict[str, Any]]:

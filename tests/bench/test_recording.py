@@ -26,11 +26,11 @@ def test_two_recordings_of_one_version_agree(
 ) -> None:
     one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
     for path in (one, other):
-        recording.record(path, 24, 7, ["host"])
+        recording.record(path, 24, 7, ["host", "segment"])
     assert recording.main(["compare", str(one), str(other)]) == 0
-    assert "36 calls; differences: none" in capsys.readouterr().out
+    assert "50 calls; differences: none" in capsys.readouterr().out
     lines = [json.loads(line) for line in one.read_text(encoding="utf-8").splitlines()]
-    assert sum("plan" in line for line in lines) > 30
+    assert sum("plan" in line for line in lines) > 44
     assert sum("answers" in line for line in lines) > 6
     assert [line["call"] for line in lines[24:26]] == [line["case"] for line in lines[24:26]]
 
