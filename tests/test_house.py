@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -184,86 +183,6 @@ def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), f"{page} links to {target}"
-
-
-RECORDS = sorted((ROOT / "docs" / "experiments").glob("*.md"))
-
-
-@pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
-def test_a_record_has_its_four_sections_and_stands_in_the_index(path: Path) -> None:
-    sections = re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    assert sections == ["Question", "Tried", "Result", "Decision"]
-    index = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
-    assert index.count(f"(experiments/{path.name})") >= 1
-
-
-# What a comment says of where numbers come from: a record, or one of these words.
-ORIGIN = re.compile(
-    r"docs/experiments/([\w-]+\.md)|\b(hardware|definitions?|not measured|no record)\b", re.IGNORECASE
-)
-UNKNOWN = {"not measured", "no record"}
-PLANNER = ROOT / "src" / "tilefold" / "planner"
-# Costs of products come from tables that are fitted to runs (docs/matmul.md).
-PLANNED = sorted(path for path in PLANNER.rglob("*.py") if path.parent.name != "products")
-
-
-def comments_over(lines: list[str], node: ast.stmt) -> Iterator[str]:
-    """A constant's own comment, then those above it in its paragraph, the nearest one first."""
-    yield " ".join(line.partition("#")[2] for line in lines[node.lineno - 1 : node.end_lineno])
-    paragraph = itertools.takewhile(str.strip, reversed(lines[: node.lineno - 1]))
-    for is_comment, some in itertools.groupby(paragraph, lambda line: line.startswith("#")):
-        if is_comment:
-            yield " ".join(reversed(list(some)))
-
-
-def origins(text: str) -> dict[str, set[str]]:
-    """Of each constant of a module that has a number: the records and the words that say where it comes from."""
-    lines, found = text.splitlines(), {}
-    for node in ast.parse(text).body:
-        values = list(ast.walk(node)) if isinstance(node, (ast.Assign, ast.AnnAssign)) else []
-        if not any(isinstance(value, ast.Constant) and type(value.value) in (int, float) for value in values):
-            continue
-        target = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)  # type: ignore[attr-defined]  # an assignment
-        said = map(ORIGIN.findall, comments_over(lines, node))
-        found[target.strip("()")] = {(name or word.lower()) for name, word in next(filter(None, said), [])}
-    return found
-
-
-def test_origins_of_constants() -> None:
-    text = (
-        "# docs/experiments/a.md:\nA = 1  # of what\n# Of what:\nB, C = 2, (3, 4)\nD = 5  # docs/experiments/b.md\n\n"
-        "E = 6  # of what\nF = 7  # not measured\nG = 'text'\n# By definition\n# a word.\nH: int = 1 << 3\n"
-    )
-    assert origins(text) == {
-        "A": {"a.md"},
-        "B, C": {"a.md"},
-        "D": {"b.md"},
-        "E": set(),
-        "F": {"not measured"},
-        "H": {"definition"},
-    }
-
-
-@pytest.mark.parametrize("path", PLANNED, ids=lambda path: path.relative_to(PLANNER).as_posix())
-def test_a_number_of_the_planner_names_its_experiment(path: Path) -> None:
-    """Or says that it is a limit of the hardware, a definition, or not measured."""
-    found = origins(path.read_text(encoding="utf-8"))
-    assert [name for name, said in found.items() if not said] == []
-    records = {one for said in found.values() for one in said if one.endswith(".md")}
-    assert records <= {record.name for record in RECORDS}
-
-
-def test_numbers_that_were_not_measured_are_listed() -> None:
-    unknown = {
-        f"{path.stem}.{name}"
-        for path in PLANNED
-        for names, said in origins(path.read_text(encoding="utf-8")).items()
-        for name in names.split(", ")
-        if said & UNKNOWN
-    }
-    record = (ROOT / "docs" / "experiments" / "thresholds-not-measured.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `(\w+\.\w+)` \|", record, re.MULTILINE)
-    assert sorted(listed) == sorted(unknown)
 
 
 def test_commands_that_pages_name_exist() -> None:
@@ -485,21 +404,7 @@ def test_import_is_light(tmp_path: Path) -> None:
     assert timed_import(tmp_path) < 0.3
 
 
-# ------------------------------------------------------------------------------------------------- places of tests
-
-# Files about the whole library, and folders that test all packages.
-WHOLE = {"house", "cli_style", "running"}
-SHARED = {"fuzz", "mutants", "refusals"}
-
-
-def test_tests_mirror_the_source() -> None:
-    package, tests = ROOT / "src" / "tilefold", ROOT / "tests"
-    packages = {path.parent.name for path in package.glob("*/__init__.py")}
-    modules = {path.stem for path in package.glob("*.py")}
-    folders = {path.parent.name for path in tests.glob("*/*.py")}
-    assert sorted(folders - packages - SHARED) == []
-    files = {path.stem.removeprefix("test_") for path in tests.glob("test_*.py")}
-    assert sorted(files - packages - modules - WHOLE) == [], "these belong beside what they test"
+# ------------------------------------------------------------------------------------------------- comparisons of tests
 
 
 def test_a_comparison_that_zeros_would_pass_is_refused() -> None:
@@ -512,77 +417,6 @@ def test_a_comparison_that_zeros_would_pass_is_refused() -> None:
     assert pytest.approx(2e-30) != 0
     assert pytest.approx(2e-30, rel=1e-3) != 2.1e-30
     assert pytest.approx(2e-30, abs=1e-12) == 0
-
-
-# --------------------------------------------------------------------------------------------- lengths of functions
-
-LONGEST = 40  # lines of a body without its docstring
-KERNEL = "one function to the compiler: its phases share registers, masks and constants that calls would have to pass"
-LONG = {
-    "algebra.powers:_describe": "the functions of one monoid, with sums in units or in none",
-    "algebra.powers:powers": "the functions of one monoid, for orders above and below 0",
-    **dict.fromkeys(
-        (
-            "backends.triton.kernels.in_order:fold_in_order",
-            "backends.triton.kernels.map_blocks:map_blocks",
-            "backends.triton.kernels.map_offset:map_offset",
-            "backends.triton.kernels.map_rings:folded",
-            "backends.triton.kernels.map_rings:map_rings",
-            "backends.triton.kernels.map_rows:map_rows",
-            "backends.triton.kernels.map_spans:map_spans",
-            "backends.triton.kernels.map_stripes:map_stripes",
-            "backends.triton.kernels.moves:move_tiles",
-            "backends.triton.kernels.scans:scan_tiles",
-            "backends.triton.kernels.scans:scan_lines",
-            "backends.triton.kernels.segment_runs:segment_runs",
-            "backends.triton.kernels.segments:segment_columns",
-            "backends.triton.kernels.segments:segment_rows",
-            "backends.triton.kernels.selections:select_rows",
-            "backends.triton.kernels.selections:take_best",
-            "backends.triton.kernels.tiles:fold_part",
-        ),
-        KERNEL,
-    ),
-    "bench.peers:known_peers": "a table, an entry a peer",
-}
-
-
-def functions(node: ast.AST, outer: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Every function below a node, with the names of those around it."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name = f"{outer}{child.name}"
-            if not isinstance(child, ast.ClassDef):
-                yield name, child
-            yield from functions(child, f"{name}.")
-        else:
-            yield from functions(child, outer)
-
-
-def lines_of_body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from the first statement after the docstring to the end."""
-    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
-    return 1 + (function.end_lineno or 0) - body[0].lineno if body else 0
-
-
-def test_lines_of_a_body() -> None:
-    text = 'class A:\n    def f(x,\n          y):\n        """One.\n\n        Two."""\n        x = 1\n\n        return x\n'
-    ((name, found),) = functions(ast.parse(text))
-    assert (name, lines_of_body(found)) == ("A.f", 3)
-    ((_, found),) = functions(ast.parse('def f():\n    """One."""\n'))
-    assert lines_of_body(found) == 0
-
-
-def test_a_long_function_has_a_reason() -> None:
-    package = ROOT / "src" / "tilefold"
-    long = {
-        f"{'.'.join(path.relative_to(package).with_suffix('').parts)}:{name}"
-        for path in package.rglob("*.py")
-        for name, function in functions(ast.parse(path.read_text(encoding="utf-8")))
-        if lines_of_body(function) > LONGEST
-    }
-    assert sorted(long - set(LONG)) == [], "split these, or give a reason in LONG"
-    assert sorted(set(LONG) - long) == [], "these are not long any more: take them out of LONG"
 
 
 # ------------------------------------------------------------------------------------------------- backends
@@ -635,7 +469,7 @@ def test_sources_are_python_3_10(folder: str) -> None:
 @pytest.mark.parametrize(
     ("name", "module"), [("inductor", "integration.inductor"), ("nn", "nn"), ("xray", "xray")]
 )
-def test_a_room_is_there_when_it_is_asked_for(name: str, module: str) -> None:
+def test_a_module_is_there_when_it_is_asked_for(name: str, module: str) -> None:
     code = f"import sys, tilefold; print('tilefold.{module}' not in sys.modules, tilefold.{name}.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", f"tilefold.{module}"]

@@ -17,7 +17,6 @@ products, though). What depends on how values compare is settled by `cases`.
 
 from __future__ import annotations
 
-import functools
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable
@@ -25,6 +24,7 @@ from fractions import Fraction
 
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.operations import OPS
+from tilefold.runtime.caching import kept_outside_modes
 
 Term = int
 # (PRIME - 1) / 2 is prime too: powers of a number come back to it after that many steps only.
@@ -34,7 +34,7 @@ _LARGEST_POWER = 64
 _POINTS = (0.375, 1.0, 1.75, 3.0, 12.25, 100.5)
 
 
-@functools.cache
+@kept_outside_modes(1024)
 def _at(function: Callable[..., Number], point: float) -> Number | None:
     """The value of an operation's Python column, None where it has none."""
     try:
@@ -43,7 +43,7 @@ def _at(function: Callable[..., Number], point: float) -> Number | None:
         return None
 
 
-@functools.cache
+@kept_outside_modes(1024)
 def _sign(function: Callable[..., Number]) -> int:
     """1 of an even function, -1 of an odd one, 0 of any other, by its values."""
     pairs = [(_at(function, x), _at(function, -x)) for x in _POINTS]
