@@ -371,7 +371,7 @@ def run_python(code: str, environment: dict[str, str] = ENVIRONMENT) -> str:
 
 
 def timed_import(bytecode: Path) -> tuple[float, list[str]]:
-    """Seconds of the processor that all public names add after `import torch`, and the modules that come; bytecode is kept."""
+    """Seconds of the processor that all public names add after `import torch`, and their modules; bytecode is kept."""
     code = (
         "import torch, time, sys; before = set(sys.modules); s = time.process_time(); from tilefold import *; "
         "print(time.process_time() - s, *(set(sys.modules) - before))"
