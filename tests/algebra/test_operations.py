@@ -16,7 +16,7 @@ import torch
 
 import tilefold
 from tilefold import math as tm
-from tilefold.algebra import advice, flows, operations
+from tilefold.algebra import advice, flows, operations, written
 from tilefold.algebra.advice import instead_of
 from tilefold.algebra.columns import Cost, Op, Torch, Triton, Values
 from tilefold.algebra.evaluate import evaluate
@@ -24,7 +24,7 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.flows import widths
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import specialize
-from tilefold.algebra.proofs import exact
+from tilefold.algebra.proofs import cases, exact, symmetry
 from tilefold.algebra.proofs.cases import Bounds, Case, source_of
 from tilefold.algebra.proofs.terms import PRIME, Terms
 from tilefold.algebra.proofs.turns import Turns
@@ -72,6 +72,12 @@ def test_every_row_can_be_called(row: Op) -> None:
         graph = trace(lambda *x: getattr(tm, row.name)(*x[: row.arity]), 3)
         assert [n.op for n in graph.nodes if n.op != "input"] == [row.name]
     assert callable(getattr(tm, row.name))
+
+
+def test_proofs_know_every_comparison() -> None:
+    """What one says of two values in an order, and which one says it of them exchanged, is a law of each."""
+    for known in (cases._MASKS, exact._COMPARED, written._IN_ORDER, written._SWAPPED, symmetry._CASES["tied"]):
+        assert known.keys() == operations.COMPARISONS
 
 
 def test_names_are_the_rows_own() -> None:
