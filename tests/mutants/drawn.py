@@ -154,69 +154,80 @@ def _calls(node: ast.Call) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------ the nearest tests
 
 
-NEAR, FEW = 4, 8  # test files at most: that a module's name or imports lead to; of a folder
+NEAR = 4  # test files at most
 TESTS = ROOT / "tests"
 
 
 @functools.cache
 def nearest(path: Path) -> tuple[str, ...]:
-    """The test files nearest to a module: its own; else those of what imports it in its package; else its folder's, where
-    they are few; else those of what imports it anywhere. Files of its name come first, then those that import little else.
+    """The test files nearest to a module, at most four: where tests are named like it, its own; else those of its package's
+    modules that import it, of what imports these, and so on; then of what imports it anywhere, then its folder's.
     """
     package = PACKAGE / path.relative_to(PACKAGE).parts[0]
-    folder = [*(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")]
-    found = _of_users(path, package) or (folder if len(folder) <= FEW else _of_users(path, PACKAGE)) or folder
-    near = sorted(found, key=lambda f: (not _mirrors(f, path), len(imported(f)), f))
-    return tuple(f.relative_to(ROOT).as_posix() for f in near[: FEW if found == folder else NEAR])
+    found: dict[Path, None] = {}
+    for below in (package, PACKAGE):
+        for tests in _levels(path, below):
+            found |= dict.fromkeys(sorted(tests, key=lambda f: (-_likeness(f, path), len(imported(f)), f)))
+            if len(found) >= NEAR or any(_likeness(f, path) for f in found):
+                return _named([*found][:NEAR])
+    return _named(
+        [*found, *(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")][:NEAR]
+    )
 
 
-def _of_users(path: Path, below: Path) -> list[Path]:
-    """The own tests of a module, or of the modules in a folder that import it, or of those that import these, and so on."""
+def _named(files: list[Path]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.relative_to(ROOT).as_posix() for f in files))
+
+
+def _levels(path: Path, below: Path) -> Iterator[set[Path]]:
+    """The own tests of a module, of the modules in a folder that import it, of those that import these, and so on."""
     front, seen = [path], {path}
     while front:
-        if found := [*dict.fromkeys(test for module in front for test in own(module))]:
-            return found
+        yield {test for module in front for test in own(module)}
         users = {user for module in front for user in importers(module) if user.is_relative_to(below)}
         front = sorted(users - seen)
         seen.update(front)
-    return []
 
 
 @functools.cache
 def own(path: Path) -> tuple[Path, ...]:
-    """The tests of a module's name or its folder's, and those in its package's folder that import it; of a kernel those that
-    name it. Tests that need a device are left out."""
+    """The tests that are named like a module, those in its package's folder that import it, or else those anywhere; of a
+    kernel those that name it. Tests that need a device are left out."""
     *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
-    there = [*TESTS.joinpath(*folders[:1]).rglob("test_*.py")] if folders else [*TESTS.glob("test_*.py")]
+    every = [
+        f for f in sorted(TESTS.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
+    ]
     if folders[-1:] == ["kernels"]:
-        there = [f for f in TESTS.glob("*/**/test_*.py") if f.parent.name != "mutants"]
-        found = [f for f in there if re.search(rf"\b{name}\b", f.read_text(encoding="utf-8"))]
-    else:
-        dotted = ".".join(("tilefold", *folders, name))
-        found = [f for f in there if _mirrors(f, path) or dotted in imported(f)]
-    return tuple(f for f in sorted(found) if "gpu" not in f.stem)
+        return tuple(
+            f for f in every if f.parent != TESTS and re.search(rf"\b{name}\b", f.read_text(encoding="utf-8"))
+        )
+    using = [f for f in every if _dotted(path) in imported(f)]
+    near = [f for f in using if f.is_relative_to(TESTS.joinpath(*folders[:1]))] or using
+    return tuple(dict.fromkeys([*(f for f in every if _likeness(f, path)), *near]))
 
 
-def _mirrors(test: Path, path: Path) -> bool:
-    """Whether a test file has the name of a module, or of its folder, in the tests of its package."""
+def _likeness(test: Path, path: Path) -> int:
+    """2 of a test file with the name of a module, or of its folder, in the tests of its package; 1 with its first word."""
     *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
-    return test.stem in (f"test_{name}", *(f"test_{f}" for f in folders[1:])) and test.parent.name in (
-        "tests",
-        *folders,
-    )
+    if test.parent.name not in ("tests", *folders) or (
+        folders and not test.is_relative_to(TESTS / folders[0])
+    ):
+        return 2 * (test.parent == TESTS and test.stem == f"test_{name}")
+    if test.stem in (f"test_{name}", *(f"test_{folder}" for folder in folders[1:])):
+        return 2
+    first = name.partition("_")[0]
+    return int(re.fullmatch(rf"test_{first}s?(_\w+)?", test.stem) is not None)
 
 
 @functools.cache
 def importers(path: Path) -> tuple[Path, ...]:
     """The modules of the library that import a module; the list of public names counts for none."""
-    dotted = ".".join(("tilefold", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
-        ".__init__"
-    )
-    return tuple(
-        p
-        for p in sorted(PACKAGE.rglob("*.py"))
-        if p not in (path, PACKAGE / "__init__.py") and dotted in imported(p)
-    )
+    others = [p for p in sorted(PACKAGE.rglob("*.py")) if p not in (path, PACKAGE / "__init__.py")]
+    return tuple(p for p in others if _dotted(path) in imported(p))
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(("tilefold", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
 
 
 @functools.cache
