@@ -160,19 +160,20 @@ TESTS = ROOT / "tests"
 
 @functools.cache
 def nearest(path: Path) -> tuple[str, ...]:
-    """The test files nearest to a module, at most four: where tests are named like it, its own; else those of its package's
-    modules that import it, of what imports these, and so on; then of what imports it anywhere, then its folder's.
+    """The test files nearest to a module, at most four: where tests are named like it, its own; else also those of its
+    package's modules that import it, of what imports these, and so on; its folder's, if these are all; those of what imports
+    it anywhere.
     """
     package = PACKAGE / path.relative_to(PACKAGE).parts[0]
+    folder = sorted([*(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")])
     found: dict[Path, None] = {}
     for below in (package, PACKAGE):
         for tests in _levels(path, below):
             found |= dict.fromkeys(sorted(tests, key=lambda f: (-_likeness(f, path), len(imported(f)), f)))
             if len(found) >= NEAR or any(_likeness(f, path) for f in found):
                 return _named([*found][:NEAR])
-    return _named(
-        [*found, *(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")][:NEAR]
-    )
+        found |= dict.fromkeys(folder if len(folder) <= NEAR else ())
+    return _named([*found, *folder][:NEAR])
 
 
 def _named(files: list[Path]) -> tuple[str, ...]:
@@ -183,16 +184,16 @@ def _levels(path: Path, below: Path) -> Iterator[set[Path]]:
     """The own tests of a module, of the modules in a folder that import it, of those that import these, and so on."""
     front, seen = [path], {path}
     while front:
-        yield {test for module in front for test in own(module)}
+        yield {test for module in front for test in own(module, below == PACKAGE)}
         users = {user for module in front for user in importers(module) if user.is_relative_to(below)}
         front = sorted(users - seen)
         seen.update(front)
 
 
 @functools.cache
-def own(path: Path) -> tuple[Path, ...]:
-    """The tests that are named like a module, those in its package's folder that import it, or else those anywhere; of a
-    kernel those that name it. Tests that need a device are left out."""
+def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
+    """The tests that are named like a module, those in its package's folder or anywhere that import it; of a kernel those
+    that name it. Tests that need a device are left out."""
     *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
     every = [
         f for f in sorted(TESTS.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
@@ -202,18 +203,18 @@ def own(path: Path) -> tuple[Path, ...]:
             f for f in every if f.parent != TESTS and re.search(rf"\b{name}\b", f.read_text(encoding="utf-8"))
         )
     using = [f for f in every if _dotted(path) in imported(f)]
-    near = [f for f in using if f.is_relative_to(TESTS.joinpath(*folders[:1]))] or using
+    near = [f for f in using if anywhere or f.is_relative_to(TESTS.joinpath(*folders[:1]))]
     return tuple(dict.fromkeys([*(f for f in every if _likeness(f, path)), *near]))
 
 
 def _likeness(test: Path, path: Path) -> int:
-    """2 of a test file with the name of a module, or of its folder, in the tests of its package; 1 with its first word."""
+    """2 of a test file with the name of a module or its folder, beside it or above; 1 with its first word, in its package."""
     *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
-    if test.parent.name not in ("tests", *folders) or (
-        folders and not test.is_relative_to(TESTS / folders[0])
-    ):
-        return 2 * (test.parent == TESTS and test.stem == f"test_{name}")
-    if test.stem in (f"test_{name}", *(f"test_{folder}" for folder in folders[1:])):
+    if test.parent == TESTS:
+        return 2 * (test.stem == f"test_{name}")
+    if not folders or not test.is_relative_to(TESTS / folders[0]):
+        return 0
+    if test.parent.name in folders and test.stem in (f"test_{name}", *(f"test_{f}" for f in folders[1:])):
         return 2
     first = name.partition("_")[0]
     return int(re.fullmatch(rf"test_{first}s?(_\w+)?", test.stem) is not None)
