@@ -19,6 +19,8 @@ BENCH_ARGS ?=
 SECONDS ?= 60
 SEED ?=
 DEVICE ?= cpu
+# How many faults `make mutants-drawn` draws, half a minute to two each; from SEED.
+COUNT ?= 60
 # How many problems `make plans` draws: about 2.7 s of CPU each, for three chips and both planners. From which seed: one for
 # all runs of CI, so that a change fails by its own doing; try others now and then.
 PLANS ?= 200
@@ -39,7 +41,7 @@ ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no
 
 # What test-long tests beside `make test`, which then takes ten minutes on two cores: the tools, and kernels that are compiled or
 # executed from their PTX one by one.
-TOOLS := tests/xray tests/bench tests/watch
+TOOLS := tests/xray tests/bench tests/watch tests/mutants
 KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_apart.py \
 	tests/backends/test_maps_offline.py tests/backends/test_operations_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
 	tests/planner/test_traffic.py tests/planner/test_launched.py tests/planner/test_gathered.py tests/planner/test_shared.py \
@@ -53,7 +55,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools kernels xray-newest plans laws adapter fuzz mutants dist demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit tools kernels xray-newest plans laws adapter fuzz mutants mutants-drawn dist demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -88,7 +90,7 @@ format: $(INSTALLED) ## let ruff mend what it can (kernels are aligned by hand a
 unit: $(INSTALLED) ## pytest but for what tools and kernels test, two workers (PYTEST_ARGS='-k describe' selects)
 	$(PY) -m pytest -n $(WORKERS) $(TOOLS:%=--ignore=%) $(KERNELS:%=--ignore=%) $(PYTEST_ARGS)
 
-tools: $(INSTALLED) ## the tests of the X-ray, the bench and the page of `tilefold watch`
+tools: $(INSTALLED) ## the tests of the X-ray, the bench, the page of `tilefold watch` and the tool that draws faults
 	$(PY) -m pytest -n $(WORKERS) $(TOOLS) $(PYTEST_ARGS)
 
 kernels: $(INSTALLED) ## kernels compiled for three chips or executed from their PTX, without a GPU
@@ -130,6 +132,9 @@ fuzz: $(if $(filter cuda,$(DEVICE)),,$(INSTALLED)) ## random cases beside their 
 
 mutants: $(INSTALLED) ## planted faults, each with the test that must catch it (WORKERS=2 at a time)
 	$(PY) tests/mutants/run.py --workers $(WORKERS)
+
+mutants-drawn: $(INSTALLED) ## faults drawn over src, and which the nearest test files catch (SEED=3 COUNT=60)
+	$(PY) tests/mutants/run.py --workers $(WORKERS) --drawn $(COUNT) --seed $(or $(SEED),1)
 
 dist: $(INSTALLED) ## a wheel and an sdist in dist/, each tried in a fresh environment that has torch alone
 	@mkdir -p dist

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import tilefold
 from tilefold import math as tm
-from tilefold.algebra import advice, operations
+from tilefold.algebra import advice, flows, operations, written
 from tilefold.algebra.advice import instead_of
-from tilefold.algebra.columns import Cost, Op, Torch, Triton
+from tilefold.algebra.columns import Cost, Op, Torch, Triton, Values
 from tilefold.algebra.evaluate import evaluate
 from tilefold.algebra.expression import trace
+from tilefold.algebra.flows import widths
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import specialize
+from tilefold.algebra.proofs import cases, exact, symmetry
+from tilefold.algebra.proofs.cases import Bounds, Case, source_of
+from tilefold.algebra.proofs.terms import PRIME, Terms
+from tilefold.algebra.proofs.turns import Turns
 from tilefold.algebra.typing import infer
 from tilefold.api.on_cpu import by_tiles
 from tilefold.backends.triton.emit import emit
 from tilefold.errors import MemberError
+from tilefold.planner.instructions import class_of
+from tilefold.watch import formulas
 from xray.running import fold
 
 FREE = {"block_first", "block_count"}  # moves, and a number known when the code is generated
@@ -64,6 +74,18 @@ def test_every_row_can_be_called(row: Op) -> None:
     assert callable(getattr(tm, row.name))
 
 
+def test_proofs_know_every_comparison() -> None:
+    """What one says of two values in an order, and which one says it of them exchanged, is a law of each."""
+    for known in (
+        cases._MASKS,
+        exact._COMPARED,
+        written._IN_ORDER,
+        written._SWAPPED,
+        symmetry._CASES["tied"],
+    ):
+        assert known.keys() == operations.COMPARISONS
+
+
 def test_names_are_the_rows_own() -> None:
     assert [row.name for row in operations.ROWS] == list(OPS)
     assert len(set(OPS)) == len(operations.ROWS)
@@ -74,14 +96,122 @@ def test_a_function_that_is_in_no_table() -> None:
         _ = tm.relu
 
 
+ROUNDED = Values(
+    swaps=False,
+    fuses=True,
+    nan=False,
+    takes=False,
+    turns=None,
+    within=(-math.inf, math.inf),
+    bits=None,
+    ulps=2,
+)
 HYPOT = Op(
     "hypot", 2, "float", math.hypot, Torch(torch.hypot), Triton("tl.sqrt({0} * {0} + {1} * {1})"),
-    Cost(fp32=7, alu=4, sfu=1),
+    Cost(fp32=7, alu=4, sfu=1), "special", ROUNDED,
 )  # fmt: skip
 BLOCK_PROD = Op(
     "block_prod", 1, "block", lambda x: x, Torch(lambda value, dims: value.prod(dims[0], keepdim=True)),
-    Triton("{0} * {1}", absent=1), Cost(fp32=1),
+    Triton("{0} * {1}", absent=1), Cost(fp32=1), "plain", ROUNDED,
 )  # fmt: skip
+
+
+def unary(python: Callable[[float], float], **known: Any) -> Op:
+    """A row that is a function of one number."""
+    of_torch = Torch(lambda x, out=None: torch.sub(x, 0, out=out))
+    return Op("fresh", 1, "float", python, of_torch, Triton("{0}"), Cost(), "slow", replace(ROUNDED, **known))
+
+
+def test_a_new_operation_must_say_everything() -> None:
+    with pytest.raises(
+        TypeError, match="missing 5 required positional arguments: 'torch', 'triton', 'cost', 'speed', and"
+    ):
+        Op("hypot", 2, "float", math.hypot)  # type: ignore[call-arg]  # on purpose
+    required = [field.name for field in fields(Values)]
+    with pytest.raises(TypeError, match=rf"missing {len(required)} required keyword-only arguments"):
+        Values()  # type: ignore[call-arg]  # on purpose
+
+
+@pytest.mark.parametrize("row", OPS.values(), ids=lambda row: row.name)
+def test_what_a_row_says_of_its_values_holds(row: Op) -> None:
+    """On numbers that meet every case: whole ones, halves, ties, signs, NaN, infinities."""
+    if row.kind in ("block", "cast"):
+        return
+    whole = row.kind == "bitwise"
+    some = (
+        (-7, -1, 0, 1, 2, 5, 12)
+        if whole
+        else (-math.inf, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, 17.0, math.inf, math.nan)
+    )
+    known = row.values
+    for operands in itertools.product(some, repeat=row.arity):
+        try:
+            value = row.python(*operands)
+        except (ArithmeticError, ValueError):
+            continue
+        if value == value:
+            assert known.within[0] <= value <= known.within[1], operands
+        if known.swaps:
+            assert alike(value, row.python(*operands[::-1])), operands
+        if known.takes:
+            assert any(alike(value, operand) for operand in operands[-2:]), operands
+        if known.nan and any(operand != operand for operand in operands):
+            assert value != value, operands
+        taken = operands[-2:] if row.kind == "select" else operands
+        if known.bits is not None and all(isinstance(operand, int) for operand in taken):
+            bits = known.bits([(operand if operand >= 0 else ~operand).bit_length() for operand in taken])
+            assert abs(value) <= 1 << bits, operands
+    if row.kind == "compare":
+        assert known.turns == "compares"
+
+
+def alike(x: float, y: float) -> bool:
+    """One number, or NaN both."""
+    return x == y or (x != x and y != y)
+
+
+def test_each_consumer_reads_what_a_new_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same graph, of rows that say this or that: bounds, signs, turns, widths, choices, classes of instructions."""
+
+    def told(row: Op) -> dict[str, Any]:
+        monkeypatch.setitem(OPS, "fresh", row)
+        found = infer(trace(lambda a, b: tm.fresh(a + b), 2), [torch.int64] * 2)
+        case = Case(Terms(signed=True))
+        x = case.terms.symbol("x")
+        value = case.run(source_of(trace(lambda x: tm.fresh(x), 1), [False]), [0, 1], [x])[1]
+        minus = case.terms.apply("fresh", [PRIME - x], "", truths=False)
+        program = specialize(
+            tilefold.Monoid(lambda a, b: tm.fresh(a) + tm.fresh(b), None, check=False).total, (torch.float32,)
+        )
+        return {
+            "bounds": case.within(value),
+            "even": minus == value,
+            "odd": minus == PRIME - value,
+            "steps": Turns(program).steps,
+            "bits": widths(found, [torch.int8] * 2)[-1],
+            "chosen": flows.leaves(found.graph, 3),
+            "class": class_of("fresh", torch.float32),
+            "symbol": next(formulas._lines(found.graph, "xy", ["r"])).text,
+        }
+
+    plain = told(unary(lambda x: x + 1))
+    assert plain["class"] == "slow"
+    assert (plain["even"], plain["odd"]) == (False, False)
+    for row, changed in (
+        (unary(lambda x: x + 1, within=(2, 3)), {"bounds": Bounds(2, 3)}),
+        (unary(lambda x: x * x), {"even": True}),
+        (unary(lambda x: x * x * x), {"odd": True}),
+        (unary(lambda x: x + 1, turns="steps"), {"steps": True}),
+        (unary(lambda x: x + 1, takes=True), {"chosen": frozenset({2})}),
+        (replace(unary(lambda x: x + 1), speed="special"), {"class": "special"}),
+        (replace(unary(lambda x: x + 1), speed="plain"), {"class": "plain"}),
+        (replace(unary(lambda x: x + 1, fuses=False), speed="plain"), {"class": "alone"}),
+        (replace(unary(lambda x: x + 1), symbol="~"), {"symbol": "~(x + y)"}),
+        (replace(unary(lambda x: x + 1, bits=max), kind="arithmetic"), {"bits": 8}),
+    ):
+        found = told(row)
+        assert found == {**plain, **changed}, row
+    assert exact.untold(OPS) == {"fresh"}
 
 
 @pytest.fixture

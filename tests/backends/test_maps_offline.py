@@ -14,6 +14,7 @@ import pytest
 import torch
 import triton
 
+from tilefold.api.dispatch import lowered
 from tilefold.api.reduce_map import kept
 from tilefold.api.requests import RowMap
 from tilefold.backends.triton import call as calls
@@ -156,3 +157,26 @@ def test_the_report_names_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert from_json(document) == report
     del document["cluster"]
     assert from_json(document).cluster == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "every", "dims", "steps"),
+    [
+        ((64, 4096), 1, (0,), (4096, 4096)),
+        ((16, 16, 4096), 2, (0, 1), (8192, 4096)),  # one dim, whose elements lie two rows apart
+        ((4, 10, 8, 100), 1, (0, 2), ()),
+    ],
+)
+def test_columns_beside_each_other_know_their_steps(
+    shape: tuple[int, ...], every: int, dims: tuple[int, ...], steps: tuple[int, ...]
+) -> None:
+    """From an element to the next one of its row, in the input and the result; rows of several dims have no one step."""
+    stored = (shape[0], every * shape[1], *shape[2:])
+    x = torch.empty(stored, dtype=BF16, device="meta")[:, ::every]
+    monoid, apply = kept(_shares, False)
+    row = make_row_map(monoid.total, apply, (BF16,), ())
+    request = RowMap(row, dims, "run_to_run", tuple(x.shape))
+    _, (call,) = lowered(request, [x], H200)
+    constants = dict(call.constants)
+    assert constants["NEIGHBOURS"]
+    assert constants["STEPS"] == steps

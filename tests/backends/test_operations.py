@@ -37,12 +37,6 @@ FLOATS = (torch.float32, torch.float64)
 pytestmark = [  # of numpy's, in Triton's interpreter
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-# Units in the last place that a chip's or a library's function may be off; torch's float32 `sqrt` is, on a CPU. `exp`
-# multiplies by log2(e) first, which for the greatest exponents of float32 costs 7 bits.
-APPROXIMATE = {
-    "truediv": 2, "exp": 200, "exp2": 4, "expm1": 4, "log": 4, "log2": 4, "log1p": 4, "rsqrt": 4, "sin": 4, "cos": 4,
-    "tanh": 8, "erf": 4, "pow": 16, "sqrt": 1, "log2_approximate": 4,
-}  # fmt: skip
 WHOLE = [0, 1, -1, 2, -2, 3, 5, -7, 31, 32, 33, 62, 63, 64, 65, 200, -64, 1 << 30]
 
 
@@ -117,12 +111,13 @@ def agree(got: torch.Tensor, want: torch.Tensor, op: str) -> torch.Tensor:
     )
     if op in ("maximum", "minimum"):
         same |= got == want
-    if op in APPROXIMATE and want.is_floating_point():
+    ulps = OPS[op].values.ulps if op in OPS else 0
+    if ulps and want.is_floating_point():
         info = torch.finfo(want.dtype)
         got, want = (
             t.clamp(-info.max, info.max) for t in (got, want)
         )  # the greatest number is next to infinity
-        same |= (got - want).abs() <= APPROXIMATE[op] * info.eps * want.abs() + info.smallest_normal
+        same |= (got - want).abs() <= ulps * info.eps * want.abs() + info.smallest_normal
     return same
 
 

@@ -67,6 +67,7 @@ def test_a_row_a_shape_and_a_point_a_variant() -> None:
     for axes in shown:
         assert axes.get_xlabel() == FRACTION
         assert texts(axes.get_yticklabels()) == ["1x8", "2x8", "4x8"]
+        assert axes.get_xlim() == (0, shown[0].get_xlim()[1]), "lengths are seen from 0, by one scale"
         ours, theirs = axes.collections
         assert ours.get_offsets().tolist() == [[0.98, 0.0], [0.98, 1.0], [0.98, 2.0]]
         assert theirs.get_offsets().tolist() == [[0.4, 0.0], [0.4, 1.0], [0.4, 2.0]]

@@ -62,6 +62,15 @@ def test_every_case_declares_what_it_costs_and_why_its_tolerance(name: str, size
         assert case.group
 
 
+@pytest.mark.parametrize("name", suites.suite_names())
+def test_small_cases_are_for_a_look_on_a_cpu(name: str) -> None:
+    """They have at most a million elements, and those of a GPU are not smaller."""
+    suite = load_suite(name)
+    small, full = ([case.elements for case in suite.select(size, 0, 24)] for size in ("small", "full"))
+    assert max(small) <= 1 << 20
+    assert max(full) >= max(small)
+
+
 def test_or_has_the_six_shapes_in_both_dtypes() -> None:
     cases = or_small_axis.cases()
     assert [case.shape_text for case in cases if case.dtype == "int64"] == [

@@ -18,19 +18,20 @@ from hypothesis import strategies as st
 
 from tilefold import math
 from tilefold.algebra.expression import apply, trace
+from tilefold.algebra.operations import OPS
 
 FLOAT32 = 2.0**24  # whole numbers up to here are float32's
 WHOLE = 2.0**62  # and up to here int64's, with room for a sum's sign
 
+# How Python writes an operation, and Python's own of it.
 OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "add": ("({} + {})", operator.add), "sub": ("({} - {})", operator.sub), "mul": ("({} * {})", operator.mul),
-    "truediv": ("({} / {})", operator.truediv), "floordiv": ("({} // {})", operator.floordiv),
-    "mod": ("({} % {})", operator.mod), "neg": ("(-{})", operator.neg), "invert": ("(~{})", operator.invert),
-    "and": ("({} & {})", operator.and_), "or": ("({} | {})", operator.or_), "xor": ("({} ^ {})", operator.xor),
-    "lshift": ("({} << {})", operator.lshift), "rshift": ("({} >> {})", operator.rshift),
-    "lt": ("({} < {})", operator.lt), "le": ("({} <= {})", operator.le), "gt": ("({} > {})", operator.gt),
-    "ge": ("({} >= {})", operator.ge), "eq": ("({} == {})", operator.eq), "ne": ("({} != {})", operator.ne),
-}  # fmt: skip
+    row.name: (
+        f"({'{} ' * (row.arity - 1)}{row.symbol}{' ' * (row.arity - 1)}{{}})",
+        getattr(operator, f"__{row.name}__"),
+    )
+    for row in OPS.values()
+    if row.symbol is not None and row.name != "pow"
+}
 
 
 @dataclass(frozen=True)

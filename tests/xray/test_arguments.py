@@ -75,6 +75,13 @@ def test_arrays_and_tensors(tmp_path: Path) -> None:
     assert (found.signature, found.size, found.data) == ("*fp32", 6, None)
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "U3", "float128", "datetime64[s]"])
+def test_a_file_of_elements_that_triton_has_not(dtype: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(3, dtype=dtype))
+    with pytest.raises(ArgumentError, match=rf"of a type that Triton has, got .*{dtype[:2]}"):
+        argument("a", f"@{tmp_path / 'x.npy'}")
+
+
 def test_a_file_with_a_promise(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros(6, np.float32))
     assert argument("a", f"@{tmp_path / 'x.npy'}!div4").divisor == 4

@@ -6,13 +6,12 @@ import difflib
 
 from tilefold.algebra.operations import OPS
 
-_OPERATORS = {
-    "add": "+", "sub": "-", "subtract": "-", "mul": "*", "multiply": "*", "div": "/", "divide": "/", "true_divide": "/",
-    "truediv": "/", "floordiv": "//", "floor_divide": "//", "mod": "%", "fmod": "%", "remainder": "%", "neg": "-",
-    "negative": "-", "lt": "<", "less": "<", "le": "<=", "gt": ">", "greater": ">", "ge": ">=", "eq": "==", "equal": "==",
-    "ne": "!=", "not_equal": "!=", "and": "&", "logical_and": "&", "bitwise_and": "&", "or": "|", "logical_or": "|",
-    "bitwise_or": "|", "xor": "^", "logical_xor": "^", "bitwise_xor": "^", "invert": "~", "logical_not": "~",
-    "bitwise_not": "~", "lshift": "<<", "bitwise_left_shift": "<<", "rshift": ">>", "bitwise_right_shift": ">>",
+# Of those that the table has an operator for, the power has a function too.
+_OPERATORS = {row.name: row.symbol for row in OPS.values() if row.symbol is not None and row.name != "pow"} | {
+    "subtract": "-", "multiply": "*", "div": "/", "divide": "/", "true_divide": "/", "floor_divide": "//", "fmod": "%",
+    "remainder": "%", "negative": "-", "less": "<", "greater": ">", "equal": "==", "not_equal": "!=", "logical_and": "&",
+    "bitwise_and": "&", "logical_or": "|", "bitwise_or": "|", "logical_xor": "^", "bitwise_xor": "^", "logical_not": "~",
+    "bitwise_not": "~", "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
 }  # fmt: skip
 _LARGER = "use tilefold.math.maximum(a, b) of two values, and in absorb tilefold.math.block_max(x) of a block"
 _SMALLER = (

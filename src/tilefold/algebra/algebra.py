@@ -13,9 +13,9 @@ import torch
 from tilefold.algebra import expression
 from tilefold.algebra.domain import Domain
 from tilefold.algebra.expression import Graph, Node
-from tilefold.algebra.flows import TAKES, meets_infinity
+from tilefold.algebra.flows import meets_infinity, taken
 from tilefold.algebra.numbers import Number
-from tilefold.algebra.operations import COMPARISONS
+from tilefold.algebra.operations import COMPARISONS, values_of
 
 FieldDtype = str | torch.dtype
 
@@ -159,7 +159,7 @@ def _only_moves(graph: Graph, tainted_inputs: frozenset[int], label_outputs: Seq
         elif any(a in tainted for a in node.args):
             if any(_is_long(graph.nodes[a]) for a in node.args):
                 return False
-            if node.op in TAKES:
+            if values_of(node.op).takes:
                 tainted.add(position)
             elif node.op not in COMPARISONS:
                 return False
@@ -174,8 +174,7 @@ def _labels(graph: Graph, label_inputs: frozenset[int]) -> list[bool]:
     """For each output, whether it is one of `label_inputs`, whichever is selected."""
     label: list[bool] = []
     for node in graph.nodes:
-        chosen = node.args[1:] if node.op == "where" else node.args
-        moved = node.op in TAKES and all(label[a] for a in chosen)
+        moved = values_of(node.op).takes and all(label[a] for a in taken(node))
         label.append(node.value in label_inputs if node.op == "input" else moved)
     return [label[o] for o in graph.outputs]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ import torch
 
 Dtype = torch.dtype  # a column has the module's name
 Kind = Literal["arithmetic", "float", "compare", "test", "bitwise", "select", "cast", "block"]
+Speed = Literal["plain", "special", "divide", "slow"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,32 @@ class Cost:
     convert: float = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """What holds of an operation's values, whatever computes them. Nothing has a default: a new operation says each.
+
+    Attributes:
+        swaps: the operands may be exchanged, and every bit stays; of one operand False.
+        fuses: a compiler may compute it together with a neighbour, rounding once (x * y + z); also where that is not known.
+        nan: of a NaN operand it makes the NaN of arithmetic, whatever the other is; also False where that is not known.
+        takes: it gives one of its operands as it is, where it selects one of the last two.
+        turns: where its slope changes: "compares", where its two operands are equal; "steps", in many places; None, nowhere.
+        within: between which numbers its values are, whatever its operands.
+        bits: of what power of two the magnitude of a whole result is at most, by the bits of its operands beside their signs
+            (of `takes`, of those that it may give); None where it may be any number.
+        ulps: units in the last place by which a chip's function or a library's may be off; 0, all give the same bits.
+    """
+
+    swaps: bool
+    fuses: bool
+    nan: bool
+    takes: bool
+    turns: Literal["compares", "steps"] | None
+    within: tuple[float, float]
+    bits: Callable[[Sequence[int]], int] | None
+    ulps: float
+
+
 @dataclass(frozen=True)
 class Op:
     """One row: an operation's name, how many operands it has, and what it is in each column.
@@ -93,7 +120,9 @@ class Op:
     bool), "select", "cast", "block" (a block of elements becomes one value; else as arithmetic). Where operands promote to
     bool, arithmetic is done in int64, unless the operation `keeps_bool`. `gives` is the result's dtype where it is always
     the same. `python` is its value on numbers. `torch` and `triton` are None for the cast alone, which is a rule for pairs
-    of dtypes (`evaluate.convert`, `words.converted`). `cost` is of one element in float32.
+    of dtypes (`evaluate.convert`, `words.converted`). `cost` is of one element in float32, `speed` the class of operations
+    with which a warp's instructions are counted (`planner`). `values` is what proofs and planners may take for granted.
+    `symbol` is Python's operator, None for what is called by its name.
 
     Empty in all rows as yet: `derivative`, and `cuda`, the text in CUDA C++.
     """
@@ -105,6 +134,9 @@ class Op:
     torch: Torch | None
     triton: Triton | None
     cost: Cost
+    speed: Speed
+    values: Values
+    symbol: str | None = None
     keeps_bool: bool = False
     gives: Dtype | None = None
     derivative: Callable[..., Any] | None = None

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph, Node
-from tilefold.algebra.operations import OPS
+from tilefold.algebra.operations import kind_of, values_of
 from tilefold.algebra.typing import TypedGraph
 from tilefold.runtime.caching import kept_outside_modes
-
-# They give one of the values that they take.
-TAKES = ("where", "maximum", "minimum", "block_max", "block_min", "block_first")
 
 
 def taken(node: Node) -> tuple[int, ...]:
     """The operands whose values an operation may give or computes with: no condition, and nothing that it compares."""
-    if node.op == "where":
-        return node.args[1:]
-    if node.op == "block_count" or (node.op in OPS and OPS[node.op].kind in ("compare", "test")):
+    if node.op == "block_count" or kind_of(node.op) in ("compare", "test"):
         return ()
-    return node.args
+    return node.args[1:] if kind_of(node.op) == "select" else node.args
 
 
 def leaves(graph: Graph, position: int) -> frozenset[int]:
@@ -33,8 +28,8 @@ def leaves(graph: Graph, position: int) -> frozenset[int]:
         at = pending.pop()
         if at not in seen:
             seen.add(at)
-            pending.extend(taken(graph.nodes[at]) if graph.nodes[at].op in TAKES else ())
-    return frozenset(i for i in seen if graph.nodes[i].op not in TAKES)
+            pending.extend(taken(graph.nodes[at]) if values_of(graph.nodes[at].op).takes else ())
+    return frozenset(i for i in seen if not values_of(graph.nodes[i].op).takes)
 
 
 @kept_outside_modes(256)
@@ -64,7 +59,7 @@ def uses(typed: TypedGraph, inputs: frozenset[int]) -> Uses:
     computed, asked, sources = False, meets_infinity(typed.graph, inputs), value_inputs(typed.graph)
     for node, dtype in zip(typed.graph.nodes, typed.dtypes, strict=True):
         if node.op != "input" and any(sources[operand] & inputs for operand in taken(node)):
-            operates = node.op not in TAKES
+            operates = not values_of(node.op).takes
             computed |= operates and is_float(dtype)
             asked |= operates or is_float(dtype)
     return Uses(computed, asked)
@@ -74,29 +69,16 @@ def meets_infinity(graph: Graph, inputs: frozenset[int]) -> bool:
     """Whether the values of these inputs are compared with an infinity, or asked whether they are one."""
     nodes, sources = graph.nodes, value_inputs(graph)
     asked = (
-        node
-        for node in nodes
-        if node.op in OPS and (OPS[node.op].kind == "test" or any(_is_infinite(nodes[a]) for a in node.args))
+        node for node in nodes if kind_of(node.op) == "test" or any(_is_infinite(nodes[a]) for a in node.args)
     )
     return any(
-        OPS[node.op].kind in ("test", "compare") and any(sources[a] & inputs for a in node.args)
+        kind_of(node.op) in ("test", "compare") and any(sources[a] & inputs for a in node.args)
         for node in asked
     )
 
 
 def _is_infinite(node: Node) -> bool:
     return node.op == "const" and node.value in (float("inf"), -float("inf"))
-
-
-_Widths = Callable[[Sequence[int]], int]
-_WIDTHS: dict[str, _Widths] = {
-    **dict.fromkeys((*TAKES, "and", "or", "xor", "neg", "abs", "cast", "floor", "ceil"), max),
-    **dict.fromkeys(("add", "sub"), lambda bits: max(bits) + 1),
-    "mul": sum,
-    "floordiv": lambda bits: bits[0] + 1,
-    "mod": lambda bits: bits[1],
-    "rshift": lambda bits: bits[0],
-}
 
 
 def widths(typed: TypedGraph, inputs: Sequence[torch.dtype]) -> list[int]:
@@ -112,10 +94,10 @@ def widths(typed: TypedGraph, inputs: Sequence[torch.dtype]) -> list[int]:
             bits = int(node.value).bit_length() if isinstance(node.value, int) else 64
         elif typed.dtypes[position] == torch.bool:
             bits = 1
-        elif node.op in _WIDTHS and not any(is_float(typed.dtypes[a]) for a in taken(node)):
-            bits = _WIDTHS[node.op]([found[a] for a in taken(node)])
         else:
-            bits = 64
+            width, operands = values_of(node.op).bits, taken(node)
+            known = width is not None and not any(is_float(typed.dtypes[a]) for a in operands)
+            bits = width([found[a] for a in operands]) if width is not None and known else 64
         found.append(min(bits, 64))
     return found
 

@@ -10,11 +10,8 @@ import torch
 
 from tilefold.algebra.dtypes import carried_dtype, concrete, integer_limits, is_float
 from tilefold.algebra.expression import Graph, Node, Value, apply, trace
-from tilefold.algebra.flows import TAKES
-from tilefold.algebra.operations import OPS
-
-# Of values of a dtype they make a value of that dtype, and no other.
-_SELECTS = ("maximum", "minimum", "and", "or", "xor", "block_max", "block_min", "block_first")
+from tilefold.algebra.flows import taken
+from tilefold.algebra.operations import kind_of, values_of
 
 
 def without_infinities(graph: Graph, fields: Sequence[torch.dtype], what: str) -> Graph:
@@ -60,19 +57,19 @@ def _on_the_way(nodes: Sequence[Node], position: int, done: Container[int]) -> l
 
 
 def _taken(node: Node) -> tuple[int, ...]:
-    return () if node.op not in TAKES else node.args[1:] if node.op == "where" else node.args
+    return taken(node) if values_of(node.op).takes else ()
 
 
 def _settled(value: Value, field: torch.dtype, what: str, done: dict[int, Any]) -> Any:
     if _is_endless(value.node):
         return _finite(value.node.value, field, what, done)
-    taken, nodes = _taken(value.node), value.tracer.nodes
-    if any(math.isnan(nodes[a].value) for a in taken if _is_endless(nodes[a])):
+    operands, nodes = _taken(value.node), value.tracer.nodes
+    if any(math.isnan(nodes[a].value) for a in operands if _is_endless(nodes[a])):
         return value  # a float's
-    settled = [done[a] for a in taken]
-    if all(isinstance(s, Value) and s.position == a for s, a in zip(settled, taken, strict=True)):
+    settled = [done[a] for a in operands]
+    if all(isinstance(s, Value) and s.position == a for s, a in zip(settled, operands, strict=True)):
         return value
-    condition = [Value(value.tracer, a) for a in value.node.args[: -len(taken)]]
+    condition = [Value(value.tracer, a) for a in value.node.args[: -len(operands)]]
     return apply(value.node.op, *condition, *settled)
 
 
@@ -129,17 +126,19 @@ def _stay(nodes: Sequence[Node], limits: tuple[int, int], inputs: Sequence[torch
     """For each node, whether its values are whole numbers within `limits` whatever its inputs are."""
     stay: list[bool] = []
     for node in nodes:
-        of = [stay[a] for a in node.args]
         if node.op == "input":
             stay.append(_within(inputs[node.value], limits))
         elif node.op == "const":
             stay.append(isinstance(node.value, int) and limits[0] <= node.value <= limits[1])
         elif node.op == "cast":
-            stay.append(of[0] and not is_float(node.value) and _holds(node.value, limits))
-        elif node.op == "where":
-            stay.append(of[1] and of[2])
+            stay.append(stay[node.args[0]] and not is_float(node.value) and _holds(node.value, limits))
         else:
-            stay.append(OPS[node.op].kind in ("compare", "test") or (node.op in _SELECTS and all(of)))
+            known = values_of(node.op)
+            # Of values of a dtype these make a value of that dtype, and no other: what selects, and bits beside bits.
+            keeps = known.takes or (kind_of(node.op) == "bitwise" and known.swaps)
+            stay.append(
+                kind_of(node.op) in ("compare", "test") or (keeps and all(stay[a] for a in taken(node)))
+            )
     return stay
 
 

@@ -3,8 +3,10 @@
 Each row says of an operation what it is in Python, torch and Triton, how dtypes follow, and what it costs (`columns`). All
 that runs a graph reads it: tracing folds constants by the Python column, `typing` gives dtypes by the rule, `evaluate` (the
 definition) and `backends.step_builder` (the CPU's loop) call the torch column, each in its own way, `backends.triton.emit`
-writes the Triton column, and `tilefold.math` has a function for each row. What proofs know of an operation (`terms`,
-`cases`, `symmetry`) stands with the proofs: of one that they have not heard of they show nothing.
+writes the Triton column, and `tilefold.math` has a function for each row. What proofs and planners take for granted of an
+operation is its `values` and `speed`. Besides, proofs know laws of single operations (sums, products, extremes, choices): of
+others they show nothing. Only `proofs.exact` has tables of its own, of arithmetic without rounding, which it checks against
+this one.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from tilefold.algebra import arithmetic, numbers, units, unsigned
-from tilefold.algebra.columns import Cost, Op, Torch, Triton
+from tilefold.algebra.columns import Cost, Kind, Op, Torch, Triton, Values
 from tilefold.algebra.numbers import Number, ieee
 
 Tensor = torch.Tensor
@@ -82,101 +85,179 @@ def _divided(name: str) -> Triton:
     )
 
 
-def _compared(symbol: str) -> Triton:
-    return Triton(f"{{0}} {symbol} {{1}}", fills="float64")
+def _comparison(name: str, python: Callable[..., bool], tensors: Torch, symbol: str, values: Values) -> Op:
+    text = Triton(f"{{0}} {symbol} {{1}}", fills="float64")
+    return Op(
+        name, 2, "compare", python, tensors, text, Cost(alu=1), "plain", values, symbol, gives=torch.bool
+    )
+
+
+# Every row names one of these, changed where it differs: a number of its own, one of the operands, a truth value, a whole
+# number near the operand, bits, or a smooth function of a float.
+_EVERY = (-math.inf, math.inf)
+_NUMBER = Values(
+    swaps=False, fuses=True, nan=False, takes=False, turns=None, within=_EVERY, bits=None, ulps=0
+)
+_CHOSEN = Values(swaps=False, fuses=False, nan=False, takes=True, turns=None, within=_EVERY, bits=max, ulps=0)
+_TRUTH = Values(
+    swaps=False, fuses=False, nan=False, takes=False, turns=None, within=(0, 1), bits=None, ulps=0
+)
+_EXTREME = replace(_CHOSEN, swaps=True, turns="compares")
+_COMPARED, _TIED = replace(_TRUTH, turns="compares"), replace(_TRUTH, turns="compares", swaps=True)
+_ROUNDED = replace(_NUMBER, fuses=False, turns="steps", bits=max)
+_BITS = replace(_NUMBER, swaps=True, fuses=False, turns="steps", bits=max)
+_SHIFTED = replace(_NUMBER, fuses=False, turns="steps")
+
+
+def _smooth(low: float, high: float, ulps: float) -> Values:
+    return replace(_NUMBER, within=(low, high), ulps=ulps)
+
+
+def _sum_bits(bits: Sequence[int]) -> int:
+    return max(bits) + 1
+
+
+def _first_bits(bits: Sequence[int]) -> int:
+    return bits[0]
 
 
 ROWS = (
     # ------------------------------------------------------------------------------------------------ arithmetic
-    Op("add", 2, "arithmetic", operator.add, Torch(torch.add), Triton("{0} + {1}"), Cost(fp32=1)),
-    Op("sub", 2, "arithmetic", operator.sub, Torch(torch.sub), Triton("{0} - {1}"), Cost(fp32=1)),
-    Op("mul", 2, "arithmetic", operator.mul, Torch(torch.mul), Triton("{0} * {1}"), Cost(fp32=1)),
+    Op("add", 2, "arithmetic", operator.add, Torch(torch.add), Triton("{0} + {1}"), Cost(fp32=1), "plain",
+       replace(_NUMBER, swaps=True, nan=True, bits=_sum_bits), "+"),
+    Op("sub", 2, "arithmetic", operator.sub, Torch(torch.sub), Triton("{0} - {1}"), Cost(fp32=1), "plain",
+       replace(_NUMBER, nan=True, bits=_sum_bits), "-"),
+    Op("mul", 2, "arithmetic", operator.mul, Torch(torch.mul), Triton("{0} * {1}"), Cost(fp32=1), "plain",
+       replace(_NUMBER, swaps=True, nan=True, bits=sum), "*"),
     Op("floordiv", 2, "arithmetic", numbers.floor_divide,
        Torch(arithmetic.floor_divide, out=False, unsigned=unsigned.floor_divide), _divided("floor_divide"),
-       Cost(fp32=52.5, alu=90, sfu=2, fp64=9, convert=4)),
+       Cost(fp32=52.5, alu=90, sfu=2, fp64=9, convert=4), "divide",
+       replace(_NUMBER, turns="compares", bits=lambda bits: bits[0] + 1), "//"),
     Op("mod", 2, "arithmetic", numbers.remainder,
        Torch(arithmetic.remainder, out=False, unsigned=unsigned.remainder), _divided("remainder"),
-       Cost(fp32=29, alu=79, fp64=9, convert=3)),
+       Cost(fp32=29, alu=79, fp64=9, convert=3), "divide",
+       replace(_NUMBER, turns="compares", bits=lambda bits: bits[1]), "%"),
     Op("maximum", 2, "arithmetic", numbers.maximum, Torch(torch.maximum, orders=True, by_place=True),
-       _extreme("maximum"), Cost(alu=1), keeps_bool=True),
+       _extreme("maximum"), Cost(alu=1), "plain", _EXTREME, keeps_bool=True),
     Op("minimum", 2, "arithmetic", numbers.minimum, Torch(torch.minimum, orders=True, by_place=True),
-       _extreme("minimum"), Cost(alu=1), keeps_bool=True),
+       _extreme("minimum"), Cost(alu=1), "plain", _EXTREME, keeps_bool=True),
     # Triton subtracts from 0, which makes 0.0 of 0.0.
-    Op("neg", 1, "arithmetic", operator.neg, Torch(torch.neg), Triton("-{0}", floats="{0} * -1.0"), Cost(alu=1)),
-    Op("abs", 1, "arithmetic", builtins.abs, Torch(torch.abs, leaves=(torch.uint64,)), Triton("tl.abs({0})"), Cost(alu=1)),
+    Op("neg", 1, "arithmetic", operator.neg, Torch(torch.neg), Triton("-{0}", floats="{0} * -1.0"), Cost(alu=1), "plain",
+       replace(_NUMBER, fuses=False, bits=max), "-"),
+    Op("abs", 1, "arithmetic", builtins.abs, Torch(torch.abs, leaves=(torch.uint64,)), Triton("tl.abs({0})"), Cost(alu=1),
+       "plain", replace(_NUMBER, fuses=False, bits=max)),
     # Triton's own of float32 takes numbers below the least normal one for 0.
     Op("floor", 1, "arithmetic", numbers.rounded(math.floor), Torch(torch.floor, leaves=_WHOLE),
-       Triton("{0}", floats="tl.floor({0})", device_float32="FLOOR({0})"), Cost(convert=1)),
+       Triton("{0}", floats="tl.floor({0})", device_float32="FLOOR({0})"), Cost(convert=1), "plain", _ROUNDED),
     Op("ceil", 1, "arithmetic", numbers.rounded(math.ceil), Torch(torch.ceil, leaves=_WHOLE),
-       Triton("{0}", floats="tl.ceil({0})", device_float32="CEIL({0})"), Cost(convert=1)),
+       Triton("{0}", floats="tl.ceil({0})", device_float32="CEIL({0})"), Cost(convert=1), "plain", _ROUNDED),
     # ------------------------------------------------------------------------------------------------ floats
-    Op("truediv", 2, "float", numbers.divide, Torch(torch.div), Triton("{0} / {1}"), Cost(fp32=5, alu=2, sfu=1)),
+    Op("truediv", 2, "float", numbers.divide, Torch(torch.div), Triton("{0} / {1}"), Cost(fp32=5, alu=2, sfu=1), "divide",
+       _smooth(*_EVERY, ulps=2), "/"),
     Op("pow", 2, "float", numbers.power, Torch(torch.pow, numbers=True, by_place=True),
        Triton("power({0}, {1})", float64="libdevice.pow({0}, {1})", fills="shape"),
-       Cost(fp32=121.5, alu=94, sfu=5, convert=7)),
+       Cost(fp32=121.5, alu=94, sfu=5, convert=7), "slow", _smooth(*_EVERY, ulps=16), "**"),
+    # Its operand times log2(e) loses 7 bits of the greatest exponents of float32.
     Op("exp", 1, "float", ieee(math.exp), Torch(torch.exp),
-       Triton("tl.exp({0})", device_float32=f"EXP2({{0}} * {_LOG2_E!r})"), Cost(fp32=1, sfu=1)),
+       Triton("tl.exp({0})", device_float32=f"EXP2({{0}} * {_LOG2_E!r})"), Cost(fp32=1, sfu=1), "special",
+       replace(_smooth(0, math.inf, ulps=200), nan=True)),
     Op("exp2", 1, "float", ieee(lambda x: 2.0**x), Torch(torch.exp2, by_place=True),
-       Triton("tl.exp2({0})", device_float32="EXP2({0})"), Cost(sfu=1)),
+       Triton("tl.exp2({0})", device_float32="EXP2({0})"), Cost(sfu=1), "special",
+       replace(_smooth(0, math.inf, ulps=4), nan=True)),
     Op("expm1", 1, "float", ieee(math.expm1), Torch(torch.expm1), Triton("libdevice.expm1({0})"),
-       Cost(fp32=14, alu=9, sfu=1, convert=1)),
-    Op("log", 1, "float", numbers.log, Torch(torch.log), Triton("tl.log({0})"), Cost(fp32=15, alu=9, convert=1)),
+       Cost(fp32=14, alu=9, sfu=1, convert=1), "slow", _smooth(-1, math.inf, ulps=4)),
+    Op("log", 1, "float", numbers.log, Torch(torch.log), Triton("tl.log({0})"), Cost(fp32=15, alu=9, convert=1), "special",
+       _smooth(*_EVERY, ulps=4)),
     Op("log2", 1, "float", lambda x: numbers.log(x, math.log2), Torch(torch.log2), Triton("tl.log2({0})"),
-       Cost(fp32=17, alu=9, convert=1)),
+       Cost(fp32=17, alu=9, convert=1), "special", _smooth(*_EVERY, ulps=4)),
     # For sums of exponentials, which are projected at every element of a scan: within 2 ulp, and 2^-22 near 1.
     Op("log2_approximate", 1, "float", lambda x: numbers.log(x, math.log2), Torch(torch.log2),
-       Triton("tl.log2({0})", device_float32="LOG2({0})"), Cost(sfu=1)),
+       Triton("tl.log2({0})", device_float32="LOG2({0})"), Cost(sfu=1), "special", _smooth(*_EVERY, ulps=4)),
     Op("log1p", 1, "float", numbers.log1p, Torch(torch.log1p), Triton("libdevice.log1p({0})"),
-       Cost(fp32=16, alu=9, convert=1)),
+       Cost(fp32=16, alu=9, convert=1), "slow", _smooth(*_EVERY, ulps=4)),
+    # torch's own of float32 is not always the nearest on a CPU.
     Op("sqrt", 1, "float", numbers.root, Torch(torch.sqrt),
-       Triton("tl.sqrt({0})", device_float32="tl.sqrt_rn({0})"), Cost(fp32=4.5, alu=4, sfu=1)),
+       Triton("tl.sqrt({0})", device_float32="tl.sqrt_rn({0})"), Cost(fp32=4.5, alu=4, sfu=1), "special",
+       _smooth(0, math.inf, ulps=1)),
     Op("rsqrt", 1, "float", lambda x: numbers.divide(1.0, numbers.root(x)), Torch(torch.rsqrt),
-       Triton("tl.rsqrt({0})", device_float32="RSQRT({0})"), Cost(fp32=2, alu=1, sfu=1)),
+       Triton("tl.rsqrt({0})", device_float32="RSQRT({0})"), Cost(fp32=2, alu=1, sfu=1), "special",
+       _smooth(*_EVERY, ulps=4)),  # of -0.0 it is -inf
     # Units of squares (algebra/units): a magnitude's, the inverse of a power of two (other numbers have none, but 0), and a
-    # product that is part of no fused operation.
-    Op("unit", 1, "float", units.of_number, Torch(units.of, out=False), Triton("unit({0})"), Cost(alu=2)),
-    Op("per_unit", 1, "float", units.per_number, Torch(units.per, out=False), Triton("per_unit({0})"), Cost(alu=1)),
-    Op("rescale", 2, "float", operator.mul, Torch(torch.mul), Triton("rescale({0}, {1})"), Cost(fp32=1)),
-    Op("sin", 1, "float", ieee(math.sin), Torch(torch.sin), Triton("tl.sin({0})"), Cost(fp32=30, alu=30, fp64=1, convert=4)),
+    # product that is part of no fused operation. A result has no unit in it: where a unit steps, nothing else does.
+    Op("unit", 1, "float", units.of_number, Torch(units.of, out=False), Triton("unit({0})"), Cost(alu=2), "plain",
+       replace(_NUMBER, fuses=False)),
+    Op("per_unit", 1, "float", units.per_number, Torch(units.per, out=False), Triton("per_unit({0})"), Cost(alu=1), "plain",
+       replace(_NUMBER, fuses=False)),
+    Op("rescale", 2, "float", operator.mul, Torch(torch.mul), Triton("rescale({0}, {1})"), Cost(fp32=1), "plain",
+       replace(_NUMBER, fuses=False)),
+    Op("sin", 1, "float", ieee(math.sin), Torch(torch.sin), Triton("tl.sin({0})"), Cost(fp32=30, alu=30, fp64=1, convert=4),
+       "slow", _smooth(-1, 1, ulps=4)),
     Op("cos", 1, "float", ieee(math.cos), Torch(torch.cos), Triton("tl.cos({0})"),
-       Cost(fp32=29.5, alu=32.5, fp64=1, convert=4)),
-    Op("tanh", 1, "float", math.tanh, Torch(torch.tanh), Triton("libdevice.tanh({0})"), Cost(fp32=10, alu=5, sfu=2)),
-    Op("erf", 1, "float", math.erf, Torch(torch.erf), Triton("tl.erf({0})"), Cost(fp32=13.5, alu=10, sfu=1)),
+       Cost(fp32=29.5, alu=32.5, fp64=1, convert=4), "slow", _smooth(-1, 1, ulps=4)),
+    Op("tanh", 1, "float", math.tanh, Torch(torch.tanh), Triton("libdevice.tanh({0})"), Cost(fp32=10, alu=5, sfu=2),
+       "slow", _smooth(-1, 1, ulps=8)),
+    Op("erf", 1, "float", math.erf, Torch(torch.erf), Triton("tl.erf({0})"), Cost(fp32=13.5, alu=10, sfu=1),
+       "slow", _smooth(-1, 1, ulps=4)),
     # ------------------------------------------------------------------------------------------------ comparisons
-    Op("lt", 2, "compare", operator.lt, Torch(torch.lt, orders=True), _compared("<"), Cost(alu=1), gives=torch.bool),
-    Op("le", 2, "compare", operator.le, Torch(torch.le, orders=True), _compared("<="), Cost(alu=1), gives=torch.bool),
-    Op("gt", 2, "compare", operator.gt, Torch(torch.gt, orders=True), _compared(">"), Cost(alu=1), gives=torch.bool),
-    Op("ge", 2, "compare", operator.ge, Torch(torch.ge, orders=True), _compared(">="), Cost(alu=1), gives=torch.bool),
-    Op("eq", 2, "compare", operator.eq, Torch(torch.eq), _compared("=="), Cost(alu=1), gives=torch.bool),
-    Op("ne", 2, "compare", operator.ne, Torch(torch.ne), _compared("!="), Cost(alu=1), gives=torch.bool),
-    Op("isnan", 1, "test", math.isnan, Torch(_is_nan), Triton("({0} != {0})"), Cost(alu=1), gives=torch.bool),
+    _comparison("lt", operator.lt, Torch(torch.lt, orders=True), "<", _COMPARED),
+    _comparison("le", operator.le, Torch(torch.le, orders=True), "<=", _COMPARED),
+    _comparison("gt", operator.gt, Torch(torch.gt, orders=True), ">", _COMPARED),
+    _comparison("ge", operator.ge, Torch(torch.ge, orders=True), ">=", _COMPARED),
+    _comparison("eq", operator.eq, Torch(torch.eq), "==", _TIED),
+    _comparison("ne", operator.ne, Torch(torch.ne), "!=", _TIED),
+    Op("isnan", 1, "test", math.isnan, Torch(_is_nan), Triton("({0} != {0})"), Cost(alu=1), "plain", _TRUTH,
+       gives=torch.bool),
     Op("isinf", 1, "test", math.isinf, Torch(torch.isinf, out=False),
-       Triton("({0} != {0})", floats='(tl.abs({0}) == float("inf"))'), Cost(alu=2), gives=torch.bool),
+       Triton("({0} != {0})", floats='(tl.abs({0}) == float("inf"))'), Cost(alu=2), "plain", _TRUTH, gives=torch.bool),
     Op("isfinite", 1, "test", math.isfinite, Torch(torch.isfinite, out=False),
-       Triton("({0} == {0})", floats='(tl.abs({0}) < float("inf"))'), Cost(alu=2), gives=torch.bool),
+       Triton("({0} == {0})", floats='(tl.abs({0}) < float("inf"))'), Cost(alu=2), "plain", _TRUTH, gives=torch.bool),
     # ------------------------------------------------------------------------------------------------ bits and choices
-    Op("and", 2, "bitwise", operator.and_, Torch(torch.bitwise_and), Triton("{0} & {1}"), Cost(alu=1), keeps_bool=True),
-    Op("or", 2, "bitwise", operator.or_, Torch(torch.bitwise_or), Triton("{0} | {1}"), Cost(alu=1), keeps_bool=True),
-    Op("xor", 2, "bitwise", operator.xor, Torch(torch.bitwise_xor), Triton("{0} ^ {1}"), Cost(alu=1), keeps_bool=True),
+    Op("and", 2, "bitwise", operator.and_, Torch(torch.bitwise_and), Triton("{0} & {1}"), Cost(alu=1), "plain", _BITS, "&",
+       keeps_bool=True),
+    Op("or", 2, "bitwise", operator.or_, Torch(torch.bitwise_or), Triton("{0} | {1}"), Cost(alu=1), "plain", _BITS, "|",
+       keeps_bool=True),
+    Op("xor", 2, "bitwise", operator.xor, Torch(torch.bitwise_xor), Triton("{0} ^ {1}"), Cost(alu=1), "plain", _BITS, "^",
+       keeps_bool=True),
     Op("lshift", 2, "bitwise", numbers.shift_left, Torch(torch.bitwise_left_shift), Triton(
-        "shift_left({0}, {1}, {bits})", fills="all"), Cost(alu=4)),
+        "shift_left({0}, {1}, {bits})", fills="all"), Cost(alu=4), "plain", _SHIFTED, "<<"),
     Op("rshift", 2, "bitwise", operator.rshift, Torch(torch.bitwise_right_shift, unsigned=unsigned.shift_right), Triton(
-        "shift_right({0}, {1}, {bits})", uint64="shift_right_unsigned({0}, {1}, {bits})", fills="all"), Cost(alu=2)),
+        "shift_right({0}, {1}, {bits})", uint64="shift_right_unsigned({0}, {1}, {bits})", fills="all"), Cost(alu=2),
+       "plain", replace(_SHIFTED, bits=_first_bits), ">>"),
     # Triton's interpreter has no ~ of uint64.
     Op("invert", 1, "bitwise", lambda x: not x if isinstance(x, bool) else ~x, Torch(torch.bitwise_not),
-       Triton("~{0}", uint64=f"{{0}} ^ {(1 << 64) - 1}"), Cost(alu=1), keeps_bool=True),
-    Op("where", 3, "select", numbers.where, Torch(torch.where), Triton("tl.where({0}, {1}, {2})"), Cost(alu=1),
+       Triton("~{0}", uint64=f"{{0}} ^ {(1 << 64) - 1}"), Cost(alu=1), "plain", replace(_NUMBER, fuses=False), "~",
        keeps_bool=True),
-    Op("cast", 1, "cast", numbers.cast, None, None, Cost(alu=2, convert=1)),
+    Op("where", 3, "select", numbers.where, Torch(torch.where), Triton("tl.where({0}, {1}, {2})"), Cost(alu=1), "plain",
+       _CHOSEN, keeps_bool=True),
+    Op("cast", 1, "cast", numbers.cast, None, None, Cost(alu=2, convert=1), "plain", replace(_ROUNDED, fuses=True)),
     # ------------------------------------------------------------------------------------------------ blocks
-    Op("block_sum", 1, "block", _no_number, Torch(_sum), Triton("{0} + {1}", absent=0), Cost(fp32=1)),
-    Op("block_first", 1, "block", _no_number, Torch(_first), Triton("{0}"), Cost()),
-    Op("block_count", 1, "block", _no_number, Torch(_count), Triton("{0} + {1}", absent=0), Cost(), gives=torch.int64),
+    Op("block_sum", 1, "block", _no_number, Torch(_sum), Triton("{0} + {1}", absent=0), Cost(fp32=1), "plain", _NUMBER),
+    Op("block_first", 1, "block", _no_number, Torch(_first), Triton("{0}"), Cost(), "plain", _CHOSEN),
+    Op("block_count", 1, "block", _no_number, Torch(_count), Triton("{0} + {1}", absent=0), Cost(), "plain",
+       replace(_NUMBER, within=(0, math.inf)), gives=torch.int64),
     Op("block_max", 1, "block", _no_number, Torch(_max, orders=True), _block_extreme("maximum", -math.inf), Cost(alu=1),
-       keeps_bool=True),
+       "plain", _CHOSEN, keeps_bool=True),
     Op("block_min", 1, "block", _no_number, Torch(_min, orders=True), _block_extreme("minimum", math.inf), Cost(alu=1),
-       keeps_bool=True),
+       "plain", _CHOSEN, keeps_bool=True),
 )  # fmt: skip
 OPS: dict[str, Op] = {row.name: row for row in ROWS}
 COMPARISONS = frozenset(row.name for row in ROWS if row.kind == "compare")
 TESTS = frozenset(row.name for row in ROWS if row.kind == "test")
+
+
+def kind_of(op: str) -> Kind | None:
+    """The kind of an operation; None of a graph's inputs and constants.
+
+    >>> kind_of("lt"), kind_of("input")
+    ('compare', None)
+    """
+    return OPS[op].kind if op in OPS else None
+
+
+# Of a graph's inputs and constants, which are no operations.
+_GIVEN = replace(_NUMBER, fuses=False)
+
+
+def values_of(op: str) -> Values:
+    """What holds of an operation's values; nothing of a graph's inputs and constants."""
+    return OPS[op].values if op in OPS else _GIVEN

@@ -38,9 +38,6 @@ def to_float(value: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(large, wide * 2, wide).to(dtype)
 
 
-OPERATIONS = {"rshift": shift_right, "floordiv": floor_divide, "mod": remainder}
-
-
 def _half(value: Tensor) -> Tensor:
     return (value >> 1) & GREATEST
 

@@ -17,6 +17,7 @@ from operator import mul
 import torch
 
 from tilefold.algebra.expression import Graph
+from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
 from tilefold.planner import fitted
@@ -30,10 +31,6 @@ from tilefold.planner.walk import Tiling, Walk, constant_length
 PLAIN, CHOICE, WIDE, SPECIAL, DIVIDE, SLOW, DOUBLE, ALONE = CLASSES = (
     "plain", "choice", "wide", "special", "divide", "slow", "double", "alone",
 )  # fmt: skip
-_SPECIAL = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt")
-_SLOW = ("expm1", "log1p", "sin", "cos", "tanh", "erf", "pow")
-_CHOICES = ("where", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "isfinite")
-_ALONE = ("unit", "per_unit", "rescale")  # part of no fused operation
 
 Counts = tuple[float, ...]  # one for each class
 
@@ -108,19 +105,16 @@ def _added(a: Counts, b: Counts, times: float = 1.0) -> Counts:
 
 def class_of(op: str, dtype: torch.dtype) -> str:
     """What an operation on operands of this dtype costs like."""
-    if op in _SLOW:
-        return SLOW
-    if dtype == torch.float64:
+    row = OPS[op]
+    if row.speed != SLOW and dtype == torch.float64:
         return DOUBLE
-    if op in ("truediv", "floordiv", "mod"):
-        return DIVIDE
-    if op in _SPECIAL:
-        return SPECIAL
+    if row.speed != PLAIN:
+        return row.speed
     if dtype.itemsize == 8:
         return WIDE
-    if op in _ALONE:
+    if row.kind == "float" and not row.values.fuses:
         return ALONE
-    return CHOICE if op in _CHOICES else PLAIN
+    return CHOICE if row.kind in ("compare", "test", "select") else PLAIN
 
 
 def _counts(typed: TypedGraph) -> Counts:

@@ -8,19 +8,15 @@ from dataclasses import dataclass
 
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.expression import Graph, Node
+from tilefold.algebra.operations import OPS
 
 INPUTS = ("x", "y", "z", "w")
 # How tightly each operator of Python binds; a part that binds less stands in brackets.
 _BINDS = {
-    "or": 1, "xor": 2, "and": 3, "lshift": 4, "rshift": 4, "add": 5, "sub": 5,
-    "mul": 6, "truediv": 6, "floordiv": 6, "mod": 6, "neg": 7, "invert": 7, "pow": 8,
-    "lt": 0, "le": 0, "gt": 0, "ge": 0, "eq": 0, "ne": 0,
+    "|": 1, "^": 2, "&": 3, "<<": 4, ">>": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6, "**": 8,
+    "<": 0, "<=": 0, ">": 0, ">=": 0, "==": 0, "!=": 0,
 }  # fmt: skip
-_SIGNS = {
-    "or": "|", "xor": "^", "and": "&", "lshift": "<<", "rshift": ">>", "add": "+", "sub": "-", "mul": "*",
-    "truediv": "/", "floordiv": "//", "mod": "%", "neg": "-", "invert": "~", "pow": "**",
-    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-}  # fmt: skip
+_SIGN = 7  # of one operand
 _CALLS = {"maximum": "max", "minimum": "min"}
 _LEAF = 9
 
@@ -87,21 +83,21 @@ def _text(node: Node, texts: Sequence[tuple[str, int]], inputs: Sequence[str]) -
     if node.op == "input":
         return inputs[node.value], _LEAF
     if node.op == "const":
-        return constant_text(node.value), _BINDS["neg"] if _is_negative(node.value) else _LEAF
+        return constant_text(node.value), _SIGN if _is_negative(node.value) else _LEAF
     parts = [texts[a] for a in node.args]
-    if node.op in _BINDS:
-        return _operator(node.op, parts), _BINDS[node.op]
+    if (symbol := OPS[node.op].symbol) is not None:
+        return _operator(symbol, parts)
     name = str(node.value).removeprefix("torch.") if node.op == "cast" else _CALLS.get(node.op, node.op)
     return f"{name}({', '.join(text for text, _ in parts)})", _LEAF
 
 
-def _operator(op: str, parts: Sequence[tuple[str, int]]) -> str:
-    binds, sign = _BINDS[op], _SIGNS[op]
+def _operator(symbol: str, parts: Sequence[tuple[str, int]]) -> tuple[str, int]:
     if len(parts) == 1:
-        return f"{sign}{_bracketed(parts[0], binds)}"
+        return f"{symbol}{_bracketed(parts[0], _SIGN)}", _SIGN
     # Comparisons do not chain, powers group to the right, all others to the left.
-    left, right = (binds + (op == "pow" or binds == 0), binds + (op != "pow"))
-    return f"{_bracketed(parts[0], left)} {sign} {_bracketed(parts[1], right)}"
+    binds, is_power = _BINDS[symbol], symbol == "**"
+    left, right = (binds + (is_power or binds == 0), binds + (not is_power))
+    return f"{_bracketed(parts[0], left)} {symbol} {_bracketed(parts[1], right)}", binds
 
 
 def _bracketed(part: tuple[str, int], least: int) -> str:

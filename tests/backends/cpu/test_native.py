@@ -146,3 +146,40 @@ def test_a_long_fold_goes_where_it_is_faster():
     assert torchs([long], program, (0,), "run_to_run") is None
     assert torchs([short], program, (0,), "run_to_run") is not None
     torch.testing.assert_close(torchs([long], program, (0,), "run_to_run", forced=True)[0], long.logsumexp(0))
+
+
+ROWS = torch.linspace(0.5, 2.0, 37 * 24).view(37, 24).sin() + 2  # no row of zeros, none equal to another
+SCALE = torch.linspace(0.5, 1.5, 24)
+# A call of each of torch's functions that answer for a map, and torch's own.
+MAPPED = {
+    "torch.softmax": (lambda x: tilefold.softmax(x, 1), lambda x: torch.softmax(x, 1)),
+    "torch.log_softmax": (lambda x: tilefold.log_softmax(x, 1), lambda x: torch.log_softmax(x, 1)),
+    "torch.layer_norm": (
+        lambda x: tilefold.layer_norm(x, (24,), SCALE.to(x.dtype)),
+        lambda x: torch.layer_norm(x, (24,), SCALE.to(x.dtype)),
+    ),
+    "torch.rms_norm": (
+        lambda x: tilefold.rms_norm(x, (24,), SCALE.to(x.dtype), eps=1e-5),
+        lambda x: torch.rms_norm(x, (24,), SCALE.to(x.dtype), eps=1e-5),
+    ),
+    "torch.group_norm": (
+        lambda x: tilefold.group_norm(x, 4, SCALE.to(x.dtype)),
+        lambda x: torch.group_norm(x, 4, SCALE.to(x.dtype)),
+    ),
+    "torch.linalg.vector_norm": (
+        lambda x: tilefold.normalize(x, 2.0, 1),
+        lambda x: torch.nn.functional.normalize(x, 2.0, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", native.MAPS)
+def test_a_map_is_torchs_own(name, dtype, monkeypatch):
+    """Every entry is taken by some call, which then has torch's bits; of rows whose squares float32 holds."""
+    taken, own = [], native.MAPS[name]
+    monkeypatch.setitem(native.MAPS, name, lambda *arguments: taken.append(name) or own(*arguments))
+    ours, theirs = MAPPED[name]
+    x = ROWS.to(dtype)
+    assert torch.equal(ours(x), theirs(x))
+    assert taken == [name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.explain import make_job
 from tilefold.xray.machine import Memory
 from tilefold.xray.observe import remedies, resources
-from tilefold.xray.observe.trials import Difference, difference
+from tilefold.xray.observe.trials import Difference, UntriedError, difference
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import PLANTED, XY, double
 from xray.versions import TRITON
@@ -47,6 +48,19 @@ def test_what_was_tried_gained_and_stores_the_same(code: str, tried: str) -> Non
 @pytest.mark.parametrize("code", ["tf32-dot", "no-tensor-core"])
 def test_another_precision_shows_what_it_changes(code: str) -> None:
     assert "; c_ptr[" in change(code)
+
+
+def test_words_that_are_not_there_are_not_tried() -> None:
+    """What a change finds nothing to change in is the kernel itself, which would seem to store the same for free."""
+    compiled: list[str] = []
+    evidence: Any = SimpleNamespace(compiled=SimpleNamespace(ttir="first\nsecond\nthird"))
+    trials: Any = SimpleNamespace(compile=compiled.append)
+    second: list[Any] = [SimpleNamespace(row=1)]
+    with pytest.raises(UntriedError, match="not in the TTIR"):
+        remedies._rewritten(evidence, second, lambda row: row.replace("first", "last"), trials)
+    assert compiled == []
+    remedies._rewritten(evidence, second, str.upper, trials)
+    assert compiled == ["first\nSECOND\nthird"]
 
 
 def test_nothing_is_tried_without_an_execution() -> None:

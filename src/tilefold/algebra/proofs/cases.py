@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tilefold.algebra.expression import Graph, needed
+from tilefold.algebra.flows import taken
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.proofs.terms import PRIME, Term, Terms
 
@@ -48,10 +49,6 @@ class Bounds:
 
 
 EVERYTHING, TRUTH = Bounds(), Bounds(0, 1, whole=True)
-_BOUNDED = {
-    "exp": Bounds(0), "exp2": Bounds(0), "sqrt": Bounds(0), "rsqrt": Bounds(0), "expm1": Bounds(-1), "sin": Bounds(-1, 1),
-    "cos": Bounds(-1, 1), "tanh": Bounds(-1, 1), "erf": Bounds(-1, 1),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,8 @@ def source_of(graph: Graph, true_inputs: Sequence[bool]) -> Source:
             truths.append(true_inputs[node.value])
         elif node.op == "const":
             truths.append(isinstance(node.value, bool))
-        elif node.op in ("and", "or", "xor", "invert", "maximum", "minimum"):
-            truths.append(all(truths[a] for a in node.args))
-        elif node.op == "where":
-            truths.append(all(truths[a] for a in node.args[1:]))
+        elif OPS[node.op].keeps_bool:
+            truths.append(all(truths[a] for a in taken(node)))
         else:
             truths.append(OPS[node.op].kind in ("compare", "test") or node.key == " torch.bool")
     return Source(graph, truths)
@@ -271,8 +266,9 @@ class Case:
 
     def _bounds(self, op: str, operands: Sequence[Term]) -> Bounds:
         """Within what an operation stays, by its operands' bounds."""
-        if op in _BOUNDED:
-            return _BOUNDED[op]
+        own = Bounds(*OPS[op].values.within)
+        if own != EVERYTHING:
+            return own
         of = [self.within(operand) for operand in operands]
         if op in ("maximum", "minimum"):
             pick = max if op == "maximum" else min

@@ -12,7 +12,7 @@ import decimal
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -22,8 +22,10 @@ import torch
 
 from tilefold.algebra import numbers
 from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.columns import Op
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph
+from tilefold.algebra.operations import OPS
 from tilefold.runtime.caching import kept_outside_modes
 
 _DIGITS = 50
@@ -448,3 +450,16 @@ _RATIONAL: dict[str, Callable[..., Any]] = {
     "ceil": lambda x: Fraction(math.ceil(x)), "floordiv": lambda a, b: Fraction(a // b), "mod": operator.mod,
     "pow": _whole_power,
 }  # fmt: skip
+# Units of squares are of numbers that are rounded; bits are of whole numbers alone.
+_WITHOUT = {"unit", "per_unit", "rescale"}
+
+
+def untold(ops: Mapping[str, Op]) -> set[str]:
+    """The operations of which this module says neither what they are without rounding nor that it does not know."""
+    asked = {name for name, row in ops.items() if row.kind not in ("block", "select", "cast")}
+    return asked - _REAL.keys() - _WHOLE.keys() - _WITHOUT
+
+
+assert not untold(OPS), (
+    f"exact: arithmetic without rounding is missing for {sorted(untold(OPS))}; add it to the tables above"
+)

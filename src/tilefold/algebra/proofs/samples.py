@@ -18,7 +18,7 @@ from tilefold.algebra.domain import ends_of, within
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import Operand, convert, evaluate, stored
 from tilefold.algebra.numbers import Number
-from tilefold.algebra.operations import OPS
+from tilefold.algebra.operations import values_of
 from tilefold.algebra.proofs.exact import Exact
 from tilefold.algebra.proofs.exact import State as ExactState
 from tilefold.algebra.written import Program, as_written
@@ -227,10 +227,7 @@ def constants(algebra: Algebra) -> list[Number]:
     for nodes in (graph.nodes for graph in graphs if graph is not None):
         for node in nodes:
             given = [nodes[a].value for a in node.args if nodes[a].op == "const"]
-            turns = node.op in OPS and (
-                OPS[node.op].kind == "compare" or node.op in ("maximum", "minimum", "mod")
-            )
-            (compared if turns else others).extend(given)
+            (compared if values_of(node.op).turns == "compares" else others).extend(given)
     numbers = (n for n in (*compared, *others) if not isinstance(n, bool) and math.isfinite(n))
     return list(dict.fromkeys(n for n in numbers if n not in _EVERYWHERE))[:_MOST_CONSTANTS]
 

@@ -33,21 +33,12 @@ from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.dtypes import integer_limits, is_float
 from tilefold.algebra.evaluate import evaluate, stored
 from tilefold.algebra.expression import Graph, Node, Value, apply, trace, with_outputs
-from tilefold.algebra.operations import COMPARISONS, TESTS
+from tilefold.algebra.operations import COMPARISONS, OPS, kind_of, values_of
 from tilefold.algebra.typing import TypedGraph, infer
 from tilefold.algebra.written import Program
 from tilefold.runtime.caching import kept_outside_modes
 
-_COMMUTATIVE = frozenset(["add", "mul", "maximum", "minimum", "and", "or", "xor", "eq", "ne"])
-# Never part of a fused operation: each rounds to nothing but its own value, whatever stands around it.
-_EXACT = (
-    COMPARISONS
-    | TESTS
-    | {"where", "neg", "abs", "maximum", "minimum", "floor", "ceil", "unit", "per_unit", "rescale"}
-)
-_CHOOSING = COMPARISONS | TESTS | {"where", "and", "or", "xor", "invert"}
 _SUMS = frozenset(["add", "sub"])
-_ARITHMETIC = frozenset(["add", "sub", "mul", "exp", "exp2"])  # NaN if an operand is
 _LARGEST_TRIAL = 1 << 18
 # How two values of a field may compare, and which comparisons are known then.
 _CASES: dict[str, dict[str, bool]] = {
@@ -116,19 +107,20 @@ class _Mirror:
         pure = itself or node.op == "input"
         pure = pure or (self._exact(position) and all(self.pure[a] for a in node.args))
         plain = self._exact(position) or all(self.pure[a] for a in node.args)
-        commutes = node.op in _COMMUTATIVE and plain
+        commutes = values_of(node.op).swaps and plain
         self.itself.append(itself)
         self.pure.append(pure)
         self.kind.append(self._kind_of(node, self.kind, commutes, 0))
         same = self.kind[position]
         self.exchanged.append(same if itself else self._kind_of(node, self.exchanged, commutes, 1))
         self.shape.append(self._shape_of(position, node))
-        has_nan = node.op in _ARITHMETIC | {"neg", "abs"} and (
+        makes_nan = values_of(node.op).nan
+        has_nan = (makes_nan or node.op in ("neg", "abs")) and (
             (self.unordered is not None and _field_of(self.graph, node.args) == self.unordered)
             or any(self.has_nan[a] for a in node.args)
         )
         self.has_nan.append(has_nan)
-        self.is_nan.append(has_nan and node.op in _ARITHMETIC)
+        self.is_nan.append(has_nan and makes_nan)
 
     def _kind_of(self, node: Node, kinds: Sequence[int], commutes: bool, exchanged: int) -> int:
         if node.op == "input":
@@ -154,7 +146,7 @@ class _Mirror:
         return self._number("shape", node.op, *one), self._number("shape", node.op, *other)
 
     def _is_itself(self, node: Node) -> bool:
-        if node.op in _COMMUTATIVE and self._other(*node.args):
+        if values_of(node.op).swaps and self._other(*node.args):
             return True
         if node.op == "add" and all(self.nodes[a].op in _SUMS for a in node.args) and self._alike(*node.args):
             return True
@@ -180,7 +172,8 @@ class _Mirror:
         whole = not is_float(self.typed.dtypes[position]) and not is_float(
             self.typed.operand_dtypes[position]
         )
-        return whole or self.nodes[position].op in _EXACT
+        op = self.nodes[position].op
+        return whole or (op in OPS and not OPS[op].values.fuses)
 
 
 def _not_by_cases(combine: TypedGraph, outputs: Sequence[int]) -> list[int]:
@@ -217,7 +210,7 @@ def _alike_when(combine: TypedGraph, outputs: list[int], field: int, case: str) 
         numbers = [_number(operand) for operand in operands]
         if op == "mul" and 1 in numbers:
             return operands[1 - numbers.index(1)]
-        if None not in numbers and op not in _EXACT | _CHOOSING:
+        if None not in numbers and OPS[op].values.fuses:
             computed |= op not in ("exp", "exp2") or numbers != [0]
         return apply(op, *operands, value=value)
 
@@ -294,9 +287,8 @@ def _choosing(combine: TypedGraph) -> list[bool]:
             chooses.append(True)
             continue
         operands = combine.operand_dtypes[position]
-        plain = node.op in _CHOOSING and (
-            operands == torch.bool or node.op not in ("and", "or", "xor", "invert")
-        )
+        logic = kind_of(node.op) == "bitwise" and OPS[node.op].keeps_bool and operands == torch.bool
+        plain = logic or kind_of(node.op) in ("compare", "test", "select")
         if node.op in COMPARISONS:
             plain = fields[position].bit_count() <= 1 and not any(
                 combine.dtypes[a] != operands for a in node.args if graph.nodes[a].op != "const"

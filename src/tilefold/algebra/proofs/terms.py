@@ -8,7 +8,8 @@ number for each new tuple of operands, after the rules that hold for it:
     maximum, minimum    a set of operands; nested ones are one set
     and, or, xor        arithmetic of 0 and 1 for truth values; else sets, as above
     where(c, x, y)      c * x + (1 - c) * y, with a truth value c of 0 or 1
-    abs, cos, isinf     the same for x and -x; sin, tanh and erf change their sign
+    f(x)                of an even function (abs, cos) the same for x and -x, of an odd one (sin, erf) with the sign changed;
+                        0 or 1 where f is that at 0 or 1: found by the Python column of the table of operations
 
 So the numbers know arithmetic as it is without rounding and overflow (whole numbers that wrap keep the rules of sums and
 products, though). What depends on how values compare is settled by `cases`.
@@ -23,26 +24,35 @@ from fractions import Fraction
 
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.operations import OPS
+from tilefold.runtime.caching import kept_outside_modes
 
 Term = int
 # (PRIME - 1) / 2 is prime too: powers of a number come back to it after that many steps only.
 PRIME = 0xC90FDAA22168C00000000000000F4F
 _LARGEST_POWER = 64
-_EVEN = frozenset(["abs", "cos", "isinf", "isfinite"])
-_ODD = frozenset(["sin", "tanh", "erf"])
-_AT_0 = {
-    "exp": 1,
-    "exp2": 1,
-    "cos": 1,
-    "expm1": 0,
-    "log1p": 0,
-    "sqrt": 0,
-    "sin": 0,
-    "tanh": 0,
-    "erf": 0,
-    "abs": 0,
-}
-_AT_1 = {"log": 0, "log2": 0, "sqrt": 1, "rsqrt": 1, "abs": 1}
+# Where functions are looked at for what they do to a sign: on both sides of 1, whole numbers and others.
+_POINTS = (0.375, 1.0, 1.75, 3.0, 12.25, 100.5)
+
+
+@kept_outside_modes(1024)
+def _at(function: Callable[..., Number], point: float) -> Number | None:
+    """The value of an operation's Python column, None where it has none."""
+    try:
+        return function(point)
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+
+
+@kept_outside_modes(1024)
+def _sign(function: Callable[..., Number]) -> int:
+    """1 of an even function, -1 of an odd one, 0 of any other, by its values."""
+    pairs = [(_at(function, x), _at(function, -x)) for x in _POINTS]
+    if any(value is None or other is None for value, other in pairs):
+        return 0
+    return next(
+        (sign for sign in (1, -1) if all(v == sign * o for v, o in pairs if v is not None and o is not None)),
+        0,
+    )
 
 
 class Terms:
@@ -147,12 +157,15 @@ class Terms:
         return self._inverted[x]
 
     def _function(self, op: str, x: Term, key: str) -> Term:
-        for point, known in ((0, _AT_0), (1, _AT_1)):
-            if x == point and op in known:
-                return known[op]
-        if op in _EVEN and self.signed:
+        if OPS[op].kind not in ("arithmetic", "float", "test"):
+            return self.atom(op, key, x)
+        function = OPS[op].python
+        if x in (0, 1) and (known := _at(function, float(x))) in (0, 1):
+            return int(known)
+        sign = _sign(function)
+        if sign > 0 and self.signed:
             x = min(x, PRIME - x)
-        if op in _ODD and x > PRIME - x:
+        if sign < 0 and x > PRIME - x:
             return PRIME - self.atom(op, key, PRIME - x)
         return self.atom(op, key, x)
 

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from tilefold.algebra.expression import Node, needed
+from tilefold.algebra.operations import values_of
 from tilefold.algebra.proofs.samples import State
 from tilefold.algebra.written import Program
 
 _MOST = 16  # comparisons looked at
-# What turns where its operands are equal (besides, what is even turns at 0), and what else has steps.
-_COMPARING = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum", "mod", "floordiv"])
-_STEPPING = frozenset(["floor", "ceil", "cast", "and", "or", "xor", "lshift", "rshift"])
 
 
 class Turns:
@@ -25,7 +23,7 @@ class Turns:
         turns = [turn for p in used if (turn := _turn_of(nodes, p)) is not None]
         self._program, few = program, min(len(turns), _MOST)
         self._turns = [turns[i * len(turns) // few] for i in range(few)]
-        self.steps = bool(turns) or any(nodes[p].op in _STEPPING for p in used)
+        self.steps = bool(turns) or any(values_of(nodes[p].op).turns == "steps" for p in used)
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -42,8 +40,9 @@ class Turns:
 def _turn_of(nodes: Sequence[Node], position: int) -> tuple[int, int | None] | None:
     """The two nodes that a node turns where they are equal, None for 0; None where it turns nowhere."""
     op, args = nodes[position].op, nodes[position].args
-    if op in _COMPARING and args[0] != args[1]:
+    if values_of(op).turns == "compares" and args[0] != args[1]:
         return args[0], args[1]
+    # What is even turns at 0.
     even = (
         op == "abs" or (op == "mul" and args[0] == args[1]) or (op == "pow" and nodes[args[1]].op == "const")
     )

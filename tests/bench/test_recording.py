@@ -1,0 +1,54 @@
+"""What two versions of the library do, compared call by call: benchmarks/recording.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def recording() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "recording.py"
+    spec = importlib.util.spec_from_file_location("recording", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_two_recordings_of_one_version_agree(
+    recording: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    for path in (one, other):
+        recording.record(path, 24, 7, ["host", "segment"])
+    assert recording.main(["compare", str(one), str(other)]) == 0
+    assert "50 calls; differences: none" in capsys.readouterr().out
+    lines = [json.loads(line) for line in one.read_text(encoding="utf-8").splitlines()]
+    assert sum("plan" in line for line in lines) > 44
+    assert sum("answers" in line for line in lines) > 6
+    assert [line["call"] for line in lines[24:26]] == [line["case"] for line in lines[24:26]]
+
+
+@pytest.mark.parametrize("kind", ["plan", "launches", "kernels", "answers", "refused"])
+def test_a_difference_is_said(
+    recording: ModuleType, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    recording.record(one, 3, 1, [])
+    lines = [json.loads(line) for line in one.read_text(encoding="utf-8").splitlines()]
+    lines[1][kind] = "changed"
+    other.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    assert recording.main(["compare", str(one), str(other)]) == 1
+    said = capsys.readouterr().out
+    assert f"{kind}: 1 {lines[1]['call']}" in said
+    assert f"3 calls; differences: {{'{kind}': 1}}" in said
+
+
+def test_calls_are_those_of_their_seed(recording: ModuleType) -> None:
+    assert recording.drawn(3, 5)[0] == recording.drawn(3, 5)[0] != recording.drawn(4, 5)[0]

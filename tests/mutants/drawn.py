@@ -1,0 +1,244 @@
+"""Faults that are drawn, not chosen: a seed draws lines of src/tilefold, and of each line one change of its syntax tree.
+
+Drawn are lines that hold something to change, each as likely as another: a comparison, `and` or `or`, a `not`, a sum or
+product, a number, True or False, any, all, min or max, two arguments of a call, a statement without a name. A fault's tests
+are the nearest: those of its module's name and those that import it, in its package's folder; of a module without any, the
+tests of the modules that import it, and so on. A raise is also asked for in test_errors.py, where refusals are. What survives
+is judged by hand: some changes alter nothing that a user would notice.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mutants.mutant import Mutant
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "tilefold"
+
+COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,), ast.NotIn: (ast.In,),
+}  # fmt: skip
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+NAMES = {"any": "all", "all": "any", "min": "max", "max": "min", "maximum": "minimum", "minimum": "maximum"}
+SYMMETRIC = {*NAMES, "isinstance", "issubclass", "zip", "getattr", "hasattr", "print"}
+
+
+def drawn(seed: int, count: int) -> tuple[Mutant, ...]:
+    """The faults of a seed, in the order in which they are drawn: of more, the first are the same."""
+    lines = sorted({(path, line) for path in sorted(PACKAGE.rglob("*.py")) for line in changes(path)})
+    random.Random(seed).shuffle(lines)
+    return tuple(_drawn(seed, path, line) for path, line in lines[:count])
+
+
+def _drawn(seed: int, path: Path, line: int) -> Mutant:
+    source = random.Random(f"{seed} {path.relative_to(PACKAGE).as_posix()} {line}")
+    return _of(path, source.choice(changes(path)[line]))
+
+
+def _of(path: Path, change: tuple[ast.AST, str]) -> Mutant:
+    node, new = change
+    text, lines = path.read_text(encoding="utf-8"), _starts(path)
+    begin = lines[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]  # expressions and statements have places
+    end = lines[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+    raw = text.encode()
+    name = path.relative_to(PACKAGE).as_posix()
+    old = " ".join(raw[begin:end].decode().split())
+    said = f"{name}:{node.lineno} {old} -> {' '.join(new.split())}"  # type: ignore[attr-defined]
+    changed = (raw[:begin] + new.encode() + raw[end:]).decode()
+    refusals = ("tests/test_errors.py",) if isinstance(node, ast.Raise) else ()
+    return Mutant(said, name, text, changed, tests=tuple(dict.fromkeys((*nearest(path), *refusals))))
+
+
+@functools.cache
+def _starts(path: Path) -> list[int]:
+    """At which byte each line begins."""
+    starts = [0]
+    for line in path.read_bytes().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    return starts
+
+
+@functools.cache
+def changes(path: Path) -> dict[int, list[tuple[ast.AST, str]]]:
+    """By line: the nodes that can be changed, and what would stand in their place."""
+    found: dict[int, list[tuple[ast.AST, str]]] = {}
+    for node in _walked(ast.parse(path.read_text(encoding="utf-8"))):
+        for new in _changed(node):
+            found.setdefault(node.lineno, []).append((node, new))  # type: ignore[attr-defined]  # only such nodes are changed
+    return found
+
+
+def _walked(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node that runs: no annotations, decorators, messages, nor what only a type checker reads."""
+    if isinstance(node, ast.JoinedStr | ast.Raise) or (
+        isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    ):
+        if isinstance(node, ast.Raise):
+            yield node
+        return
+    yield node
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns", "decorator_list", "ctx"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _walked(child)
+
+
+def _changed(node: ast.AST) -> Iterator[str]:
+    """What could stand in a node's place; brackets keep it one operand."""
+    if isinstance(node, ast.Compare):
+        for at, op in enumerate(node.ops):
+            for other in COMPARISONS[type(op)]:
+                ops = [*node.ops[:at], other(), *node.ops[at + 1 :]]
+                yield f"({ast.unparse(ast.Compare(node.left, ops, node.comparators))})"
+    elif isinstance(node, ast.BoolOp):
+        other_op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield f"({ast.unparse(ast.BoolOp(other_op, node.values))})"
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield f"({ast.unparse(node.operand)})"
+    elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _is_text(node):
+        yield f"({ast.unparse(ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right))})"
+    elif isinstance(node, ast.Constant):
+        yield from _numbers(node.value)
+    elif isinstance(node, ast.Call):
+        yield from _calls(node)
+    elif isinstance(node, ast.Raise | ast.Continue | ast.Break | ast.AugAssign) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
+        yield "pass"
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(
+        isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and isinstance(n.value, str))
+        for n in (node.left, node.right)
+    )
+
+
+def _numbers(value: object) -> Iterator[str]:
+    if isinstance(value, bool):
+        yield str(not value)
+    elif isinstance(value, int):
+        yield str(value + 1)
+        if value > 0:
+            yield str(value - 1)
+    elif isinstance(value, float):
+        yield repr(2 * value if value else 1.0)
+
+
+def _calls(node: ast.Call) -> Iterator[str]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+    if name in NAMES:
+        of = ast.unparse(node.func.value) + "." if isinstance(node.func, ast.Attribute) else ""
+        yield ast.unparse(ast.Call(ast.Name(of + NAMES[name]), node.args, node.keywords))
+    first = node.args[:2]
+    plain = len(first) == 2 and not any(
+        isinstance(a, ast.Starred | ast.Constant | ast.JoinedStr | ast.Lambda) for a in first
+    )
+    if plain and name not in SYMMETRIC and ast.dump(first[0]) != ast.dump(first[1]):
+        yield ast.unparse(ast.Call(node.func, [first[1], first[0], *node.args[2:]], node.keywords))
+
+
+# ------------------------------------------------------------------------------------------------ the nearest tests
+
+
+NEAR = 4  # test files at most
+TESTS = ROOT / "tests"
+
+
+@functools.cache
+def nearest(path: Path) -> tuple[str, ...]:
+    """The test files nearest to a module, at most four: where tests are named like it, its own; else also those of its
+    package's modules that import it, of what imports these, and so on; its folder's, if these are all; those of what imports
+    it anywhere.
+    """
+    package = PACKAGE / path.relative_to(PACKAGE).parts[0]
+    folder = sorted([*(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")])
+    found: dict[Path, None] = {}
+    for below in (package, PACKAGE):
+        for tests in _levels(path, below):
+            found |= dict.fromkeys(sorted(tests, key=lambda f: (-_likeness(f, path), len(imported(f)), f)))
+            if len(found) >= NEAR or any(_likeness(f, path) for f in found):
+                return _named([*found][:NEAR])
+        found |= dict.fromkeys(folder if len(folder) <= NEAR else ())
+    return _named([*found, *folder][:NEAR])
+
+
+def _named(files: list[Path]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.relative_to(ROOT).as_posix() for f in files))
+
+
+def _levels(path: Path, below: Path) -> Iterator[set[Path]]:
+    """The own tests of a module, of the modules in a folder that import it, of those that import these, and so on."""
+    front, seen = [path], {path}
+    while front:
+        yield {test for module in front for test in own(module, below == PACKAGE)}
+        users = {user for module in front for user in importers(module) if user.is_relative_to(below)}
+        front = sorted(users - seen)
+        seen.update(front)
+
+
+@functools.cache
+def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
+    """The tests that are named like a module, those in its package's folder or anywhere that import it; of a kernel those
+    that name it. Tests that need a device are left out."""
+    *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
+    every = [
+        f for f in sorted(TESTS.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
+    ]
+    if folders[-1:] == ["kernels"]:
+        return tuple(
+            f for f in every if f.parent != TESTS and re.search(rf"\b{name}\b", f.read_text(encoding="utf-8"))
+        )
+    using = [f for f in every if _dotted(path) in imported(f)]
+    near = [f for f in using if anywhere or f.is_relative_to(TESTS.joinpath(*folders[:1]))]
+    return tuple(dict.fromkeys([*(f for f in every if _likeness(f, path)), *near]))
+
+
+def _likeness(test: Path, path: Path) -> int:
+    """2 of a test file with the name of a module or its folder, beside it or above; 1 with its first word, in its package."""
+    *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
+    if test.parent == TESTS:
+        return 2 * (test.stem == f"test_{name}")
+    if not folders or not test.is_relative_to(TESTS / folders[0]):
+        return 0
+    if test.parent.name in folders and test.stem in (f"test_{name}", *(f"test_{f}" for f in folders[1:])):
+        return 2
+    first = name.partition("_")[0]
+    return int(re.fullmatch(rf"test_{first}s?(_\w+)?", test.stem) is not None)
+
+
+@functools.cache
+def importers(path: Path) -> tuple[Path, ...]:
+    """The modules of the library that import a module; the list of public names counts for none."""
+    others = [p for p in sorted(PACKAGE.rglob("*.py")) if p not in (path, PACKAGE / "__init__.py")]
+    return tuple(p for p in others if _dotted(path) in imported(p))
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(("tilefold", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+@functools.cache
+def imported(path: Path) -> frozenset[str]:
+    """The dotted names that a file imports anywhere, as modules or from them."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(n for n in names if re.match(r"tilefold\b", n))
