@@ -22,6 +22,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.units import DOWN, LEAST_SQUARES, UP
 from tilefold.errors import OrderError, shown
 from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 INFINITY = float("inf")
 Function = Callable[..., Any]
@@ -338,6 +339,7 @@ def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
+@constant_in_graphs
 @kept_outside_modes(64)
 def _norm(p: float) -> Monoid:
     if p == INFINITY:

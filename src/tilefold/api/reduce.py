@@ -10,10 +10,12 @@ import torch
 # By these names alone: looking each up in torch costs as much as asking it.
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
+from tilefold.api.recorded import recorded_fold
 from tilefold.api.requests import Reduction
 from tilefold.errors import EmptyError
 from tilefold.planner.plan import Plan
@@ -30,10 +32,8 @@ from tilefold.problem.validate import (
 from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
-from tilefold.runtime.uncompiled import uncompiled
 
 
-@uncompiled
 def reduce(
     inputs: torch.Tensor | Sequence[torch.Tensor],
     monoid: Monoid,
@@ -92,7 +92,6 @@ def _reduce(inputs: Any, monoid: Monoid, *arguments: Any, **options: Any) -> Any
     return rebuildable(results) if classed(relevant) else results
 
 
-@uncompiled
 def fold_tensors(
     tensors: Sequence[torch.Tensor],
     monoid: Monoid,
@@ -106,6 +105,8 @@ def fold_tensors(
     call: str = "reduce",
 ) -> list[torch.Tensor]:
     """`reduce` without packing: a list of result tensors. `convert` reads every element as that dtype first."""
+    if is_dynamo_compiling():
+        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, out, call)
     if keepdim is not True and keepdim is not False:
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
     if type(guarantee) is str and guarantee == "none" and torch.are_deterministic_algorithms_enabled():

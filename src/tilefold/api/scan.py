@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.initial import initial_state
+from tilefold.api.recorded import recorded_scan
 from tilefold.api.requests import Scan
 from tilefold.errors import EmptyError, KindError
 from tilefold.problem.canonical import broadcast_shape, one_dim
@@ -29,12 +31,10 @@ from tilefold.problem.validate import (
 from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
-from tilefold.runtime.uncompiled import uncompiled
 
 State = Tensor | bool | int | float
 
 
-@uncompiled
 def scan(
     inputs: Tensor | Sequence[Tensor],
     monoid: Monoid,
@@ -127,7 +127,6 @@ def _fields_of(init: Any) -> list[Any]:
     return list(init) if isinstance(init, tuple | list) else [init]
 
 
-@uncompiled
 def scan_tensors(
     tensors: Sequence[Tensor],
     monoid: Monoid,
@@ -148,6 +147,10 @@ def scan_tensors(
 
     `key` is what the caller knows the call by, if anything.
     """
+    if is_dynamo_compiling():
+        return recorded_scan(
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, out, call
+        )
     if exclusive is not False or reverse is not False or return_state is not False:
         _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
     autocast = _any_autocast()

@@ -13,6 +13,7 @@ from torch import Tensor, get_num_threads
 from torch import is_grad_enabled as _is_grad_enabled
 from torch._C import _is_any_autocast_enabled, _is_tracing, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.errors import ArgumentError, is_one_of, shown
 
@@ -127,7 +128,9 @@ def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ..
     Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count. `rest` are values of which
     equal ones mean the same.
     """
-    if type(dim) is not int and dim is not None and (dim := _whole_dims(dim)) is None:
+    if is_dynamo_compiling() or (
+        type(dim) is not int and dim is not None and (dim := _whole_dims(dim)) is None
+    ):
         return None
     if len(tensors) == 1:
         return None if (seen := layout(tensors[0])) is None else (what, seen, dim, rest)
@@ -139,7 +142,7 @@ def named_key(
     tensors: Sequence[Tensor], name: str, dim: Any, rest: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
     """`call_key` of a function by its name, of which autocast may change what is computed: None inside of it."""
-    return None if _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
+    return None if is_dynamo_compiling() or _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
 
 
 def _whole_dims(dims: Any) -> tuple[int, ...] | None:

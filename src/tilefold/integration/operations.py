@@ -1,0 +1,147 @@
+"""Folds, scans and maps as operations of torch's library: what compiled and exported graphs hold of them.
+
+    tilefold::reduce      the results of a fold
+    tilefold::scan        prefixes, and the state after them
+
+A schema has no shapes: a monoid travels as text (`algebra.text`), so that equal ones, made anew, are one graph, and a graph
+that is saved holds all that it needs. The frozen request, whose shapes are numbers, is made inside the implementation; the
+fake one computes with symbols. No argument has a default: torch leaves out what equals one, and derivatives must then give
+as few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold.algebra import program as programs
+from tilefold.algebra import text
+from tilefold.algebra.monoid import monoid_of
+from tilefold.api.reduce import fold_tensors
+from tilefold.api.reduce_map import map_tensors
+from tilefold.api.requests import Reduction, RowMap, Scan
+from tilefold.api.scan import scan_tensors
+from tilefold.planner.library import LibraryMap
+from tilefold.planner.products.functions import of_text
+from tilefold.planner.products.row import make_row_map
+from tilefold.problem.canonical import broadcast_shape
+
+LIBRARY = torch.library.Library("tilefold", "FRAGMENT")
+LIBRARY.define(
+    "reduce(Tensor[] inputs, str monoid, int[] dims, bool keepdim, ScalarType? dtype, ScalarType? convert, "
+    "str guarantee) -> Tensor[]"
+)
+
+
+LIBRARY.define(
+    "scan(Tensor[] inputs, Tensor[] init, str monoid, int dim, bool exclusive, bool reverse, bool return_state, "
+    "ScalarType? dtype, ScalarType? convert, str guarantee) -> Tensor[]"
+)
+LIBRARY.define(
+    "reduce_map(Tensor[] inputs, Tensor[] extras, str monoid, str apply, int[] dims, ScalarType? convert, str guarantee, "
+    "str library) -> Tensor[]"
+)
+
+
+def _fresh(made: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    """Results as the fake implementation gives them: contiguous, and no memory of an input."""
+    return [
+        r.clone(memory_format=torch.contiguous_format)
+        if any(r is t for t in given) or not r.is_contiguous()
+        else r
+        for r in made
+    ]
+
+
+def _reduce(
+    inputs: list[Tensor],
+    monoid: str,
+    dims: list[int],
+    keepdim: bool,
+    dtype: Any,
+    convert: Any,
+    guarantee: str,
+) -> list[Tensor]:
+    with torch.no_grad():  # below autograd the mode is still the caller's
+        made = fold_tensors(
+            inputs, monoid_of(monoid), tuple(dims), keepdim, dtype=dtype, convert=convert, guarantee=guarantee
+        )
+        return _fresh(made, inputs)
+
+
+LIBRARY.impl("reduce", _reduce, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("tilefold::reduce", lib=LIBRARY)
+def _fake_reduce(
+    inputs: list[Tensor],
+    monoid: str,
+    dims: list[int],
+    keepdim: bool,
+    dtype: Any,
+    convert: Any,
+    guarantee: str,
+) -> list[Tensor]:
+    program = programs.specialize(monoid_of(monoid).total, tuple(convert or t.dtype for t in inputs), dtype)
+    shape = broadcast_shape(inputs, "reduce")
+    kept = tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
+    request = Reduction(program, tuple(dims), guarantee, kept)
+    return [inputs[0].new_empty(s, dtype=d) for s, d in request.results]
+
+
+def _scan(
+    inputs: list[Tensor], init: list[Tensor], monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool,
+    dtype: Any, convert: Any, guarantee: str,
+) -> list[Tensor]:  # fmt: skip
+    with torch.no_grad():
+        made = scan_tensors(
+            inputs, monoid_of(monoid), dim, init=init or None, exclusive=exclusive, reverse=reverse,
+            return_state=return_state, dtype=dtype, convert=convert, guarantee=guarantee,
+        )  # fmt: skip
+        return _fresh(made, inputs)
+
+
+LIBRARY.impl("scan", _scan, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("tilefold::scan", lib=LIBRARY)
+def _fake_scan(
+    inputs: list[Tensor], init: list[Tensor], monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool,
+    dtype: Any, convert: Any, guarantee: str,
+) -> list[Tensor]:  # fmt: skip
+    every = bool(init) or return_state
+    total = monoid_of(monoid).total
+    program = programs.specialize(total, tuple(convert or t.dtype for t in inputs), dtype, all_fields=every)
+    shape = broadcast_shape(inputs, "scan")
+    request = Scan(program, dim, exclusive, reverse, len(init), return_state, guarantee, tuple(shape) or (1,))
+    made = [inputs[0].new_empty(s if shape else (), dtype=d) for s, d in request.results]
+    return made[:-1] if return_state and monoid_of(monoid).algebra.identity is None else made
+
+
+def _reduce_map(
+    inputs: list[Tensor], extras: list[Tensor], monoid: str, apply: str, dims: list[int], convert: Any, guarantee: str,
+    library: str,
+) -> list[Tensor]:  # fmt: skip
+    with torch.no_grad():
+        made = map_tensors(
+            inputs, monoid_of(monoid), of_text(apply), tuple(dims), extras=extras, convert=convert, guarantee=guarantee,
+            library=LibraryMap(*text.loads(library)) if library else None,
+        )  # fmt: skip
+        return _fresh(made, [*inputs, *extras])
+
+
+LIBRARY.impl("reduce_map", _reduce_map, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("tilefold::reduce_map", lib=LIBRARY)
+def _fake_reduce_map(
+    inputs: list[Tensor], extras: list[Tensor], monoid: str, apply: str, dims: list[int], convert: Any, guarantee: str,
+    library: str,
+) -> list[Tensor]:  # fmt: skip
+    elements, beside = tuple(convert or t.dtype for t in inputs), tuple(t.dtype for t in extras)
+    row = make_row_map(monoid_of(monoid).total, of_text(apply), elements, beside)
+    request = RowMap(row, tuple(dims), guarantee, tuple(broadcast_shape(inputs, "reduce_map")))
+    return [inputs[0].new_empty(s, dtype=d) for s, d in request.results]
