@@ -29,7 +29,7 @@ from tilefold.problem.validate import (
     is_abstract,
     plain,
 )
-from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
+from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
 
@@ -105,8 +105,6 @@ def fold_tensors(
     call: str = "reduce",
 ) -> list[torch.Tensor]:
     """`reduce` without packing: a list of result tensors. `convert` reads every element as that dtype first."""
-    if is_dynamo_compiling():
-        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, out, call)
     if keepdim is not True and keepdim is not False:
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
     if type(guarantee) is str and guarantee == "none" and torch.are_deterministic_algorithms_enabled():
@@ -114,11 +112,15 @@ def fold_tensors(
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
+    if is_dynamo_compiling():
+        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, out, call)
     key = None
     if len(tensors) == 1 and out is None and not (autocast and is_left(tensors)):
         key = call_key(tensors, monoid, dim, (keepdim, dtype, convert, guarantee))
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
+    if is_seen(tensors):
+        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, out, call)
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)

@@ -30,7 +30,7 @@ from tilefold.problem.validate import (
     plain,
 )
 from tilefold.runtime.caching import kept_outside_modes
-from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
+from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -144,16 +144,18 @@ def map_tensors(
 
     `names` are what messages call the tensors and the extra ones; `key` is what the caller knows the call by, if anything.
     """
-    if is_dynamo_compiling():
-        return recorded_map(tensors, monoid, apply, dim, extras, convert, out, guarantee, library, call)
     every = [*tensors, *extras]
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, convert)):
         convert, library, key = wide, None, None
+    if is_dynamo_compiling():
+        return recorded_map(tensors, monoid, apply, dim, extras, convert, out, guarantee, library, call)
     if key is None and out is None and not (autocast and is_left(every)):
         key = call_key(every, monoid, dim, (apply, convert, guarantee, library))
         if (made := dispatch.repeated(key, *every)) is not None:
             return made
+    if is_seen(every):
+        return recorded_map(tensors, monoid, apply, dim, extras, convert, out, guarantee, library, call)
     names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names
     check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)])
     check_tensors(every, call, names=names)

@@ -28,7 +28,7 @@ from tilefold.problem.validate import (
     overlap,
     plain,
 )
-from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
+from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
 
@@ -147,21 +147,25 @@ def scan_tensors(
 
     `key` is what the caller knows the call by, if anything.
     """
-    if is_dynamo_compiling():
-        return recorded_scan(
-            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, out, call
-        )
     if exclusive is not False or reverse is not False or return_state is not False:
         _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype, convert, key = wide, wide, None
+    if is_dynamo_compiling():
+        return recorded_scan(
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, out, call
+        )
     if key is None and out is None and init is None and not (autocast and is_left(tensors)):
         key = call_key(
             tensors, monoid, dim, ("scan", exclusive, reverse, return_state, dtype, convert, guarantee)
         )
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
+    if is_seen(tensors):
+        return recorded_scan(
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, out, call
+        )
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)

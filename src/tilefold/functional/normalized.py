@@ -95,7 +95,7 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
     need_float(dtype or x.dtype, call)
     monoid, apply = kept(_shares, logarithm)
     single = len(dims) == 1 and (dtype or x.dtype).itemsize > 1
-    library = LibraryMap(f"torch.{call}", (dims[0], dtype)) if single else None
+    library = LibraryMap(f"torch.{call}", (dims[0] - x.ndim, dtype)) if single else None
     return map_tensors(
         [x],
         monoid,
@@ -380,7 +380,7 @@ def group_norm(
     monoid, apply = kept(_norms, "layer_norm", 0, small, which, False)
     groups = num_groups if whole else 1
     alike = input.itemsize > 1 and all(t.dtype == input.dtype for t in extras)
-    library = LibraryMap("torch.group_norm", (groups, small, which)) if alike else None
+    library = LibraryMap("torch.group_norm", (groups, small, which), any_rank=False) if alike else None
     lengths = (groups, input.shape[1] // groups, *[1] * (input.ndim - 2))
     targets = check_out(out, [result_dtype(input.dtype)], input.shape, [input], "group_norm", in_place=True)
     made = map_tensors(

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 from torch.overrides import has_torch_function_variadic as overridden
 
-from tilefold.runtime.modes import check_not_recorded
+from tilefold.runtime.modes import is_recorded
 from tilefold.runtime.uncompiled import uncompiled
 
 __all__ = ["classed", "listed", "overridden", "override", "rebuildable"]
@@ -32,12 +32,10 @@ def override(function: Callable[..., Any], relevant: Sequence[Any], *arguments: 
     """What the classes of the tensors among `relevant`, or the modes in force, make of a call of `function`.
 
     Raises:
-        BackendError: operations are being recorded, of which a mode shows less when it has been asked.
         TypeError: no class takes the function, as torch says it.
     """
-    check_not_recorded(function.__name__)
-    # The class of nested tensors asks for names of torch's, as rms_norm.
-    if any(isinstance(t, Tensor) and t.is_nested for t in relevant):
+    # A graph is recorded of what the function itself calls; the class of nested tensors asks for names of torch's.
+    if is_recorded() or any(isinstance(t, Tensor) and t.is_nested for t in relevant):
         with torch._C.DisableTorchFunction():
             return function(*arguments, **named)
     tensors = tuple(t for t in relevant if has_torch_function((t,)))

@@ -28,6 +28,7 @@ from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape
+from tilefold.problem.validate import no_derivative
 
 LIBRARY = torch.library.Library("tilefold", "FRAGMENT")
 LIBRARY.define(
@@ -44,6 +45,17 @@ LIBRARY.define(
     "reduce_map(Tensor[] inputs, Tensor[] extras, str monoid, str apply, int[] dims, ScalarType? convert, str guarantee, "
     "str library) -> Tensor[]"
 )
+
+
+def _in_front(tensors: Sequence[Tensor], dims: Sequence[int | None], size: int) -> list[Tensor]:
+    """Tensors of one call with the mapped dim first: expanded, and with as many dims besides, since they broadcast."""
+    rank = max(t.ndim - (d is not None) for t, d in zip(tensors, dims, strict=True))
+    made = []
+    for t, d in zip(tensors, dims, strict=True):
+        t = t[None] if d is None else t.movedim(d, 0)
+        t = t.reshape(t.shape[0], *[1] * (rank + 1 - t.ndim), *t.shape[1:])
+        made.append(t.expand(size, *[-1] * rank))
+    return made
 
 
 def _fresh(made: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
@@ -145,3 +157,60 @@ def _fake_reduce_map(
     row = make_row_map(monoid_of(monoid).total, of_text(apply), elements, beside)
     request = RowMap(row, tuple(dims), guarantee, tuple(broadcast_shape(inputs, "reduce_map")))
     return [inputs[0].new_empty(s, dtype=d) for s, d in request.results]
+
+
+@torch.library.register_vmap("tilefold::reduce", lib=LIBRARY)
+def _mapped_reduce(
+    info: Any, where: Any, inputs: Any, monoid: str, dims: Any, keepdim: bool, *rest: Any
+) -> Any:
+    given = _in_front(inputs, where[0], info.batch_size)
+    made = torch.ops.tilefold.reduce(given, monoid, [d + 1 for d in dims], keepdim, *rest)
+    return made, [0] * len(made)
+
+
+@torch.library.register_vmap("tilefold::scan", lib=LIBRARY)
+def _mapped_scan(info: Any, where: Any, inputs: Any, init: Any, monoid: str, dim: int, *rest: Any) -> Any:
+    given = _in_front(inputs, where[0], info.batch_size)
+    rank = given[0].ndim - 2
+    before = [
+        t if d is None else _in_front([t], [d], info.batch_size)[0]
+        for t, d in zip(init, where[1], strict=True)
+    ]
+    before = [
+        t if t.ndim in (0, rank + 1) else t.reshape(t.shape[0], *[1] * (rank + 1 - t.ndim), *t.shape[1:])
+        for t in before
+    ]
+    made = torch.ops.tilefold.scan(given, before, monoid, dim + 1, *rest)
+    return made, [0] * len(made)
+
+
+@torch.library.register_vmap("tilefold::reduce_map", lib=LIBRARY)
+def _mapped_map(
+    info: Any, where: Any, inputs: Any, extras: Any, monoid: str, apply: str, dims: Any, convert: Any, guarantee: str,
+    library: str,
+) -> Any:  # fmt: skip
+    every = _in_front([*inputs, *extras], [*where[0], *where[1]], info.batch_size)
+    given, beside = every[: len(inputs)], every[len(inputs) :]
+    library = library if library and LibraryMap(*text.loads(library)).any_rank else ""
+    made = torch.ops.tilefold.reduce_map(
+        given, beside, monoid, apply, [d + 1 for d in dims], convert, guarantee, library
+    )
+    return made, [0] * len(made)
+
+
+def _without_gradient(operation: Any) -> Any:
+    """What autograd sees of an operation: a refusal where a gradient is asked for, which would be lost in silence."""
+
+    def kernel(keyset: Any, *arguments: Any) -> Any:
+        tensors = [t for a in arguments if isinstance(a, list | tuple) for t in a if isinstance(t, Tensor)]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            raise no_derivative(operation._opname, None)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operation.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+
+    return kernel
+
+
+for _name in ("reduce", "scan", "reduce_map"):
+    _operation = getattr(torch.ops.tilefold, _name).default
+    LIBRARY.impl(_name, _without_gradient(_operation), "Autograd", with_keyset=True)
