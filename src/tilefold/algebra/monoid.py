@@ -145,7 +145,11 @@ class Monoid:
         )
         self.algebra = with_positions(algebra)
         self._apply_laws(check, commutative)
-        self.total, self.text = completed(self.algebra), text.dumps(self.algebra)
+        self.take(self.algebra)
+
+    def take(self, algebra: Algebra) -> None:
+        """Make this the monoid of an algebra, before anything has seen it."""
+        self.algebra, self.total, self.text = algebra, completed(algebra), text.dumps(algebra)
 
     def _graphs(
         self,
@@ -320,10 +324,10 @@ def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
 def _restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
     """A pickled monoid; its laws were checked when it was made."""
     monoid = Monoid.__new__(Monoid)
-    monoid.name, monoid.algebra, monoid.outputs = name, algebra, outputs
+    monoid.name, monoid.outputs = name, outputs
+    monoid.take(algebra)
     monoid._state_type = _state_type(algebra.fields) if tuple_state else None
     monoid._by_name = monoid._hash = None
-    monoid.total, monoid.text = completed(algebra), text.dumps(algebra)
     return monoid
 
 

@@ -138,7 +138,7 @@ def _with_quick(
     if project is not None and limits is not None:
         scales = expression.trace(lambda scale, *state: following(scale, *limits(*state)), many)
         form = replace(form, project=expression.trace(project, many), following=scales)
-    made.algebra = made.total = replace(made.algebra, quick=form)
+    made.take(replace(made.algebra, quick=form))
     return made
 
 

@@ -47,9 +47,12 @@ LIBRARY.define(
 )
 
 
-def _in_front(tensors: Sequence[Tensor], dims: Sequence[int | None], size: int) -> list[Tensor]:
-    """Tensors of one call with the mapped dim first: expanded, and with as many dims besides, since they broadcast."""
-    rank = max(t.ndim - (d is not None) for t, d in zip(tensors, dims, strict=True))
+def _in_front(
+    tensors: Sequence[Tensor], dims: Sequence[int | None], size: int, rank: int = 0
+) -> list[Tensor]:
+    """Tensors of one call with the mapped dim first: expanded, and with as many dims besides (`rank` at least), since they
+    broadcast."""
+    rank = max([rank, *(t.ndim - (d is not None) for t, d in zip(tensors, dims, strict=True))])
     made = []
     for t, d in zip(tensors, dims, strict=True):
         t = t[None] if d is None else t.movedim(d, 0)
@@ -171,15 +174,7 @@ def _mapped_reduce(
 @torch.library.register_vmap("tilefold::scan", lib=LIBRARY)
 def _mapped_scan(info: Any, where: Any, inputs: Any, init: Any, monoid: str, dim: int, *rest: Any) -> Any:
     given = _in_front(inputs, where[0], info.batch_size)
-    rank = given[0].ndim - 2
-    before = [
-        t if d is None else _in_front([t], [d], info.batch_size)[0]
-        for t, d in zip(init, where[1], strict=True)
-    ]
-    before = [
-        t if t.ndim in (0, rank + 1) else t.reshape(t.shape[0], *[1] * (rank + 1 - t.ndim), *t.shape[1:])
-        for t in before
-    ]
+    before = _in_front(init, where[1], info.batch_size, given[0].ndim - 2) if init else []
     made = torch.ops.tilefold.scan(given, before, monoid, dim + 1, *rest)
     return made, [0] * len(made)
 

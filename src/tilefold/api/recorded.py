@@ -6,7 +6,7 @@ are registered by `tilefold.api.operations`; their schemas have no shapes, so th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +14,10 @@ from torch import Tensor
 
 from tilefold.algebra import text
 from tilefold.algebra.monoid import Monoid
-from tilefold.errors import ArgumentError
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced
 from tilefold.problem.canonical import normalize_dims, one_dim
-from tilefold.problem.validate import no_derivative
-from tilefold.runtime.uncompiled import constant_in_graphs
+from tilefold.runtime.uncompiled import constant_in_graphs, uncompiled
 
 OPERATIONS: Any = torch.ops.tilefold
 _text = constant_in_graphs(text.dumps)
@@ -33,11 +31,9 @@ def recorded_fold(
     dtype: torch.dtype | None,
     convert: torch.dtype | None,
     guarantee: str,
-    out: Any,
     call: str,
 ) -> list[Tensor]:
     """`fold_tensors` as one operation."""
-    _check(tensors, monoid, out, call)
     dims = normalize_dims(dim, max(t.ndim for t in tensors), call)
     made: list[Tensor] = OPERATIONS.reduce(tensors, monoid.text, dims, keepdim, dtype, convert, guarantee)
     return made
@@ -54,11 +50,9 @@ def recorded_scan(
     dtype: torch.dtype | None,
     convert: torch.dtype | None,
     guarantee: str,
-    out: Any,
     call: str,
 ) -> list[Tensor]:
     """`scan_tensors` as one operation."""
-    _check([*tensors, *[t for t in init or () if isinstance(t, Tensor)]], monoid, out, call)
     axis = one_dim(dim, max(t.ndim for t in tensors), call)
     before = (
         [] if init is None else [t if isinstance(t, Tensor) else tensors[0].new_full((), t) for t in init]
@@ -76,13 +70,11 @@ def recorded_map(
     dim: Any,
     extras: Sequence[Tensor],
     convert: torch.dtype | None,
-    out: Any,
     guarantee: str,
     library: LibraryMap | None,
     call: str,
 ) -> list[Tensor]:
     """`map_tensors` as one operation."""
-    _check([*tensors, *extras], monoid, out, call)
     dims = normalize_dims(dim, max(t.ndim for t in tensors), call)
     own = (
         ""
@@ -95,13 +87,20 @@ def recorded_map(
     return made
 
 
-def _check(tensors: Sequence[Tensor], monoid: Monoid, out: Any, call: str) -> None:
-    """Refuse what an operation of a graph does not do: give gradients, and write into a tensor of the caller's.
+def _as_tensor(field: Any, device: torch.device) -> Tensor:
+    """A field of a state as a tensor that holds the number exactly."""
+    if isinstance(field, Tensor):
+        return field
+    kind = torch.bool if isinstance(field, bool) else torch.int64 if isinstance(field, int) else torch.float64
+    return torch.full((), field, dtype=kind, device=device)
 
-    Raises:
-        ArgumentError, GradientError: it is asked to.
-    """
-    if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
-        raise no_derivative(call, monoid)
-    if out is not None:
-        raise ArgumentError(f"{call}: a call in a graph must make its results, got `out`; copy them after it")
+
+def is_held(tensors: Sequence[Tensor], out: Any) -> bool:
+    """Whether a graph can hold a call: one that makes its results, and of which no gradient is asked."""
+    return out is None and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+
+
+@uncompiled
+def between_graphs(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """A call as torch.compile makes it where no graph can hold it: as it is, with what it refuses."""
+    return function(*arguments, **named)

@@ -15,7 +15,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
-from tilefold.api.recorded import recorded_fold
+from tilefold.api.recorded import between_graphs, is_held, recorded_fold
 from tilefold.api.requests import Reduction
 from tilefold.errors import EmptyError
 from tilefold.planner.plan import Plan
@@ -113,14 +113,18 @@ def fold_tensors(
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
     if is_dynamo_compiling():
-        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, out, call)
+        if is_held(tensors, out):
+            return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, call)
+        given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
+        made: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
+        return made
     key = None
     if len(tensors) == 1 and out is None and not (autocast and is_left(tensors)):
         key = call_key(tensors, monoid, dim, (keepdim, dtype, convert, guarantee))
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
-    if is_seen(tensors):
-        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, out, call)
+    if is_seen(tensors) and is_held(tensors, out):
+        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, call)
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)

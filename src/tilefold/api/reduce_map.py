@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
-from tilefold.api.recorded import recorded_map
+from tilefold.api.recorded import between_graphs, is_held, recorded_map
 from tilefold.api.requests import RowMap
 from tilefold.errors import KindError, ShapeError, is_function
 from tilefold.planner.library import LibraryMap
@@ -149,13 +149,24 @@ def map_tensors(
     if autocast and (wide := as_widened(call, tensors, out, convert)):
         convert, library, key = wide, None, None
     if is_dynamo_compiling():
-        return recorded_map(tensors, monoid, apply, dim, extras, convert, out, guarantee, library, call)
+        if is_held([*tensors, *extras], out):
+            return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
+        given = {
+            "extras": extras,
+            "convert": convert,
+            "out": out,
+            "guarantee": guarantee,
+            "library": library,
+            "call": call,
+        }
+        results: list[Tensor] = between_graphs(map_tensors, tensors, monoid, apply, dim, names=names, **given)
+        return results
     if key is None and out is None and not (autocast and is_left(every)):
         key = call_key(every, monoid, dim, (apply, convert, guarantee, library))
         if (made := dispatch.repeated(key, *every)) is not None:
             return made
-    if is_seen(every):
-        return recorded_map(tensors, monoid, apply, dim, extras, convert, out, guarantee, library, call)
+    if is_seen(every) and is_held(every, out):
+        return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
     names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names
     check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)])
     check_tensors(every, call, names=names)

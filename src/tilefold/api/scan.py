@@ -14,7 +14,7 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.initial import initial_state
-from tilefold.api.recorded import recorded_scan
+from tilefold.api.recorded import between_graphs, is_held, recorded_scan
 from tilefold.api.requests import Scan
 from tilefold.errors import EmptyError, KindError
 from tilefold.problem.canonical import broadcast_shape, one_dim
@@ -153,18 +153,25 @@ def scan_tensors(
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype, convert, key = wide, wide, None
     if is_dynamo_compiling():
-        return recorded_scan(
-            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, out, call
+        if is_held([*tensors, *_tensors_of(init)], out):
+            return recorded_scan(
+                tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+            )
+        flags = {"exclusive": exclusive, "reverse": reverse, "return_state": return_state}
+        given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
+        results: list[Tensor] = between_graphs(
+            scan_tensors, tensors, monoid, dim, init=init, **flags, **given
         )
+        return results
     if key is None and out is None and init is None and not (autocast and is_left(tensors)):
         key = call_key(
             tensors, monoid, dim, ("scan", exclusive, reverse, return_state, dtype, convert, guarantee)
         )
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
-    if is_seen(tensors):
+    if is_seen([*tensors, *_tensors_of(init)]) and is_held([*tensors, *_tensors_of(init)], out):
         return recorded_scan(
-            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, out, call
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
         )
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
@@ -186,6 +193,10 @@ def scan_tensors(
     request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole, call=call)
     made = _made(request, tensors, before, targets, shape, monoid, key)
     return _as_asked(made, targets, shape, monoid, len(program.outputs))
+
+
+def _tensors_of(init: Sequence[State] | None) -> list[Tensor]:
+    return [] if init is None else [field for field in init if isinstance(field, Tensor)]
 
 
 def _made(
