@@ -165,8 +165,9 @@ def _unknown(name: str) -> AttributeError:
 
 def _serves_a_command() -> bool:
     """Whether Python runs `tilefold` itself, whose help and version need no torch."""
-    started = [*_sys.orig_argv[1:3], "", ""]
-    return started[:2] == ["-m", "tilefold"] or _Path(started[0]).stem == "tilefold"
+    started = _sys.orig_argv
+    by_name = ("-m", "tilefold") in zip(started, started[1:], strict=False)
+    return by_name or _Path([*started, ""][1]).stem == "tilefold"
 
 
 if not _serves_a_command():  # torch knows the operations: all that a program needs which was exported

@@ -186,7 +186,9 @@ def test_tensors_that_are_not_mapped_stand_beside_those_that_are() -> None:
 
 
 @pytest.mark.parametrize("name", FEW)
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # asked for by Dynamo
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf"
+)  # asked for by Dynamo
 @pytest.mark.parametrize("how", ["eager", "compiled", "recorded", "of torch.func"])
 def test_a_gradient_is_refused_and_not_lost(name: str, how: str) -> None:
     torch._dynamo.reset()

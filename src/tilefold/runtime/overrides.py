@@ -15,6 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from torch.overrides import has_torch_function_variadic as overridden
 
 from tilefold.runtime.modes import is_recorded
+from tilefold.runtime.switch import recording
 from tilefold.runtime.uncompiled import uncompiled
 
 __all__ = ["classed", "listed", "overridden", "override", "rebuildable"]
@@ -34,8 +35,11 @@ def override(function: Callable[..., Any], relevant: Sequence[Any], *arguments: 
     Raises:
         TypeError: no class takes the function, as torch says it.
     """
-    # A graph is recorded of what the function itself calls; the class of nested tensors asks for names of torch's.
-    if is_recorded() or any(isinstance(t, Tensor) and t.is_nested for t in relevant):
+    # The class of nested tensors asks for names of torch's, as rms_norm. A graph is recorded of what the function itself does.
+    if is_recorded():
+        with torch._C.DisableTorchFunction(), recording():
+            return function(*arguments, **named)
+    if any(isinstance(t, Tensor) and t.is_nested for t in relevant):
         with torch._C.DisableTorchFunction():
             return function(*arguments, **named)
     tensors = tuple(t for t in relevant if has_torch_function((t,)))

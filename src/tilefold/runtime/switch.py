@@ -20,6 +20,7 @@ from tilefold.errors import ArgumentError, is_one_of, shown
 BACKENDS = ("auto", "torch", "cpu", "reference", "interpret", "triton")
 ALIASES = {"lanes": "cpu"}
 EXPLAIN = "explain"  # in force where a call is planned and not run
+RECORDED = "recorded, "  # stands before what is in force where calls are recorded
 
 # The environment is read once, as what is in force where no block is: a repeated call asks one question.
 _forced: contextvars.ContextVar[str] = contextvars.ContextVar(
@@ -75,9 +76,19 @@ def explaining() -> Iterator[None]:
         _forced.reset(token)
 
 
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Within it no call is taken for an earlier one: a graph is being recorded, which torch's dispatch does not always show."""
+    token = _forced.set(RECORDED + _forced.get())
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
 def is_explaining() -> bool:
     """Whether calls are planned and not run."""
-    return _forced.get() == EXPLAIN
+    return _forced.get().removeprefix(RECORDED) == EXPLAIN
 
 
 def _known_backend(name: str, where: str) -> str:
@@ -92,7 +103,9 @@ def _known_backend(name: str, where: str) -> str:
 
 def forced_backend() -> str:
     """The backend in force here: from `backend(...)`, from TILEFOLD_BACKEND, or "auto"."""
-    return _known_backend(_forced.get(), "TILEFOLD_BACKEND")  # blocks have checked theirs
+    return _known_backend(
+        _forced.get().removeprefix(RECORDED), "TILEFOLD_BACKEND"
+    )  # blocks have checked theirs
 
 
 def layout(t: Tensor) -> tuple[Any, ...] | None:
