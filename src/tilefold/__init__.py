@@ -3,6 +3,7 @@
 import sys as _sys
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
+from itertools import pairwise as _pairwise
 from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +167,7 @@ def _unknown(name: str) -> AttributeError:
 def _serves_a_command() -> bool:
     """Whether Python runs `tilefold` itself, whose help and version need no torch."""
     started = _sys.orig_argv
-    by_name = ("-m", "tilefold") in zip(started, started[1:], strict=False)
+    by_name = ("-m", "tilefold") in _pairwise(started)
     return by_name or _Path([*started, ""][1]).stem == "tilefold"
 
 

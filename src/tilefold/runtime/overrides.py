@@ -35,10 +35,10 @@ def override(function: Callable[..., Any], relevant: Sequence[Any], *arguments: 
     Raises:
         TypeError: no class takes the function, as torch says it.
     """
-    # The class of nested tensors asks for names of torch's, as rms_norm. A graph is recorded of what the function itself does.
-    if is_recorded():
+    if is_recorded():  # a graph holds what the function itself does
         with torch._C.DisableTorchFunction(), recording():
             return function(*arguments, **named)
+    # The class of nested tensors asks for names of torch's, as rms_norm.
     if any(isinstance(t, Tensor) and t.is_nested for t in relevant):
         with torch._C.DisableTorchFunction():
             return function(*arguments, **named)

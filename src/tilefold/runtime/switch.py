@@ -78,7 +78,7 @@ def explaining() -> Iterator[None]:
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Within it no call is taken for an earlier one: a graph is being recorded, which torch's dispatch does not always show."""
+    """Within it no call is taken for an earlier one: a graph is recorded, which torch's dispatch does not always show."""
     token = _forced.set(RECORDED + _forced.get())
     try:
         yield
