@@ -135,6 +135,10 @@ class LawError(MonoidError, ValueError):
     """A monoid breaks a law of its algebra."""
 
 
+class TextError(MonoidError, ValueError):
+    """A text does not describe a monoid, or is one of another version."""
+
+
 class ArgumentError(TilefoldError, ValueError):
     """A call's arguments do not fit."""
 

@@ -214,7 +214,7 @@ def _with_sums(made: Monoid) -> Monoid:
             lambda top, total: top + expression.apply("log2_approximate", total) * LN_2, 2
         ),
     )
-    made.algebra = made.total = replace(made.algebra, sums=sums)
+    made.take(replace(made.algebra, sums=sums))
     return made
 
 

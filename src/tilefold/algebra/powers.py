@@ -23,6 +23,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.units import DOWN, LEAST_SQUARES, UP
 from tilefold.errors import OrderError, shown
 from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 INFINITY = float("inf")
 Function = Callable[..., Any]
@@ -138,7 +139,7 @@ def _with_quick(
     if project is not None and limits is not None:
         scales = expression.trace(lambda scale, *state: following(scale, *limits(*state)), many)
         form = replace(form, project=expression.trace(project, many), following=scales)
-    made.algebra = made.total = replace(made.algebra, quick=form)
+    made.take(replace(made.algebra, quick=form))
     return made
 
 
@@ -343,6 +344,7 @@ def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
+@constant_in_graphs
 @kept_outside_modes(64)
 def _norm(p: float) -> Monoid:
     if p == INFINITY:

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.initial import initial_state
+from tilefold.api.recorded import between_graphs, is_held, recorded_scan
 from tilefold.api.requests import Scan
 from tilefold.errors import EmptyError, KindError
 from tilefold.problem.canonical import broadcast_shape, one_dim
@@ -26,15 +28,13 @@ from tilefold.problem.validate import (
     overlap,
     plain,
 )
-from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
+from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
-from tilefold.runtime.uncompiled import uncompiled
 
 State = Tensor | bool | int | float
 
 
-@uncompiled
 def scan(
     inputs: Tensor | Sequence[Tensor],
     monoid: Monoid,
@@ -127,7 +127,6 @@ def _fields_of(init: Any) -> list[Any]:
     return list(init) if isinstance(init, tuple | list) else [init]
 
 
-@uncompiled
 def scan_tensors(
     tensors: Sequence[Tensor],
     monoid: Monoid,
@@ -153,12 +152,27 @@ def scan_tensors(
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype, convert, key = wide, wide, None
+    if is_dynamo_compiling():
+        if is_held([*tensors, *_tensors_of(init)], out):
+            return recorded_scan(
+                tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+            )
+        flags = {"exclusive": exclusive, "reverse": reverse, "return_state": return_state}
+        given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
+        results: list[Tensor] = between_graphs(
+            scan_tensors, tensors, monoid, dim, init=init, **flags, **given
+        )
+        return results
     if key is None and out is None and init is None and not (autocast and is_left(tensors)):
         key = call_key(
             tensors, monoid, dim, ("scan", exclusive, reverse, return_state, dtype, convert, guarantee)
         )
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
+    if is_seen([*tensors, *_tensors_of(init)]) and is_held([*tensors, *_tensors_of(init)], out):
+        return recorded_scan(
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+        )
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
@@ -179,6 +193,10 @@ def scan_tensors(
     request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole, call=call)
     made = _made(request, tensors, before, targets, shape, monoid, key)
     return _as_asked(made, targets, shape, monoid, len(program.outputs))
+
+
+def _tensors_of(init: Sequence[State] | None) -> list[Tensor]:
+    return [] if init is None else [field for field in init if isinstance(field, Tensor)]
 
 
 def _made(

@@ -134,7 +134,7 @@ def as_number(value: Any) -> float | None:
     elif not isinstance(value, numbers.Real) and type(value).__name__ not in ("bool", "bool_"):
         return None
     try:
-        return float(value)
+        return float(value).__float__()  # under torch.compile a symbol becomes a number, which guards
     except OverflowError:  # a whole number that no float holds
         return INFINITY if value > 0 else -INFINITY
     except Exception:  # of a tensor without data; of a class of the caller's

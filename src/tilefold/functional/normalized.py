@@ -25,14 +25,12 @@ from tilefold.problem.canonical import is_listed, normalize_dims, whole_number
 from tilefold.problem.validate import as_dtype, check_is_tensor, check_memory, check_out
 from tilefold.runtime.overrides import overridden
 from tilefold.runtime.switch import named_key
-from tilefold.runtime.uncompiled import uncompiled
 
 Result = Tensor | tuple[Tensor, Tensor]
 USUAL = 2.0**-100  # from here on float32 has reciprocal roots, and their products with elements, in range
 _PLAIN = (float, int, type(None))  # kinds of numbers of which equal ones mean the same
 
 
-@uncompiled
 def softmax(
     input: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None = None,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -61,7 +59,6 @@ def softmax(
     return _softmax(input, dim, dtype, out, guarantee, logarithm=False)
 
 
-@uncompiled
 def log_softmax(
     input: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None = None,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -98,7 +95,7 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
     need_float(dtype or x.dtype, call)
     monoid, apply = kept(_shares, logarithm)
     single = len(dims) == 1 and (dtype or x.dtype).itemsize > 1
-    library = LibraryMap(f"torch.{call}", (dims[0], dtype)) if single else None
+    library = LibraryMap(f"torch.{call}", (dims[0] - x.ndim, dtype)) if single else None
     return map_tensors(
         [x],
         monoid,
@@ -133,7 +130,6 @@ def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
     return monoid, replace(apply, rebase=trace(rebase, 4))
 
 
-@uncompiled
 def layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -168,7 +164,6 @@ def layer_norm(
     return _row_norm("layer_norm", input, normalized_shape, weight, bias, eps, residual, out, guarantee)
 
 
-@uncompiled
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None,
     *, residual: Tensor | None = None, out: Any = None, guarantee: str = "run_to_run",
@@ -232,7 +227,8 @@ def _row_norm(
     small = _epsilon(eps, torch.float64 if wide else x.dtype, call)
     extras = [t for t in (weight, bias) if t is not None]
     names = (None, *_named(residual=residual), *_named(weight=weight, bias=bias))
-    monoid, apply = kept(_norms, call, numbers.prod(sizes), small, which, residual is not None)
+    length = 0 if call == "layer_norm" else int(numbers.prod(sizes))  # a graph of rms_norm is of one length
+    monoid, apply = kept(_norms, call, length, small, which, residual is not None)
     alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*tensors, *extras))
     taken = which if call == "layer_norm" else which[:1]
     library = LibraryMap(f"torch.{call}", (k, small, taken, residual is not None)) if alike else None
@@ -346,7 +342,6 @@ def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, 
     return factor, factor * units.unit, root
 
 
-@uncompiled
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -385,7 +380,7 @@ def group_norm(
     monoid, apply = kept(_norms, "layer_norm", 0, small, which, False)
     groups = num_groups if whole else 1
     alike = input.itemsize > 1 and all(t.dtype == input.dtype for t in extras)
-    library = LibraryMap("torch.group_norm", (groups, small, which)) if alike else None
+    library = LibraryMap("torch.group_norm", (groups, small, which), any_rank=False) if alike else None
     lengths = (groups, input.shape[1] // groups, *[1] * (input.ndim - 2))
     targets = check_out(out, [result_dtype(input.dtype)], input.shape, [input], "group_norm", in_place=True)
     made = map_tensors(
@@ -433,7 +428,6 @@ def _check_groups(x: Tensor, groups: Any, weight: Any, bias: Any) -> int:
     return number
 
 
-@uncompiled
 def normalize(
     input: Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12, out: Tensor | None = None,
     *, guarantee: str = "run_to_run",

@@ -25,7 +25,6 @@ from tilefold.functional.arguments import (
 from tilefold.problem.canonical import normalize_dims
 from tilefold.problem.validate import as_dtype, check_is_tensor, check_memory
 from tilefold.runtime.overrides import overridden
-from tilefold.runtime.uncompiled import uncompiled
 
 
 def vector_norm(
@@ -88,7 +87,6 @@ def norm(
     return _vector_norm(input, order, dim, keepdim, dtype, out, "norm")
 
 
-@uncompiled
 def _vector_norm(
     x: Tensor,
     order: float,

@@ -218,10 +218,7 @@ def _check_transforms(t: torch.Tensor, call: str, name: str | None, monoid: Mono
     """Folds have no derivative and no batching rule yet: refuse, and name a function that has one."""
     what = "an input" if name is None else f"`{name}`"
     if t.requires_grad and torch.is_grad_enabled():
-        raise GradientError(
-            f"{call}: {what} must not require grad, got one that does, and folds have no derivative yet; "
-            f"{where_gradients_are(call, monoid)}"
-        )
+        raise no_derivative(call, monoid, what)
     own = torchs_own(call, monoid)
     has = f", or use {own} which has one" if own else ""
     _check_mapped(t, what, call, has)
@@ -230,6 +227,14 @@ def _check_transforms(t: torch.Tensor, call: str, name: str | None, monoid: Mono
             f"{call}: {what} must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
             f"use forward_ad.unpack_dual(x).primal where none is needed{has}"
         )
+
+
+def no_derivative(call: str, monoid: Monoid | None, what: str = "an input") -> GradientError:
+    """The error of a call that asks for a gradient."""
+    return GradientError(
+        f"{call}: {what} must not require grad, got one that does, and folds have no derivative yet; "
+        f"{where_gradients_are(call, monoid)}"
+    )
 
 
 def _check_mapped(t: torch.Tensor, what: str, call: str, has: str = "") -> None:

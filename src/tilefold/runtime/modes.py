@@ -123,6 +123,15 @@ def is_recorded() -> bool:
     return early is not None or torch._C._get_dispatch_mode(records) is not None
 
 
+def is_seen(tensors: Sequence[Any]) -> bool:
+    """Whether a call must be one operation of torch's: it is recorded, or a tensor has a dim of torch.vmap."""
+    if is_recorded():
+        return True
+    return torch._C._functorch.maybe_current_level() is not None and any(
+        isinstance(t, torch.Tensor) and torch._C._functorch.is_batchedtensor(t) for t in tensors
+    )
+
+
 def is_plain() -> bool:
     """Whether tensors made now are plain ones: no mode of dispatch or of functions, no transform, no inference
     mode. Only those may be kept for later calls."""
