@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, cast
 
 import torch
 
@@ -23,7 +23,6 @@ from tilefold.errors import TextError, shown
 
 VERSION = 1  # of what `dumps` writes: a change of it that an older reader would misread counts one more
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Graph, Algebra, Quick, Sums, Range)}
-T = TypeVar("T")
 
 
 def dumps(value: Any) -> str:
@@ -76,7 +75,8 @@ def _decoded(value: Any) -> Any:
         return tuple(map(_decoded, value))
     if not isinstance(value, dict):
         return value
-    kind, inner = next(iter(value.items()), (None, None))
+    kind, inner = next(iter(value.items()), ("", None))
+    inner = cast(Any, inner)
     try:
         if kind == "dtype":
             dtype = getattr(torch, inner)

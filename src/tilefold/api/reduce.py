@@ -116,8 +116,8 @@ def fold_tensors(
         if is_held(tensors, out):
             return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, call)
         given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
-        made: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
-        return made
+        results: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
+        return results
     key = None
     if len(tensors) == 1 and out is None and not (autocast and is_left(tensors)):
         key = call_key(tensors, monoid, dim, (keepdim, dtype, convert, guarantee))
