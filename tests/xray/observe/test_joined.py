@@ -32,7 +32,12 @@ def test_lines_of_one_cause_are_one_entry_at_the_costliest() -> None:
         observation("b", 1),
     ]
     first, second = joined(found)
-    assert (first.line, first.lines, first.cycles_at_stake, first.evidence) == (2, (2, 1), 6, "line 2")
+    assert (first.line, first.lines, first.cycles_at_stake, first.evidence) == (
+        2,
+        (2, 1),
+        6,
+        "line 2; line 1: line 1",
+    )
     assert second.code == "b"
 
 
@@ -41,7 +46,7 @@ def test_reasons_that_differ_stay_two() -> None:
 
 
 def test_sectors_of_rows_that_nothing_divides_go_with_their_narrow_accesses() -> None:
-    narrow = observation("scalar-access", 1, "divisibility: with n a multiple of 16")
+    narrow = observation("scalar-access", 1, "divisibility: with n a multiple of 16; the pointer may not be aligned")
     astray = observation("wasted-sectors", 1, ASTRAY, bytes_at_stake=64)
     (one,) = joined([narrow, astray])
     assert (one.code, one.bytes_at_stake, one.evidence) == ("scalar-access", 64, "line 1; line 1")

@@ -90,6 +90,7 @@ def _wasted(
     reason, change = why
     cached = _SPARE * used >= 1
     quiet = due or (cached and wasted < _MOST * all_moved)
+    pieces, source = reason.startswith(PIECES), ""
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
         reason += f"; the program's other requests take the rest of these sectors, from {source}"
@@ -112,7 +113,8 @@ def _wasted(
         f"where {access.ideal / requests:.1f} would hold its bytes",
         reason,
         change,
-        bytes_at_stake=wasted,
+        # The pieces of a thread's own tile follow each other: L1 has the rest of what the first one asked for.
+        bytes_at_stake=0 if pieces and source.startswith("L1") else wasted,
         numbers=(
             ("sectors", sectors),
             ("ideal", access.ideal),

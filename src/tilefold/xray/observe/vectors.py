@@ -195,9 +195,9 @@ class Causes:
             needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
             width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
-            chosen, least, together = self._sufficient(enough[:1] or needed or self._of[place], place, width)
+            chosen, least, how = self._sufficient(enough[:1] or needed or self._of[place], place, width)
             return Cause(
-                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{together})"
+                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{how})"
                 f"; as it is, {through}",
                 self._divided(chosen, least, masked=masked),
                 width,
@@ -213,41 +213,43 @@ class Causes:
         return None
 
     def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int, str]:
-        """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where they
-        were not tried alone.
+        """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where that
+        was not compiled with them alone.
 
         What an access's own addresses depend on may not be enough: a pipelined loop copies all its operands alike, and what
         is stored is computed in the layout of the loads before it. Then one after the other of all arguments is left out.
         """
-        least = self._least(names, place, width)
-        if least is None:
-            return names, WHOLE, " with what other accesses need"
-        if least:
-            return names, least, ""
+        least, how = self._least(self._names, place, width)
+        found = self._width(names, least, place)
+        if found is not None and found < width:
+            if (self._width(names, WHOLE, place) or width) < width:
+                names = self._fewest(names, place, width)
+            least, how = self._least(names, place, width)
+            found = self._width(names, least, place)
+        return names, least, how or ("" if found is not None else " with what other accesses need")
+
+    def _fewest(self, names: list[str], place: Place, width: int) -> list[str]:
+        """All arguments but those without which an access stays as wide."""
         kept = list(self._names)
         for name in [n for n in self._names if n not in names]:
             fewer = [n for n in kept if n != name]
-            if self._widths_of(self._promise(fewer)).get(place, 0) >= width:
+            if (self._width(fewer, WHOLE, place) or 0) >= width:
                 kept = fewer
-        return kept, self._least(kept, place, width) or WHOLE, ""
+        return kept
 
-    def _least(self, names: list[str], place: Place, width: int) -> int | None:
-        """The least power of two which suffices as a divisor of these arguments for accesses as wide; 0 if none does, None
-        if that was not tried."""
+    def _least(self, names: list[str], place: Place, width: int) -> tuple[int, str]:
+        """The least power of two which suffices as a divisor of these arguments, of which 16 does, for accesses as wide; and a
+        word where less was not tried. An access is as wide as the worst of what its address is made of: what suffices where
+        all arguments have it mostly suffices where some do, and is tried once for all accesses of the kernel."""
+        divisor = WHOLE
+        while divisor > 2 and (found := self._width(names, divisor // 2, place)) is not None and found >= width:
+            divisor //= 2
+        return divisor, "; less may do: not tried" if divisor > 2 and found is None else ""
 
-        def suffices(divisor: int) -> bool | None:
-            widths = self._widths_of(self._promise(names, divisor))
-            return widths.get(place, 0) >= width if widths else None
-
-        first = max(2, width // self._widths[place])  # so many elements: mostly it is that
-        tried = {d: suffices(d) for d in (first,)}
-        while not any(tried.values()) and max(tried) < WHOLE:
-            tried[2 * max(tried)] = suffices(2 * max(tried))
-        found = max((d for d, enough in tried.items() if enough), default=0)
-        while found == min(tried) > 2 and suffices(found // 2):
-            found //= 2
-            tried[found] = True
-        return found if found or False in tried.values() else None
+    def _width(self, names: list[str], divisor: int, place: Place) -> int | None:
+        """Bytes of an access where a number divides these arguments; None if that was not tried."""
+        widths = self._widths_of(self._promise(names, divisor))
+        return widths.get(place, 0) if widths else None
 
     def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
         """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
