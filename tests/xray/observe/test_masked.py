@@ -52,6 +52,13 @@ def largest_of_magnitudes(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def sum_of_shifted_squares(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0) - 3.0
+    tl.store(y_ptr, tl.sum(x * x, 0))
+
+
+@triton.jit
 def unused_maximum(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
@@ -101,10 +108,13 @@ def test_a_loop_s_update_is_executed_too() -> None:
 
 
 def test_a_remedy_that_breaks_the_kernel_is_not_given() -> None:
-    """Under a maximum of magnitudes other=-inf is the largest of all, and under a sum of exponentials 0 is 1."""
+    """Under a maximum of magnitudes other=-inf is the largest of all, and 0 the least; under a sum of exponentials 0 is 1,
+    and -inf is 0. Of squares of x - 3 neither makes 0."""
     (found,) = fills(largest_of_magnitudes, {**XY, "n": 1000}, {"BLOCK": 1024})
-    assert found.change.startswith("fill with tl.where(mask, x, identity) in front of the reduction (tried")
+    assert found.change == "say other=0 (tried: then it stores what it should)"
     (found,) = fills(sum_of_exponentials, {**XY, "n": 1000}, {"BLOCK": 1024, "FILL": 0.0})
+    assert found.change == "say other=-inf (tried: then it stores what it should)"
+    (found,) = fills(sum_of_shifted_squares, {**XY, "n": 1000}, {"BLOCK": 1024})
     assert found.change.startswith("fill with tl.where(mask, x, identity) in front of the reduction (tried")
 
 

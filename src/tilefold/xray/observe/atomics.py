@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from tilefold.xray.evidence import Evidence
+from tilefold.xray.evidence import Evidence, integer_arguments
 from tilefold.xray.ir import element_bytes, tensors
+from tilefold.xray.ir.programs import Programs
 from tilefold.xray.ir.syntax import Function, Operation, Tensor
 from tilefold.xray.machine import Access, Outcome
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.types import Array
+from tilefold.xray.observe.racing import lines_by_chance
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import kind_of, line_of
 
+_SHARED = 4  # programs that add to one place from which another way is worth a word
 _TILE = 4  # elements a thread from which a tile of atomics is worth a word
 _ORDERS = ("acq_rel", "acquire", "release")
 
@@ -64,28 +68,34 @@ def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
 
 def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """A tile added to few places, an atomic an element. Where each goes to a place of its own there is nothing to fold."""
+    by_chance = lines_by_chance(evidence, ("tt.atomic_rmw",))
     for operation, file, line in _atomics(evidence.ttir):
         tile = next(iter(tensors(operation.types)), None)
         if (
             tile is None
             or tile.elements < 2
+            or "exch" in operation.attributes.split("%")[0]
             or any(r in o.operands for o in evidence.ttir.walk() for r in operation.results)
         ):
             continue
-        lanes, places = _places(evidence, file, line)
-        if places is None:
+        sent = _sent(evidence, file, line)
+        lanes, places = sent.lanes, sent.places
+        if sent.places is None:
             one = _one_place(evidence.ttir, operation)
             lanes, places = tile.elements, 1 if one else tile.elements
+        assert places is not None
         if lanes < 2 * places:
             if tile.elements >= _TILE * 32 * report.num_warps and not _scattered(evidence.ttir, operation):
-                yield _added(file, line, tile, lanes, report.programs)
+                yield _added(file, line, tile, sent, _sharing(operation, report, evidence))
             continue
+        drawn = (file, line) in by_chance
         yield Observation(
             "per-element-atomic",
-            "warning",
+            "note" if drawn else "warning",
             file,
             line,
-            f"{lanes} elements are sent by atomics of their own to {places} place{'s' * (places > 1)}",
+            f"{lanes} elements are sent by atomics of their own to {places} place{'s' * (places > 1)}"
+            + (", which random indices chose" if drawn else ""),
             "atomics on one address are done one after the other in L2",
             "count or add up what goes to one place within the program first (tl.histogram, or a sort by place), then "
             "do one atomic a program and place; nothing to do where few elements go to one place"
@@ -96,19 +106,69 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
         )
 
 
-def _added(file: str, line: int, tile: Tensor, lanes: int, programs: Sequence[object]) -> Observation:
+@dataclass(frozen=True)
+class _Sent:
+    """Atomics of a line in one program: lanes that did one, bytes of each, requests of warps; places, summed over the rounds
+    of a loop (None without an execution). `moved` are bytes of all executed programs."""
+
+    lanes: int
+    size: int
+    requests: int
+    places: int | None
+    moved: int = 0
+
+
+def _sent(evidence: Evidence, file: str, line: int) -> _Sent:
+    if evidence.execution is None:
+        return _Sent(0, 0, 0, None)
+    each = [_accesses(o, evidence, file, line) for o in evidence.execution.outcomes]
+    done = max(each, key=lambda accesses: sum(int(a.active.sum()) for a in accesses))
+    rounds: dict[int, list[Array]] = {}
+    turns: dict[int, int] = {}
+    for a in done:
+        turn = turns[a.instruction] = turns.get(a.instruction, -1) + 1
+        rounds.setdefault(turn, []).append(a.addresses[a.active])
+    return _Sent(
+        sum(int(a.active.sum()) for a in done),
+        max((a.bytes for a in done), default=0),
+        sum(int(a.active.reshape(-1, 32).any(1).sum()) for a in done),
+        sum(len(np.unique(np.concatenate(parts))) for parts in rounds.values()),
+        sum(int(a.active.sum()) * a.bytes for accesses in each for a in accesses),
+    )
+
+
+def _sharing(operation: Operation, report: Report, evidence: Evidence) -> float:
+    """Programs that begin at one place of the argument an atomic adds to; 1 where that is not known."""
+    world = Programs(evidence.ttir, integer_arguments(evidence), report.grid)
+    place = world.places.get(operation.operands[0])
+    if place is None:
+        return 1.0
+    return world.count / len(np.unique(np.broadcast_to(place.offset, (world.count,))))
+
+
+def _added(file: str, line: int, tile: Tensor, sent: _Sent, sharing: float) -> Observation:
     """A whole tile added to memory, each element to a place of its own: what a split of a product's K does."""
+    size = element_bytes(tile.pointee)
+    each = max(1, sent.size // size)
+    wide = f", each of {each} elements" if each > 1 else ""
+    known = sent.places is not None
+    done = f"{sent.lanes} atomics of a program{wide} ({sent.requests} requests of warps)" if known else "atomics"
+    few = sharing < _SHARED or each > 1
     return Observation(
         "per-element-atomic",
-        "warning",
+        "note" if few else "warning",
         file,
         line,
-        f"a tile of {'x'.join(map(str, tile.shape))} is added to memory by {lanes} atomics of a program",
-        "each is read, added and written in L2; and sums come in another order every time",
-        "let programs store their tiles side by side and add them up in a second launch, or let the last program that "
-        "arrives at a counter do so; nothing to do where few programs share a tile",
-        bytes_at_stake=tile.elements * element_bytes(tile.pointee) * max(len(programs), 1),
-        numbers=(("elements", tile.elements), ("places", lanes)),
+        f"a tile of {'x'.join(map(str, tile.shape))} is added to memory by {done}; about {sharing:.3g} programs "
+        "begin at one place",
+        "each is read, added and written in L2; and sums of floats come in another order every time",
+        "nothing to do: "
+        + ("a lane adds several elements at once" if each > 1 else "few programs add to one place, by what is known of them")
+        if few
+        else "let programs store their tiles side by side and add them up in a second launch, or let the last program that "
+        "arrives at a counter do so",
+        bytes_at_stake=sent.moved if known else tile.elements * size,
+        numbers=(("elements", tile.elements), ("atomics", sent.lanes), ("requests", sent.requests)),
     )
 
 
@@ -124,14 +184,6 @@ def _again(evidence: Evidence, file: str, line: int) -> int:
     return sum(global_cost(_accesses(o, evidence, file, line)).again for o in outcomes)
 
 
-def _places(evidence: Evidence, file: str, line: int) -> tuple[int, int | None]:
-    """Lanes that did an atomic of a line in one program, and different addresses they had."""
-    if evidence.execution is None:
-        return 0, None
-    at = _addresses(evidence.execution.outcomes[0], evidence, file, line)
-    return len(at), len(np.unique(at))
-
-
 def _issued(evidence: Evidence, file: str, line: int) -> int:
     """How often warps issued an atomic of a line with a lane that acted, in all executed programs."""
     outcomes = evidence.execution.outcomes if evidence.execution is not None else ()
@@ -140,12 +192,6 @@ def _issued(evidence: Evidence, file: str, line: int) -> int:
         for o in outcomes
         for a in _accesses(o, evidence, file, line)
     )
-
-
-def _addresses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> Array:
-    """Where the lanes of a program's atomics on global memory at a line went."""
-    at = [a.addresses[a.active] for a in _accesses(outcome, evidence, file, line)]
-    return np.concatenate(at) if at else np.zeros(0, np.uint64)
 
 
 def _accesses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> list[Access]:

@@ -8,13 +8,14 @@ whoever comes last: that is a note.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilefold.xray.evidence import Evidence
+from tilefold.xray.evidence import Evidence, integer_arguments
 from tilefold.xray.execution import Program
+from tilefold.xray.ir.programs import ENDS, Programs
 from tilefold.xray.machine import Access, Outcome
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.racing import lines_by_chance
@@ -24,6 +25,8 @@ from tilefold.xray.report.model import Observation, Report
 
 _ORDERS = ("acquire", "release", "acq_rel", "volatile", "cas", "exch")
 _READS = ("load", "copy")
+_PAIRS = 3  # of programs that are executed together because their stores may meet
+_LOOKED = 1 << 16  # programs of a grid, up to which all are looked at
 Line = tuple[str, int]
 
 
@@ -35,7 +38,9 @@ def race_of_programs(report: Report, evidence: Evidence, trials: Trials) -> Iter
     by_chance = lines_by_chance(evidence, ("tt.store", "tt.load"))
     seen: set[Line] = set()
     sides = [_Side(p, o, evidence) for p, o in zip(execution.programs, execution.outcomes, strict=True)]
-    for one, other in itertools.combinations(sides, 2):
+    for one, other in itertools.chain(
+        itertools.combinations(sides, 2), _neighbours(report, evidence, trials, execution.programs)
+    ):
         for meeting in _meetings(one, other):
             lines = {meeting.ours.line, meeting.theirs.line}
             if lines & (seen | by_chance):
@@ -47,6 +52,69 @@ def race_of_programs(report: Report, evidence: Evidence, trials: Trials) -> Iter
             if found is not None:
                 seen |= lines
                 yield found
+
+
+def _neighbours(
+    report: Report, evidence: Evidence, trials: Trials, executed: Sequence[Program]
+) -> Iterator[tuple[_Side, _Side]]:
+    """Programs that follow each other along a dim of the grid, or where it ends and the next dim goes on, whose stores may
+    meet by what is known of them before an execution; executed as pairs. One pair of each kind is enough."""
+    x, y, z = report.grid
+    ends = [((0, 0, 0), (1, 0, 0)), ((x - 2, 0, 0), (x - 1, 0, 0)), ((x - 1, 0, 0), (0, 1, 0)),
+            ((0, 0, 0), (0, 1, 0)), ((x - 1, y - 1, 0), (0, 0, 1)), ((0, 0, 0), (0, 0, 1))]  # fmt: skip
+    inside = [
+        pair for pair in dict.fromkeys(ends)
+        if all(0 <= n < size for at in pair for n, size in zip(at, report.grid, strict=True))
+        and pair[0] != pair[1] and not set(pair) <= set(executed)
+    ]  # fmt: skip
+    spans = _spans(report, evidence) if inside else None
+    if spans is None:
+        return
+    tried = 0
+    for pair in inside:
+        if tried < _PAIRS and _may_meet(*(spans(p) for p in pair)):
+            tried += 1
+            try:
+                ran = trials.run(evidence.compiled, pair)
+            except UntriedError:
+                return
+            if len(ran.outcomes) == len(pair):
+                one, other = (_Side(p, o, evidence) for p, o in zip(pair, ran.outcomes, strict=True))
+                yield one, other
+
+
+_Spans = Callable[[Program], dict[str, tuple[int, int]]]
+
+
+def _spans(report: Report, evidence: Evidence) -> _Spans | None:
+    """What stores reach of each argument in a program, first and last element; None where no store's place is known, or the
+    grid is too large to be looked at whole."""
+    x, y, z = report.grid
+    if x * y * z > _LOOKED:
+        return None
+    known = integer_arguments(evidence)
+    worlds = [Programs(evidence.ttir, known, report.grid, ends=ends) for ends in ENDS]
+    reached: dict[str, list[Array]] = {}
+    for operation in evidence.ttir.walk():
+        for world in worlds if operation.name == "tt.store" else ():
+            place = world.places.get(operation.operands[0])
+            if place is not None:
+                reached.setdefault(place.argument, []).append(np.broadcast_to(place.offset, (world.count,)))
+    if not reached:
+        return None
+
+    def of(program: Program) -> dict[str, tuple[int, int]]:
+        at = program[0] + x * (program[1] + y * program[2])
+        ends = {name: [int(column[at]) for column in columns] for name, columns in reached.items()}
+        return {name: (min(found), max(found)) for name, found in ends.items()}
+
+    return of
+
+
+def _may_meet(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]]) -> bool:
+    return any(
+        one[name][0] <= other[name][1] and other[name][0] <= one[name][1] for name in one.keys() & other.keys()
+    )
 
 
 def _meetings(one: _Side, other: _Side) -> Iterator[_Meeting]:
