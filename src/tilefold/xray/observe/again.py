@@ -63,7 +63,7 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
             _SHIFTED if shifted else _change(size, registers, rounds, kept, stored=stored is not None),
             bytes_at_stake=(1 if before is not None else times - 1) * size * loads[place] // max(most[place], 1),
-            numbers=(("bytes", size), ("registers", registers)),
+            numbers=(("bytes", size), ("registers", registers), ("from", "L2")),  # which had them a moment ago
         )
 
 

@@ -14,7 +14,6 @@ from tilefold.xray.ir.syntax import Function, Operation, Tensor
 from tilefold.xray.machine import Access, Outcome
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.types import Array
-from tilefold.xray.observe.racing import lines_by_chance
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import kind_of, line_of
 
@@ -68,7 +67,6 @@ def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
 
 def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """A tile added to few places, an atomic an element. Where each goes to a place of its own there is nothing to fold."""
-    by_chance = lines_by_chance(evidence, ("tt.atomic_rmw",))
     for operation, file, line in _atomics(evidence.ttir):
         tile = next(iter(tensors(operation.types)), None)
         if (
@@ -88,14 +86,12 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
             if tile.elements >= _TILE * 32 * report.num_warps and not _scattered(evidence.ttir, operation):
                 yield _added(file, line, tile, sent, _sharing(operation, report, evidence))
             continue
-        drawn = (file, line) in by_chance
         yield Observation(
             "per-element-atomic",
-            "note" if drawn else "warning",
+            "warning",
             file,
             line,
-            f"{lanes} elements are sent by atomics of their own to {places} place{'s' * (places > 1)}"
-            + (", which random indices chose" if drawn else ""),
+            f"{lanes} elements are sent by atomics of their own to {places} place{'s' * (places > 1)}",
             "atomics on one address are done one after the other in L2",
             "count or add up what goes to one place within the program first (tl.histogram, or a sort by place), then "
             "do one atomic a program and place; nothing to do where few elements go to one place"

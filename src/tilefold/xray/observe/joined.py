@@ -23,9 +23,9 @@ _TOLD = 6  # of one cause, whose numbers are told line by line
 def joined(found: Sequence[Observation]) -> list[Observation]:
     """Observations of one code, reason and change as one: at the place where most is at stake, with all that is at stake."""
     groups: dict[tuple[str, str, str, str], list[Observation]] = {}
-    for o in found:
+    for o in _absorbed(found):
         groups.setdefault((o.code, o.severity, o.reason, o.change), []).append(o)
-    return _absorbed([_one(group) for group in groups.values()])
+    return [_one(group) for group in groups.values()]
 
 
 def _one(group: Sequence[Observation]) -> Observation:
@@ -54,7 +54,7 @@ def _told(home: Observation, parts: Sequence[Observation]) -> str:
         if len(places) == len({(o.file, o.line) for o in alike}):
             said.append(f"{named}: {text}")
         else:
-            said.append(text + (f" (and as much in {named})" if places else ""))
+            said.append(text + (f" (the same in {named})" if places else ""))
     more = len(said) - _TOLD
     return "; ".join(said[:_TOLD]) + (f"; and {more} more like these" if more > 0 else "")
 
@@ -87,15 +87,9 @@ def _absorbed(found: Sequence[Observation]) -> list[Observation]:
         if not (sectors or turned or layout):
             kept.append(o)
     gone = [o for o in found if o not in kept]
-    # What is told with several is counted with that of the same line.
-    told = {id(g): _home(g, narrow) for g in gone}
+    # What several of its line could tell is counted with the first of them.
+    told = {id(g): next(n for n in narrow if _places(g) & _places(n)) for g in gone}
     return [_with_costs(o, [g for g in gone if told[id(g)] is o]) if o in narrow else o for o in kept]
-
-
-def _home(cost: Observation, narrow: Sequence[Observation]) -> Observation:
-    """The entry that a cost is told with: that of its own line, or of one of its lines."""
-    near = [n for n in narrow if _places(cost) & _places(n)]
-    return next((n for n in near if (cost.file, cost.line) in _places(n)), near[0])
 
 
 def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observation:
@@ -103,7 +97,7 @@ def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observatio
         return narrow
     return replace(
         narrow,
-        evidence="; ".join([narrow.evidence, *(_told(narrow, [o]) for o in costs)]),
+        evidence="; ".join([narrow.evidence, *(o.evidence for o in costs)]),
         bytes_at_stake=narrow.bytes_at_stake + sum(o.bytes_at_stake for o in costs),
         cycles_at_stake=narrow.cycles_at_stake + sum(o.cycles_at_stake for o in costs),
     )

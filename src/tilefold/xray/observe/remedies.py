@@ -31,8 +31,10 @@ _NO_GAIN = "nothing was gained by "
 _SECTOR = 32  # bytes; of elements as many suffice, too
 # Codes that say that one change gains something: where it gains nothing, or stores something else, they are notes.
 _ONE_REMEDY = (
-    "older-tensor-core", "redundant-threads", "idle-warps", "repeated-dot", "strong-atomic", "fold-in-loop",
+    "older-tensor-core", "redundant-threads", "idle-warps", "repeated-dot", "strong-atomic", "fold-in-loop", "bank-conflict",
+    "wasted-sectors",
 )  # fmt: skip
+_DIVIDING = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
 _MOVING = ("tt.load", "tt.store", "tt.atomic_rmw")
 _STRONG = ("acq_rel", "acquire", "release")
 
@@ -78,14 +80,15 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
         return replace(found, severity="note", change=said)
     useless = said.startswith(_NO_GAIN) and (found.code in _ONE_REMEDY or _by_trial(found))
     refuted = changed is not None and not remedy.precision and (found.code in _ONE_REMEDY or _by_trial(found))
-    if found.severity == "warning" and (useless or refuted):
+    same = remedy.precision and changed is None and found.code == "tf32-dot"
+    if found.severity == "warning" and (useless or refuted or same):
         return replace(found, severity="note", change=said)
     return replace(found, change=said)
 
 
 def _by_trial(found: Observation) -> bool:
     """Whether only a trial shows that a change gains something."""
-    return found.code == "older-tensor-core" or found.reason.startswith(UNPROVEN)
+    return found.code in ("older-tensor-core", "fold-in-loop") or found.reason.startswith(UNPROVEN)
 
 
 def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observation:
@@ -93,33 +96,41 @@ def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observati
     multiples of a sector. Where they still do, the kernel shifts them: a window, a tap, an offset that is loaded."""
     if found.severity != "warning":
         return found
-    reached = evidence.ttir.reached_from(
-        {v for kind in _MOVING for o in _at(evidence, found, kind) for v in o.operands[:1]}
-    )
-    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    names = [
-        a.name for name, a in pairs
-        if name in reached and isinstance(a.value, int) and not a.pointer and a.value % _SECTOR
-    ]  # fmt: skip
+    names = _strides(found, evidence)
     places = {(found.file, found.line), *found.also}
     here = {n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) in places}
 
-    def spare(outcomes: Sequence[Outcome]) -> int:
+    def moved(outcomes: Sequence[Outcome]) -> tuple[int, int]:
         costs = [global_cost(a for a in o.accesses if a.instruction in here) for o in outcomes]
-        return sum(c.sectors - c.ideal for c in costs)
+        return sum(c.sectors - c.ideal for c in costs), sum(c.ideal for c in costs)
 
     try:
         if not names:
             raise UntriedError("no number that the launch gives moves them")
         made = trials.padded(names, _SECTOR)
         assert evidence.execution is not None
-        before, after = spare(evidence.execution.outcomes), spare(trials.run(made).outcomes)
+        (before, least), (after, still) = moved(evidence.execution.outcomes), moved(trials.run(made).outcomes)
+        if 2 * still < least:
+            raise UntriedError("with such strides the kernel does something else")
     except UntriedError as reason:
         return replace(found, severity="note", change=f"{found.change}; not tried: {reason}")
     said = f"tried with multiples of {_SECTOR} for {' and '.join(names)}: sectors beyond the bytes {before:,} -> {after:,}"
     if after <= _MUCH * before:
         return replace(found, change=f"{found.change} ({said})")
     return replace(found, severity="note", change=f"nothing to do: they are shifted by what the kernel computes ({said})")
+
+
+def _strides(found: Observation, evidence: Evidence) -> list[str]:
+    """Whole numbers that the addresses of an observation's lines are computed from, and that nothing is divided by: those are
+    lengths that places are counted in."""
+    moved = {v for kind in _MOVING for o in _at(evidence, found, kind) for v in o.operands[:1]}
+    divisors = {v for o in evidence.ttir.walk() if o.name in _DIVIDING for v in o.operands[1:]}
+    reached, counted = evidence.ttir.reached_from(moved), evidence.ttir.reached_from(divisors)
+    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
+    return [
+        a.name for name, a in pairs
+        if name in reached - counted and isinstance(a.value, int) and not a.pointer and a.value % _SECTOR
+    ]  # fmt: skip
 
 
 def _as_it_is(found: Observation) -> Observation:

@@ -19,6 +19,8 @@ from tilefold.xray.report.traffic import weights
 
 SHARE = 0.02  # of a program's least time, from which something is a warning
 BANKS = 0.05  # the same for passes through shared memory: these mostly hide behind what other units do
+# Of layouts, which no trial changes, more.
+_SHARES = {"bank-conflict": BANKS, "layout-in-loop": 0.1, "small-axis-shuffles": 0.1}
 _TRIP = 600  # clocks to memory and back, on each of these chips at the least
 _ISSUE = 4  # instructions of warps that an SM issues in a clock
 # Warnings about what is computed, and about waiting for other programs, whose time is not counted here.
@@ -98,7 +100,7 @@ def weighed(found: Observation, least: float | None, chip: Chip) -> Observation:
     at_stake = clocks(found, chip)
     if least is None or found.severity != "warning" or found.code in _UNWEIGHED or not at_stake:
         return found
-    if at_stake >= (BANKS if found.code == "bank-conflict" else SHARE) * least:
+    if at_stake >= _SHARES.get(found.code, SHARE) * least:
         return found
     return replace(
         found,
