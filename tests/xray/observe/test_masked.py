@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import triton
 import triton.language as tl
@@ -264,3 +265,21 @@ def maximum_of_a_block(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 def test_a_block_pointer_takes_no_other() -> None:
     (found,) = fills(maximum_of_a_block, {**XY, "n": 100}, {"BLOCK": 128})
     assert found.change.startswith("fill with tl.where(mask, x, identity)")
+
+
+@triton.jit
+def longest(lengths_ptr, y_ptr, n, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    tl.store(y_ptr, tl.max(tl.load(lengths_ptr + offs, mask=offs < n, other=0), 0))
+
+
+@pytest.mark.parametrize(
+    ("given", "severity"),
+    [("*i32", ["warning"]), (np.arange(9), []), (np.arange(9) - 10, ["error"])],
+    ids=str,
+)
+def test_a_fill_that_only_negative_numbers_show(given: Any, severity: list[str]) -> None:
+    """Nobody says whether lengths are drawn: where they are given, their own numbers decide."""
+    given = given if isinstance(given, str) else given.astype(np.int32)
+    found = fills(longest, {"lengths_ptr": given, "y_ptr": "*i32", "n": 9}, {"B": 16})
+    assert [o.severity for o in found] == severity

@@ -159,3 +159,22 @@ def test_an_atomic_orders_what_stands_before_and_behind_it() -> None:
 def test_an_atomic_behind_both_orders_nothing() -> None:
     (found,) = raced(stored_then_counted, {**XY, "count_ptr": NONE}, {"B": 64})
     assert found.severity == "error"
+
+
+@triton.jit
+def overhanging(x_ptr, y_ptr, rows, B: tl.constexpr, D: tl.constexpr):
+    """A head has fewer rows than its programs' tiles: the last of one reaches into the first of the next."""
+    tile, head, offs = tl.program_id(0), tl.program_id(1), tl.arange(0, B * D)
+    at = head * rows * D + tile * B * D + offs
+    tl.store(y_ptr + at, tl.load(x_ptr + at) * (1 + tile))
+
+
+@pytest.mark.parametrize(("rows", "races"), [(96, True), (128, False)])
+def test_programs_that_are_not_executed_together_are_tried_in_pairs(rows: int, races: bool) -> None:
+    """The first, a middle and the last program touch nothing of each other's."""
+    report = xray.explain(
+        overhanging, {"x_ptr": "*fp32", "y_ptr": "*fp32", "rows": rows}, {"B": 64, "D": 16}, grid=(2, 6)
+    )
+    found = [o for o in report.observations if o.code == "race"]
+    assert [o.severity for o in found] == ["error"] * races
+    assert not races or "programs (1, 0, 0) and (0, 1, 0) write y_ptr" in found[0].evidence

@@ -292,3 +292,21 @@ def test_what_is_said_to_widen_an_access_does() -> None:
         assert words is not None
         made = offline.recompile(compiled, promising(compiled.ttir, words[1].split(" and "), int(words[2])))
         assert {w for place, w in narrowest(made).items() if place[1] == o.line} == {int(words[3])}
+
+
+@pytest.mark.parametrize("most", [2, 4, 6, 9, 32])
+def test_no_divisor_is_named_that_is_more_than_was_shown_to_suffice(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few trials there are: 4 elements of 4 bytes need no more than 4, and what was not tried is said."""
+    monkeypatch.setattr(trials, "TRIALS", most)
+    pointers = {f"{name}_ptr": "*fp32" for name in "abcy"}
+    strides = {f"{kind}_{name}": 1001 for name in "abc" for kind in ("plane", "row")}
+    reasons = [
+        o.reason
+        for o in narrow(sums_of_rows, pointers | strides, {"BLOCK": 1024}, grid=(4, 4))
+        if o.reason.startswith("divisibility")
+    ]
+    assert reasons
+    assert all("a multiple of 4 it is" in r or "less may do: not tried" in r for r in reasons), reasons
+    assert most < 6 or all("a multiple of 4 it is" in r for r in reasons)

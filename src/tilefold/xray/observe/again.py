@@ -62,8 +62,15 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             f"{size} bytes of {name} are read that {again}, in program {execution.programs[program]}",
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
             _SHIFTED if shifted else _change(size, registers, rounds, kept, stored=stored is not None),
-            bytes_at_stake=(1 if before is not None else times - 1) * size * loads[place] // max(most[place], 1),
-            numbers=(("bytes", size), ("registers", registers), ("from", "L2")),  # which had them a moment ago
+            bytes_at_stake=(1 if before is not None else times - 1)
+            * size
+            * loads[place]
+            // max(most[place], 1),
+            numbers=(
+                ("bytes", size),
+                ("registers", registers),
+                ("from", "L2"),
+            ),  # which had them a moment ago
         )
 
 
@@ -90,7 +97,9 @@ def _stored_between(
     for a in accesses[:last]:
         if a.space == "global" and a.kind in ("store", "atomic") and a.active.any():
             line = evidence.places.line(evidence.entry.instructions[a.instruction]) or ("", 0)
-            at = a.addresses[a.active].astype(np.int64)[:, None] // grain + np.arange(max(a.bytes // grain, 1))
+            at = a.addresses[a.active].astype(np.int64)[:, None] // grain + np.arange(
+                max(a.bytes // grain, 1)
+            )
             written.setdefault(_ATOMIC if a.kind == "atomic" else line, []).append(at.ravel())
     found = {line: np.isin(once, np.concatenate(parts)).mean() for line, parts in written.items()}
     if found.get(_ATOMIC, 0) > 0:

@@ -148,7 +148,9 @@ def _added(file: str, line: int, tile: Tensor, sent: _Sent, sharing: float) -> O
     each = max(1, sent.size // size)
     wide = f", each of {each} elements" if each > 1 else ""
     known = sent.places is not None
-    done = f"{sent.lanes} atomics of a program{wide} ({sent.requests} requests of warps)" if known else "atomics"
+    done = (
+        f"{sent.lanes} atomics of a program{wide} ({sent.requests} requests of warps)" if known else "atomics"
+    )
     few = sharing < _SHARED or each > 1
     return Observation(
         "per-element-atomic",
@@ -159,7 +161,11 @@ def _added(file: str, line: int, tile: Tensor, sent: _Sent, sharing: float) -> O
         "begin at one place",
         "each is read, added and written in L2; and sums of floats come in another order every time",
         "nothing to do: "
-        + ("a lane adds several elements at once" if each > 1 else "few programs add to one place, by what is known of them")
+        + (
+            "a lane adds several elements at once"
+            if each > 1
+            else "few programs add to one place, by what is known of them"
+        )
         if few
         else "let programs store their tiles side by side and add them up in a second launch, or let the last program that "
         "arrives at a counter do so",

@@ -78,8 +78,8 @@ def _observed(evidence: Evidence, found: _Reached, where: str) -> Iterator[Obser
 
 
 def _suspects(evidence: Evidence, report: Report, told: set[tuple[str, int]]) -> list[Program]:
-    """At lines that are not told: programs that were not executed, one of whose tiles reaches outside of an array, as far as that is known before
-    an execution; for each access the one that reaches farthest."""
+    """At lines that are not told: programs that were not executed, one of whose tiles reaches outside of an array, as far as
+    that is known before an execution; for each access the one that reaches farthest."""
     parameters = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
     held = {name: (-a.before, a.size) for name, a in parameters if a.size is not None}
     accesses = [o for o in evidence.ttir.walk() if o.name in _MASK and line_of(o.place) not in told]

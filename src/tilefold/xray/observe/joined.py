@@ -62,7 +62,11 @@ def _told(home: Observation, parts: Sequence[Observation]) -> str:
 def _named(places: Sequence[tuple[str, int]], home: str) -> str:
     """Lines in words; with their file where that is another."""
     names = [str(line) if file == home else f"{line} of {Path(file).name}" for file, line in places]
-    return f"line{'s' * (len(names) > 1)} {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}" if names else ""
+    return (
+        f"line{'s' * (len(names) > 1)} {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}"
+        if names
+        else ""
+    )
 
 
 def _absorbed(found: Sequence[Observation]) -> list[Observation]:

@@ -15,6 +15,7 @@ import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from tilefold.xray.observe.fills import (
     identity_of,
     suspects,
 )
+from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
@@ -94,7 +96,22 @@ def _confirmed(
         example = next((e for e, text in alone if _shown(trials, evidence, text, programs)), example)
     found = f"executed, program {programs[0]} stores {shown}"
     enough = _enough(suspect, example, right, report, trials, evidence, programs)
-    yield _observed(suspect, example, world.made, place, found, None, enough=enough)
+    observed = _observed(suspect, example, world.made, place, found, None, enough=enough)
+    if _of_signs(suspect, right, trials, evidence, programs):
+        said = f"{observed.evidence}; where no whole number is negative, nothing else is stored (tried)"
+        observed = replace(observed, severity="warning", evidence=said)
+    yield observed
+
+
+def _of_signs(
+    suspect: Suspect, right: str, trials: Trials, evidence: Evidence, programs: list[Program]
+) -> bool:  # fmt: skip
+    """Whether only negative whole numbers, which nobody gave, come out otherwise: lengths and counts have none."""
+    drawn = set(suspect.load.results) & drawn_values(evidence)
+    if not drawn or tensors(suspect.load.types)[0].pointee in _BITS:
+        return False
+    ours, theirs = (trials.memory(k, programs, 1) for k in (evidence.compiled, trials.compile(right)))
+    return difference(evidence.compiled, ours, theirs) is None
 
 
 def _enough(

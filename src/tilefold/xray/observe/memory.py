@@ -18,6 +18,7 @@ from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 
 _WRITES = ("store", "atomic")
+_SECTOR = 32  # bytes
 _UNLESS = "; nothing to do where the next request finds the rest in a cache"
 _APART = "neighbouring lanes are "
 _MOST = 0.5  # of the bytes of all requests, from which those that a cache may give are no small matter
@@ -83,13 +84,15 @@ def _wasted(
     line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int
 ) -> Observation:
     """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather. Where a
-    cache gives the rest, L2 may be asked for them all the same: a warning where it is most of all that is asked of it."""
+    cache gives the rest, L2 may be asked for them all the same: a warning where it is most of all that is asked of it, and no
+    two lanes share a sector."""
     assert access.ideal is not None
     requests, sectors = access.requests or 1, _touched(access)
     wasted = 32 * (sectors - access.ideal)
     reason, change = why
     cached = _SPARE * used >= 1
-    quiet = due or (cached and wasted < _MOST * all_moved)
+    apart = abs(access.stride or 0) >= _SECTOR or access.stride is None
+    quiet = due or (cached and not (apart and wasted >= _MOST * all_moved))
     pieces, source = reason.startswith(PIECES), ""
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"

@@ -21,6 +21,7 @@ from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL
 from tilefold.xray.observe.joined import ASTRAY, TRANSPOSE, TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
+from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.occupancy import occupancy
 from tilefold.xray.report.static import line_of
@@ -34,7 +35,6 @@ _ONE_REMEDY = (
     "older-tensor-core", "redundant-threads", "idle-warps", "repeated-dot", "strong-atomic", "fold-in-loop", "bank-conflict",
     "wasted-sectors",
 )  # fmt: skip
-_DIVIDING = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
 _MOVING = ("tt.load", "tt.store", "tt.atomic_rmw")
 _STRONG = ("acq_rel", "acquire", "release")
 
@@ -117,19 +117,20 @@ def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observati
     said = f"tried with multiples of {_SECTOR} for {' and '.join(names)}: sectors beyond the bytes {before:,} -> {after:,}"
     if after <= _MUCH * before:
         return replace(found, change=f"{found.change} ({said})")
-    return replace(found, severity="note", change=f"nothing to do: they are shifted by what the kernel computes ({said})")
+    return replace(
+        found, severity="note", change=f"nothing to do: they are shifted by what the kernel computes ({said})"
+    )
 
 
 def _strides(found: Observation, evidence: Evidence) -> list[str]:
     """Whole numbers that the addresses of an observation's lines are computed from, and that nothing is divided by: those are
     lengths that places are counted in."""
     moved = {v for kind in _MOVING for o in _at(evidence, found, kind) for v in o.operands[:1]}
-    divisors = {v for o in evidence.ttir.walk() if o.name in _DIVIDING for v in o.operands[1:]}
-    reached, counted = evidence.ttir.reached_from(moved), evidence.ttir.reached_from(divisors)
+    reached, lengths = evidence.ttir.reached_from(moved), dividing(evidence)
     pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
     return [
         a.name for name, a in pairs
-        if name in reached - counted and isinstance(a.value, int) and not a.pointer and a.value % _SECTOR
+        if name in reached and a.name not in lengths and isinstance(a.value, int) and not a.pointer and a.value % _SECTOR
     ]  # fmt: skip
 
 

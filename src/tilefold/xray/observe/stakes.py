@@ -85,14 +85,14 @@ def least_clocks(report: Report, evidence: Evidence) -> float | None:
     rate = chip.fp16_per_clock if totals.work.tensor else chip.fp32_per_clock
     many = weights(execution.programs, report.grid)
     done = np.array([o.instructions for o in execution.outcomes], float)
-    each = max(
+    each: float = max(
         _TRIP * len(execution.programs),
         totals.work.issued / _ISSUE,
         totals.shared_passes or 0,
         (totals.bytes_moved or 0) / PORT,
         totals.work.flops / rate,
     )
-    return each * float(many @ done) / max(done.sum(), 1)
+    return each * float(many @ done) / max(float(done.sum()), 1.0)
 
 
 def weighed(found: Observation, least: float | None, chip: Chip) -> Observation:

@@ -89,7 +89,9 @@ class Trials:
         """The same code, launched with some numbers rounded up to multiples."""
         job = self.compiled.job
         arguments = tuple(
-            replace(a, value=-(-a.value // multiple) * multiple) if a.name in names and isinstance(a.value, int) else a
+            replace(a, value=-(-a.value // multiple) * multiple)
+            if a.name in names and isinstance(a.value, int)
+            else a
             for a in job.arguments
         )
         return replace(self.compiled, job=replace(job, arguments=arguments))

@@ -59,7 +59,7 @@ def _neighbours(
 ) -> Iterator[tuple[_Side, _Side]]:
     """Programs that follow each other along a dim of the grid, or where it ends and the next dim goes on, whose stores may
     meet by what is known of them before an execution; executed as pairs. One pair of each kind is enough."""
-    x, y, z = report.grid
+    x, y, _ = report.grid
     ends = [((0, 0, 0), (1, 0, 0)), ((x - 2, 0, 0), (x - 1, 0, 0)), ((x - 1, 0, 0), (0, 1, 0)),
             ((0, 0, 0), (0, 1, 0)), ((x - 1, y - 1, 0), (0, 0, 1)), ((0, 0, 0), (0, 0, 1))]  # fmt: skip
     inside = [
@@ -113,7 +113,8 @@ def _spans(report: Report, evidence: Evidence) -> _Spans | None:
 
 def _may_meet(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]]) -> bool:
     return any(
-        one[name][0] <= other[name][1] and other[name][0] <= one[name][1] for name in one.keys() & other.keys()
+        one[name][0] <= other[name][1] and other[name][0] <= one[name][1]
+        for name in one.keys() & other.keys()
     )
 
 

@@ -23,6 +23,7 @@ _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
+_DIVIDING = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
 Place = tuple[str, int, str]  # file, line, load or store
 
 
@@ -201,6 +202,7 @@ class Causes:
                 f"; as it is, {through}",
                 self._divided(chosen, least, masked=masked),
                 width,
+                "note" if self._lengths(chosen, least) else "warning",
             )
         if masked:
             return Cause(
@@ -238,11 +240,13 @@ class Causes:
         return kept
 
     def _least(self, names: list[str], place: Place, width: int) -> tuple[int, str]:
-        """The least power of two which suffices as a divisor of these arguments, of which 16 does, for accesses as wide; and a
-        word where less was not tried. An access is as wide as the worst of what its address is made of: what suffices where
+        """The least power of two which suffices as a divisor of these arguments, of which 16 does, for accesses as wide; and
+        a word where less was not tried. An access is as wide as the worst of what its address is made of: what suffices where
         all arguments have it mostly suffices where some do, and is tried once for all accesses of the kernel."""
         divisor = WHOLE
-        while divisor > 2 and (found := self._width(names, divisor // 2, place)) is not None and found >= width:
+        while (
+            divisor > 2 and (found := self._width(names, divisor // 2, place)) is not None and found >= width
+        ):
             divisor //= 2
         return divisor, "; less may do: not tried" if divisor > 2 and found is None else ""
 
@@ -274,6 +278,14 @@ class Causes:
             )
         alone = ", or split the last tile off and mask it alone" if astray and masked else ""
         return ", and ".join(said) + alone
+
+    def _lengths(self, names: list[str], divisor: int) -> list[str]:
+        """Those that a number is divided by, as places of an image by its width, and that the divisor does not divide: with
+        another such length it is another problem."""
+        return [
+            a.name for a in self._evidence.compiled.parameters
+            if a.name in names and a.name in dividing(self._evidence) and isinstance(a.value, int) and a.value % divisor
+        ]  # fmt: skip
 
     def _promise(self, names: list[str], divisor: int = 16) -> str:
         return promising(self._evidence.compiled.ttir, names, divisor)
@@ -348,6 +360,14 @@ def unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
         for found in re.finditer(r"%([\w.$-]+): (?:!tt\.ptr<[^>]*>|i32|i64)( \{[^}]*\})?", head)
         if "divisibility = 16" not in (found[2] or "") and f"%{found[1]}" in reached
     ]
+
+
+def dividing(evidence: Evidence) -> set[str]:
+    """Arguments that something is divided by: lengths that places are counted in, no strides."""
+    divisors = {v for o in evidence.ttir.walk() if o.name in _DIVIDING for v in o.operands[1:]}
+    reached = evidence.ttir.reached_from(divisors)
+    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
+    return {a.name for name, a in pairs if name in reached}
 
 
 def promising(ttir: str, names: list[str], divisor: int) -> str:
