@@ -8,7 +8,7 @@ whoever comes last: that is a note.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from tilefold.xray.report.model import Observation, Report
 
 _ORDERS = ("acquire", "release", "acq_rel", "volatile", "cas", "exch")
 _READS = ("load", "copy")
-_PAIRS = 3  # of programs that are executed together because their stores may meet
+_PAIRS = 4  # of programs that are executed together because their stores may meet
 _LOOKED = 1 << 16  # programs of a grid, up to which all are looked at
 Line = tuple[str, int]
 
@@ -57,41 +57,26 @@ def race_of_programs(report: Report, evidence: Evidence, trials: Trials) -> Iter
 def _neighbours(
     report: Report, evidence: Evidence, trials: Trials, executed: Sequence[Program]
 ) -> Iterator[tuple[_Side, _Side]]:
-    """Programs that follow each other along a dim of the grid, or where it ends and the next dim goes on, whose stores may
-    meet by what is known of them before an execution; executed as pairs. One pair of each kind is enough."""
-    x, y, _ = report.grid
-    ends = [((0, 0, 0), (1, 0, 0)), ((x - 2, 0, 0), (x - 1, 0, 0)), ((x - 1, 0, 0), (0, 1, 0)),
-            ((0, 0, 0), (0, 1, 0)), ((x - 1, y - 1, 0), (0, 0, 1)), ((0, 0, 0), (0, 0, 1))]  # fmt: skip
-    inside = [
-        pair for pair in dict.fromkeys(ends)
-        if all(0 <= n < size for at in pair for n, size in zip(at, report.grid, strict=True))
-        and pair[0] != pair[1] and not set(pair) <= set(executed)
-    ]  # fmt: skip
-    spans = _spans(report, evidence) if inside else None
-    if spans is None:
-        return
-    tried = 0
-    for pair in inside:
-        if tried < _PAIRS and _may_meet(*(spans(p) for p in pair)):
-            tried += 1
-            try:
-                ran = trials.run(evidence.compiled, pair)
-            except UntriedError:
-                return
-            if len(ran.outcomes) == len(pair):
-                one, other = (_Side(p, o, evidence) for p, o in zip(pair, ran.outcomes, strict=True))
-                yield one, other
+    """Programs that follow each other whose stores may meet by what is known of them before an execution, executed as pairs;
+    one pair of those whose tiles begin equally far apart."""
+    for pair in itertools.islice(_close(report, evidence, executed), _PAIRS):
+        try:
+            ran = trials.run(evidence.compiled, pair)
+        except UntriedError:
+            return
+        if len(ran.outcomes) == len(pair):
+            one, other = (_Side(p, o, evidence) for p, o in zip(pair, ran.outcomes, strict=True))
+            yield one, other
 
 
-_Spans = Callable[[Program], dict[str, tuple[int, int]]]
-
-
-def _spans(report: Report, evidence: Evidence) -> _Spans | None:
-    """What stores reach of each argument in a program, first and last element; None where no store's place is known, or the
-    grid is too large to be looked at whole."""
+def _close(
+    report: Report, evidence: Evidence, executed: Sequence[Program]
+) -> Iterator[tuple[Program, Program]]:
+    """Pairs of programs, neighbours along a dim of the grid, that may store to one place; none of a grid that is too large
+    to be looked at whole."""
     x, y, z = report.grid
     if x * y * z > _LOOKED:
-        return None
+        return
     known = integer_arguments(evidence)
     worlds = [Programs(evidence.ttir, known, report.grid, ends=ends) for ends in ENDS]
     reached: dict[str, list[Array]] = {}
@@ -100,22 +85,18 @@ def _spans(report: Report, evidence: Evidence) -> _Spans | None:
             place = world.places.get(operation.operands[0])
             if place is not None:
                 reached.setdefault(place.argument, []).append(np.broadcast_to(place.offset, (world.count,)))
-    if not reached:
-        return None
-
-    def of(program: Program) -> dict[str, tuple[int, int]]:
-        at = program[0] + x * (program[1] + y * program[2])
-        ends = {name: [int(column[at]) for column in columns] for name, columns in reached.items()}
-        return {name: (min(found), max(found)) for name, found in ends.items()}
-
-    return of
-
-
-def _may_meet(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]]) -> bool:
-    return any(
-        one[name][0] <= other[name][1] and other[name][0] <= one[name][1]
-        for name in one.keys() & other.keys()
-    )
+    ends = [(np.min(columns, 0), np.max(columns, 0)) for columns in reached.values()]
+    for step in dict.fromkeys((1, x, x * y)) if ends else ():
+        if step >= x * y * z:
+            continue
+        meet = np.any(
+            [(low[step:] <= high[:-step]) & (low[:-step] <= high[step:]) for low, high in ends], axis=0
+        )
+        apart = np.stack([low[step:] - low[:-step] for low, _ in ends], 1)
+        for first in sorted(np.unique(apart, axis=0, return_index=True)[1].tolist()):
+            pair = worlds[0].program(first), worlds[0].program(first + step)
+            if meet[first] and not set(pair) <= set(executed):
+                yield pair
 
 
 def _meetings(one: _Side, other: _Side) -> Iterator[_Meeting]:
