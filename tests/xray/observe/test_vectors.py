@@ -6,6 +6,7 @@ import random
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import triton
 import triton.language as tl
@@ -310,3 +311,31 @@ def test_no_divisor_is_named_that_is_more_than_was_shown_to_suffice(
     assert reasons
     assert all("a multiple of 4 it is" in r or "less may do: not tried" in r for r in reasons), reasons
     assert most < 6 or all("a multiple of 4 it is" in r for r in reasons)
+
+
+@triton.jit
+def chosen(x_ptr, m_ptr, y_ptr, n_ptr, BY_TILE: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = tl.load(m_ptr + offs) != 0 if BY_TILE else offs < tl.load(n_ptr)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=mask, other=0.0))
+
+
+@pytest.mark.parametrize(("by_tile", "severity"), [(True, "note"), (False, "warning")])
+def test_a_mask_that_is_loaded_has_no_tail_to_split_off(by_tile: bool, severity: str) -> None:
+    args = {"x_ptr": "*fp16", "m_ptr": "*i8", "y_ptr": "*fp16", "n_ptr": np.array([3000], np.int32)}
+    found = narrow(chosen, args, {"BY_TILE": by_tile, "BLOCK": 1024}, grid=3)
+    assert [(o.reason.partition(":")[0], o.severity) for o in found] == [("mask", severity)]
+
+
+@triton.jit
+def scaled_by_channel(x_ptr, w_ptr, y_ptr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * 1002 + offs
+    tl.store(y_ptr + at, tl.load(x_ptr + at) * tl.load(w_ptr + offs // GROUP), mask=offs < 1002)
+
+
+def test_a_place_that_many_threads_ask_for_is_a_group_s() -> None:
+    args = {"x_ptr": "*fp16", "w_ptr": "*fp32", "y_ptr": "*fp16"}
+    found = narrow(scaled_by_channel, args, {"BLOCK": 1024, "GROUP": 196}, grid=3)
+    asked = [o for o in found if o.reason.startswith("a thread asks")]
+    assert [o.severity for o in asked] == ["note"]

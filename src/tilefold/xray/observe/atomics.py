@@ -19,6 +19,7 @@ from tilefold.xray.report.static import kind_of, line_of
 
 _SHARED = 4  # programs that add to one place from which another way is worth a word
 _TILE = 4  # elements a thread from which a tile of atomics is worth a word
+_STORES = {"tt.store", "tt.descriptor_store", "tt.descriptor_reduce"}
 _ORDERS = ("acq_rel", "acquire", "release")
 
 
@@ -30,13 +31,17 @@ def _atomics(function: Function) -> Iterator[tuple[Operation, str, int]]:
 
 
 def _before(function: Function, operation: Operation) -> set[str]:
-    """The names of the operations that stand before one in the text."""
+    """The names of the operations that stand before one in the text, or in a round of a loop before its own."""
     names = set()
     for other in function.walk():
         if other is operation:
             break
         names.add(other.name)
-    return names
+    loops = (o for o in function.walk() if o.name in ("scf.for", "scf.while"))
+    around = ([*loop.walk()] for loop in loops)
+    return names.union(
+        *({o.name for o in each if o is not operation} for each in around if operation in each)
+    )
 
 
 def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
@@ -48,7 +53,10 @@ def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
         order = next((o for o in _ORDERS if o in words), None)
         if order is None or "exch" in words or any(r in used for r in operation.results):
             continue
-        publishes = "tt.store" in _before(evidence.ttir, operation)
+        # Sums of floats tell others of nothing but themselves; a counter may stand for the sums before it.
+        before = _before(evidence.ttir, operation)
+        counts = "i32" in operation.types.split("->")[-1] and "tt.atomic_rmw" in before
+        publishes = counts or not _STORES.isdisjoint(before)
         issued = _issued(evidence, file, line)
         yield Observation(
             "strong-atomic",

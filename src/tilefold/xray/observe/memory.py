@@ -22,6 +22,7 @@ _SECTOR = 32  # bytes
 _UNLESS = "; nothing to do where the next request finds the rest in a cache"
 _APART = "neighbouring lanes are "
 _MOST = 0.5  # of the bytes of all requests, from which those that a cache may give are no small matter
+_AGAIN = 0.7  # of all bytes that are asked of L2, that are asked for the first time
 _SPARE = 1.2  # sectors over ideal from which it is said: a row that starts between two sectors costs 1 of 16
 
 
@@ -37,6 +38,8 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
                     _why_wasted(line, access, report, evidence),
                     due=_looked_up(line, access, evidence) or _short(access),
                     all_moved=report.totals.bytes_moved or 0,
+                    again=report.roofline is not None
+                    and report.roofline.bytes_once < _AGAIN * report.roofline.bytes_moved,
                 )
 
 
@@ -81,9 +84,9 @@ def _short(access: Access) -> bool:
 
 
 def _wasted(
-    line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int
+    line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int, again: bool
 ) -> Observation:
-    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather. Where a
+    """`used`: what the program takes of the sectors. `again`: programs mostly ask for what others have asked for. `due`: they belong to what is computed, as those of a gather. Where a
     cache gives the rest, L2 may be asked for them all the same: a warning where it is most of all that is asked of it, and no
     two lanes share a sector."""
     assert access.ideal is not None
@@ -97,6 +100,8 @@ def _wasted(
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
         reason += f"; the program's other requests take the rest of these sectors, from {source}"
+    elif again:
+        reason += "; other programs ask for the same sectors, which L2 has then"
     if cached and not due and reason.startswith(_APART):
         change = (
             "join what is stored side by side in registers (tl.join, tl.reshape) and store it as one tile"
@@ -122,7 +127,7 @@ def _wasted(
             ("sectors", sectors),
             ("ideal", access.ideal),
             ("requests", requests),
-            ("from", "L2" if cached else "memory"),
+            ("from", "L2" if cached or again else "memory"),
         ),
     )
 

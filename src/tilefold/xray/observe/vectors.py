@@ -11,13 +11,22 @@ from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
 from tilefold.xray.layouts import holding
-from tilefold.xray.observe.addresses import asked, backwards, in_equal_runs, run_of, runs_of, turned
+from tilefold.xray.observe.addresses import (
+    asked,
+    asked_by_all,
+    backwards,
+    in_equal_runs,
+    run_of,
+    runs_of,
+    turned,
+)
 from tilefold.xray.observe.joined import TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
 from tilefold.xray.report.static import Lines, access_of, line_of
 
+_OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
 WHOLE = 16  # bytes that one thread can move at once
 _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
@@ -82,7 +91,10 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
     what the compiler knows."""
     times, different = asked(line, access, evidence)
     if times >= 2 * different > 0:
-        return _repeated(times / different, in_equal_runs(line, access, evidence))
+        own = in_equal_runs(line, access, evidence)
+        # What other threads ask for, too, is a group's: there is nothing to unpack.
+        own = own and asked_by_all(line, access, evidence) <= _OWN * times / different
+        return _repeated(times / different, own)
     width = possible_width(line, access, evidence)
     if access.kind == "copy" and turned(line, access, evidence):
         return Cause(
@@ -111,7 +123,21 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
         f"{UNPROVEN} what the executed addresses show: a thread's neighbouring elements lie together",
         "write offsets as a base plus tl.arange; tell what you know with tl.multiple_of and tl.max_contiguous",
         0,
+        "note" if _of_memory(evidence, (line.file, line.line, access.kind)) else "warning",
     )
+
+
+def _of_memory(evidence: Evidence, place: Place, *, mask: bool = False) -> bool:
+    """Whether an access's places come out of memory, which may hold others the next time; or its mask, element by element."""
+    made, used = evidence.ttir.made_by(), set[str]()
+    for operation in evidence.ttir.walk():
+        line, kind = line_of(operation.place), operation.name.removeprefix("tt.")
+        if line == place[:2] and place[2] in _MADE_OF.get(kind, ()):
+            used |= set(
+                operation.operands[1 if kind == "load" else 2 :][:1] if mask else operation.operands[:1]
+            )
+    loads = [made[n] for n in evidence.ttir.reached_from(used) if n in made and made[n].name == "tt.load"]
+    return any(not mask or tensors(load.types) for load in loads)
 
 
 def _repeated(times: float, evenly: bool) -> Cause:
@@ -123,7 +149,7 @@ def _repeated(times: float, evenly: bool) -> Cause:
             0,
         )
     return Cause(
-        f"a thread asks for each place {times:.0f} times, and some more often than others, as by k // 200",
+        f"a thread asks for each place {times:.0f} times, and for some more often, or with other threads, as by k // 200",
         "load each place once where the tile's rows begin with one; nothing to do for a look-up by a divisor of its own",
         0,
         "note",
@@ -211,6 +237,7 @@ class Causes:
                 "split the last tile off and mask it alone, or compare whole vectors: mask with offs // 4 * 4 < n where n "
                 "is padded",
                 self._without_masks[place],
+                "note" if _of_memory(self._evidence, place, mask=True) else "warning",
             )
         return None
 
