@@ -86,9 +86,9 @@ def _short(access: Access) -> bool:
 def _wasted(
     line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int, again: bool
 ) -> Observation:
-    """`used`: what the program takes of the sectors. `again`: programs mostly ask for what others have asked for. `due`: they belong to what is computed, as those of a gather. Where a
-    cache gives the rest, L2 may be asked for them all the same: a warning where it is most of all that is asked of it, and no
-    two lanes share a sector."""
+    """`used`: what the program takes of the sectors. `again`: programs mostly ask for what others have asked for. `due`: they
+    belong to what is computed, as those of a gather. Where a cache gives the rest, L2 may be asked for them all the same: a
+    warning where it is most of all that is asked of it, and no two lanes share a sector."""
     assert access.ideal is not None
     requests, sectors = access.requests or 1, _touched(access)
     wasted = 32 * (sectors - access.ideal)
