@@ -131,22 +131,23 @@ def ragged(x_ptr, begin_ptr, y_ptr, B: tl.constexpr):
 
 
 @triton.jit
-def odd_rows(x_ptr, y_ptr, stride, B: tl.constexpr):
+def odd_rows(x_ptr, y_ptr, stride, SHIFTS: tl.constexpr, B: tl.constexpr):
     offs, acc = tl.arange(0, B), tl.zeros((B,), tl.float32)
     for row in range(64):
-        acc += tl.load(x_ptr + (tl.program_id(0) * 64 + row) * stride + offs)
+        acc += tl.load(x_ptr + (tl.program_id(0) * 64 + row) * stride + row % SHIFTS + offs)
     tl.store(y_ptr + tl.program_id(0) * B + offs, acc)
 
 
 @pytest.mark.parametrize(
     ("kernel", "args", "constants", "grid", "severity"),
     [
-        (odd_rows, {"stride": 83}, {"B": 32}, 9, {"warning"}),
+        (odd_rows, {"stride": 83}, {"SHIFTS": 1, "B": 32}, 9, {"warning"}),
+        (odd_rows, {"stride": 83}, {"SHIFTS": 7, "B": 32}, 9, {"note"}),
         (taps, {"w_ptr": "*fp32", "stride": 512, "n": 512}, {"K": 7, "B": 32}, (4, 8), {"note"}),
         (taps, {"w_ptr": "*fp32", "stride": 519, "n": 512}, {"K": 7, "B": 32}, (4, 8), {"note"}),
         (ragged, {"begin_ptr": np.array([0, 101, 230, 331], np.int32)}, {"B": 32}, 3, {"note"}),
     ],
-    ids=["rows", "taps", "taps of odd rows", "ragged"],
+    ids=["rows", "windows of rows", "taps", "taps of odd rows", "ragged"],
 )
 def test_requests_between_two_sectors_are_a_warning_where_padding_helps(
     kernel: Any, args: dict[str, Any], constants: dict[str, int], grid: Any, severity: set[str]
