@@ -341,3 +341,22 @@ def test_a_place_that_many_threads_ask_for_is_a_group_s() -> None:
     found = narrow(scaled_by_channel, args, {"BLOCK": 1024, "GROUP": 196}, grid=3)
     asked = [o for o in found if o.reason.startswith("a thread asks")]
     assert [o.severity for o in asked] == ["note"]
+
+
+@triton.jit
+def counted_places(x_ptr, y_ptr, width, row, TILES: tl.constexpr, BLOCK: tl.constexpr):
+    """Places of an image by its width, or tiles of rows by their number."""
+    pid, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    if TILES:
+        tiles = tl.cdiv(width, BLOCK)
+        at, on = pid // tiles * row + pid % tiles * BLOCK + offs, pid % tiles * BLOCK + offs < width
+    else:
+        at, on = offs // width * row + offs % width, offs < width * 4
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=on), mask=on)
+
+
+@pytest.mark.parametrize(("tiles", "severity"), [(True, {"warning"}), (False, {"note"})])
+def test_a_length_that_places_are_counted_in_is_not_padded(tiles: bool, severity: set[str]) -> None:
+    args = {"x_ptr": "*fp16", "y_ptr": "*fp16", "width": 250, "row": 250}
+    found = narrow(counted_places, args, {"TILES": tiles, "BLOCK": 1024}, grid=4)
+    assert {o.severity for o in found if o.reason.startswith("divisibility")} == severity

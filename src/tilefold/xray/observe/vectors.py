@@ -33,6 +33,7 @@ _OPERATIONS = {
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
 _DIVIDING = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
+_SCALING = ("arith.muli", "arith.extsi", "arith.trunci", "tt.splat", "tt.broadcast", "tt.expand_dims")
 Place = tuple[str, int, str]  # file, line, load or store
 
 
@@ -390,11 +391,18 @@ def unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
 
 
 def dividing(evidence: Evidence) -> set[str]:
-    """Arguments that something is divided by: lengths that places are counted in, no strides."""
-    divisors = {v for o in evidence.ttir.walk() if o.name in _DIVIDING for v in o.operands[1:]}
-    reached = evidence.ttir.reached_from(divisors)
+    """Arguments that something is divided by, or by a product of: lengths that places are counted in, no strides. A number of
+    tiles, a quotient itself, is none."""
+    made = evidence.ttir.made_by()
+    pending = [v for o in evidence.ttir.walk() if o.name in _DIVIDING for v in o.operands[1:]]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in seen and (name not in made or made[name].name in _SCALING):
+            pending += made[name].operands if name in made else ()
+            seen.add(name)
     pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    return {a.name for name, a in pairs if name in reached}
+    return {a.name for name, a in pairs if name in seen}
 
 
 def promising(ttir: str, names: list[str], divisor: int) -> str:
