@@ -345,9 +345,11 @@ def test_a_place_that_many_threads_ask_for_is_a_group_s() -> None:
 
 @triton.jit
 def counted_places(x_ptr, y_ptr, width, row, TILES: tl.constexpr, BLOCK: tl.constexpr):
-    """Places of an image by its width, or tiles of rows by their number."""
+    """Places of an image by its width, or tiles of rows by their number, or rows that wrap around."""
     pid, offs = tl.program_id(0), tl.arange(0, BLOCK)
-    if TILES:
+    if TILES == 2:
+        at, on = (pid * 7 + offs // BLOCK) % width * row + offs, offs < width
+    elif TILES:
         tiles = tl.cdiv(width, BLOCK)
         at, on = pid // tiles * row + pid % tiles * BLOCK + offs, pid % tiles * BLOCK + offs < width
     else:
@@ -355,8 +357,8 @@ def counted_places(x_ptr, y_ptr, width, row, TILES: tl.constexpr, BLOCK: tl.cons
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=on), mask=on)
 
 
-@pytest.mark.parametrize(("tiles", "severity"), [(True, {"warning"}), (False, {"note"})])
-def test_a_length_that_places_are_counted_in_is_not_padded(tiles: bool, severity: set[str]) -> None:
+@pytest.mark.parametrize(("tiles", "severity"), [(2, {"warning"}), (1, {"warning"}), (0, {"note"})])
+def test_a_length_that_places_are_counted_in_is_not_padded(tiles: int, severity: set[str]) -> None:
     args = {"x_ptr": "*fp16", "y_ptr": "*fp16", "width": 250, "row": 250}
     found = narrow(counted_places, args, {"TILES": tiles, "BLOCK": 1024}, grid=4)
     assert {o.severity for o in found if o.reason.startswith("divisibility")} == severity

@@ -32,7 +32,7 @@ _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
-_DIVIDING = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
+_DIVIDING = ("arith.divsi", "arith.divui")  # a remainder alone wraps around
 _SCALING = ("arith.muli", "arith.extsi", "arith.trunci", "tt.splat", "tt.broadcast", "tt.expand_dims")
 Place = tuple[str, int, str]  # file, line, load or store
 
