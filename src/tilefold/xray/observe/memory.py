@@ -95,6 +95,7 @@ def _wasted(
     reason, change = why
     cached = _SPARE * used >= 1
     apart = abs(access.stride or 0) >= _SECTOR or access.stride is None
+    due = due or change.startswith("nothing to do")
     quiet = due or (cached and not (apart and wasted >= _MOST * all_moved))
     pieces, source = reason.startswith(PIECES), ""
     if cached:
@@ -136,6 +137,15 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
     stride = (
         abs(access.stride) if access.stride is not None and not _looked_up(line, access, evidence) else None
     )
+    if (
+        stride is not None
+        and stride == access.bytes
+        and _touched(access) > (access.ideal or 0) + (access.requests or 0)
+    ):
+        return (
+            "the line has several accesses, or a request several rows, which begin and end between two sectors",
+            "nothing to do by itself: make each access whole (see scalar-access, where it is said), or rows longer",
+        )
     if stride is not None and stride == access.bytes:
         return (
             f"{ASTRAY}, so each request reaches into one sector more",
