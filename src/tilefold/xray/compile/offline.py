@@ -63,19 +63,24 @@ def complete_constants(
     _refuse("--const", set(constants) - set(fixed), fixed, kernel)
     defaults = {p.name: p.default for p in kernel.params if p.has_default}
     constants = {n: constants.get(n, defaults.get(n)) for n in fixed if n in constants or n in defaults}
-    missing = [n for n in fixed if n not in constants]
-    if missing:
-        raise ArgumentError(
-            f"xray: every tl.constexpr of {kernel.__name__!r} must have a value, got none for {', '.join(missing)}; "
-            f"add --const {missing[0]}=..."
-        )
-    missing = [n for n in ordinary if n not in given]
-    if missing:
-        raise ArgumentError(
-            f"xray: every parameter of {kernel.__name__!r} must have a type, got none for {', '.join(missing)}; "
-            f"add --arg {missing[0]}=*fp32 or {missing[0]}=i32:1000"
-        )
+    _require(kernel, [n for n in fixed if n not in constants], [n for n in ordinary if n not in given])
     return tuple(_specialised(p, given[p.name]) for p in kernel.params if not p.is_constexpr), constants
+
+
+def _require(kernel: Any, constants: Sequence[str], arguments: Sequence[str]) -> None:
+    """All that a kernel's parameters lack, in one message."""
+    name, options = kernel.__name__, " ".join(f"--const {n}=..." for n in constants)
+    rules = (
+        [f"every tl.constexpr of {name!r} must have a value, got none for {', '.join(constants)}"]
+        if constants
+        else []
+    )
+    if arguments:
+        rules.append(f"every parameter of {name!r} must have a type, got none for {', '.join(arguments)}")
+        options += f"{' and ' * bool(constants)}--arg {arguments[0]}=*fp32 or {arguments[0]}=i32:1000"
+        options += ", and so on" if len(arguments) > 1 else ""
+    if rules:
+        raise ArgumentError(f"xray: {', and '.join(rules)}; add {options}")
 
 
 def _specialised(parameter: Any, argument: Argument) -> Argument:

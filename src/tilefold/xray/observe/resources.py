@@ -44,7 +44,7 @@ def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
         f"{used.registers} registers in use",
         *_why_spilled(report),
         bytes_at_stake=spilled * threads,
-        numbers=(("spill_stores", used.spill_stores), ("spill_loads", used.spill_loads)),
+        numbers=(("spill_stores", used.spill_stores), ("spill_loads", used.spill_loads), ("from", "L2")),
     )
 
 
