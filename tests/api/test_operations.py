@@ -25,6 +25,11 @@ X, WEIGHT = torch.randn(4, 33, generator=SEEDED), torch.randn(33, generator=SEED
 DOT = Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, name="dot")
 DOUBLED = Monoid(lambda a, b: a + b, 0, lift=lambda x: 2 * x, name="doubled")
 
+
+def beside(x: Tensor) -> Tensor:
+    return WEIGHT.to(x.device)
+
+
 CALLS: dict[str, Callable[[Tensor], Any]] = {
     "reduce": lambda x: tilefold.reduce(x, monoids.LOGSUMEXP, 1, True),
     "reduce of a user": lambda x: tilefold.reduce(x, DOUBLED, -1),
@@ -37,8 +42,8 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
     "scan": lambda x: tilefold.scan((torch.sigmoid(x), x), monoids.AFFINE, 1)[1],
     "scan from a state": lambda x: tilefold.scan(x, monoids.SUM, 1, init=x[:, 0], return_state=True),
     "scan from a number": lambda x: tilefold.scan(x, monoids.SUM, 0, init=0.1, exclusive=True, reverse=True),
-    "reduce_map": lambda x: tilefold.reduce_map(x, monoids.SUM, lambda v, total, e: v / total + e, 1, extras=WEIGHT),
-    "layer_norm": lambda x: tilefold.layer_norm(x, (33,), WEIGHT, WEIGHT),
+    "reduce_map": lambda x: tilefold.reduce_map(x, monoids.SUM, lambda v, total, e: v / total + e, 1, extras=beside(x)),
+    "layer_norm": lambda x: tilefold.layer_norm(x, (33,), beside(x), beside(x)),
     "layer_norm of a sum": lambda x: tilefold.layer_norm(x, (33,), residual=x),
     "group_norm": lambda x: tilefold.group_norm(x[:, :32], 4),
     "vector_norm": lambda x: tilefold.vector_norm(x, 3, 1),
@@ -51,7 +56,7 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
             "count_nonzero", "cumsum", "cummax", "logcumsumexp",
         )
     },
-    "rms_norm": lambda x: tilefold.rms_norm(x, (33,), WEIGHT),
+    "rms_norm": lambda x: tilefold.rms_norm(x, (33,), beside(x)),
 }  # fmt: skip
 FEW = ("reduce of a user", "scan", "softmax", "var", "layer_norm")
 
@@ -250,3 +255,41 @@ def test_a_graph_runs_on_the_backend_that_is_in_force_when_it_runs(name: str) ->
     plan = tilefold.last_plan()
     assert plan is not None
     assert plan.backend == name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", CALLS)
+def test_on_a_gpu_a_compiled_call_has_the_results_of_an_eager_one(name: str, backend: str) -> None:
+    torch._dynamo.reset()
+    function, x = CALLS[name], X.cuda()
+    compiled = torch.compile(lambda x: function(x), fullgraph=True, dynamic=True, backend=backend)
+    for given in (x, x[:3]):
+        got, want = compiled(given), function(given)
+        if backend == "eager":
+            assert_equal(got, want)
+        for mine, other in zip(
+            flat(got), flat(want), strict=True
+        ):  # Inductor has a sigmoid and a division of its own
+            torch.testing.assert_close(mine, other, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*FEW, "scan from a state", "argmin", "std_mean"])
+def test_on_a_gpu_a_mapped_call_is_that_of_each_and_a_graph_replays_it(name: str) -> None:
+    function = (
+        functools.partial(tilefold.layer_norm, normalized_shape=(33,))
+        if name == "layer_norm"
+        else CALLS[name]
+    )
+    each = torch.stack([X, 2 * X, X - 3]).cuda()
+    mapped = torch.vmap(function)
+    mapped(each)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = mapped(each)
+    each.add_(1)
+    graph.replay()
+    want = [flat(function(x)) for x in each]
+    for mine, others in zip(flat(got), zip(*want, strict=True), strict=True):
+        torch.testing.assert_close(mine, torch.stack(others), rtol=1e-5, atol=1e-6)
