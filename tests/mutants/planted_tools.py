@@ -203,6 +203,20 @@ TOOLS = (
         ("tests/xray/test_explain.py::test_arguments_of_one_storage_share_their_memory",),
     ),
     Mutant(
+        "a size of a shape is a product and not a power",
+        "cli/fold_text.py",
+        "int(base) ** int(power or 1)",
+        "int(base) * int(power or 1)",
+        ("tests/cli/test_fold_text.py::test_sizes_are_numbers_or_powers",),
+    ),
+    Mutant(
+        "a fold asked for as an operation is taken for a misspelt one",
+        "cli/plan.py",
+        'if fold:\n            fix = fold.replace("use", "use --monoid", 1)',
+        'if fold and not close:\n            fix = fold.replace("use", "use --monoid", 1)',
+        ("tests/api/test_explain.py::test_the_command_refuses_in_one_line",),
+    ),
+    Mutant(
         "a file's relative imports end at its own packages",
         "cli/python_files.py",
         "return above[: max(count, _levels(path))][::-1]",

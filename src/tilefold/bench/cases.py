@@ -49,7 +49,7 @@ class Case:
     The tensor is contiguous, or lies in memory as `layout` says.
     `torch_call(x)` is torch's own call, None if there is none. `monoid` is the measured one where it is no
     operation of the suites' table. `reference(x)` gives the outputs to compare with, in a wider dtype
-    where the operation rounds; `result_dtypes` and `result_shape` are what a variant must return. `operations_each` is the
+    where the operation rounds; `result_dtypes` and `result_shape` are a variant's results. `operations_each` is the
     least arithmetic an element needs. `group` names the plot that the case belongs to. With
     `has_index` the last output is a position, and any position of the same element is right. `altered`: see `draw`.
     `results`: the outputs' shape, where it is not that of the output dims. `contiguous`: outputs must lie so in memory, where
@@ -166,7 +166,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to run a variant: what it is ("block 64, 4 warps"), and the call."""
+    """One way to run a variant: its name ("block 64, 4 warps"), and the call."""
 
     label: str
     call: Call

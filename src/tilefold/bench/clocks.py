@@ -1,4 +1,4 @@
-"""The chip's clock and what holds it down, through the driver's own library: read while the device is at work."""
+"""The chip's clock and the reason why it is low, through the driver's own library: read while the device is at work."""
 
 from __future__ import annotations
 

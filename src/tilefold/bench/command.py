@@ -1,4 +1,4 @@
-"""`tilefold bench`: answers compared, then timed beside what one would use instead."""
+"""`tilefold bench`: answers compared, then timed beside peers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ COMMANDS = {
     "show": bench_results.show,
 }
 _NOTES = """\
-bench compare OLD.json NEW.json   what got slower beyond noise
+bench compare OLD.json NEW.json   cases that got slower beyond noise
 bench plot RESULT.json ...        draw results (needs matplotlib)
 bench merge RESULT.json ...       the parts of a suite (--part) as one result
 bench show RESULT.json            a result's rows and its summary
 
-Results are SUITE.json and SUITE.csv. docs/bench.md says what is measured and how."""
+Results are SUITE.json and SUITE.csv. docs/bench.md has the method."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,7 +45,7 @@ def parser() -> Parser:
     """The options of a run."""
     made = Parser(
         "bench",
-        "Time folds and products beside what one would use instead, after comparing answers.",
+        "Time folds and products beside their peers, after comparing answers.",
         usage="tilefold bench SUITE [options]\n       tilefold bench compare|plot|merge|show ...",
         examples={
             "bench folds --against torch,compile": "a suite",
@@ -66,18 +66,18 @@ def parser() -> Parser:
     )
     made.add_argument("suite", nargs="?", type=names, metavar="SUITE",
         help="one of the suites below; or several, as scan,topk: compiled ahead together, one budget for all")  # fmt: skip
-    what = made.add_argument_group("what is measured")
+    what = made.add_argument_group("cases")
     _add_problems(what)
     _add_selection(what)
     _add_measuring(made.add_argument_group("how it is measured"))
-    _add_results(made.add_argument_group("what comes out"))
+    _add_results(made.add_argument_group("results"))
     return made
 
 
 def _add_problems(group: Any) -> None:
     add = group.add_argument
     add("--shapes", type=_shapes, metavar="MxN,...",
-        help="these, of the suite or any others: what the suite has not becomes cases of its operations")  # fmt: skip
+        help="shapes of the suite or any others, which become cases of its operations")  # fmt: skip
     add("--dims", "--dim", type=_dims, action="append", metavar="D[,D...]|all",
         help="reduce these dims, together where there are several; again for more")  # fmt: skip
     add(
@@ -148,7 +148,7 @@ def _add_measuring(group: Any) -> None:
         type=number(0, above=True),
         default=120.0,
         metavar="S",
-        help="of one variant of a case in such a process; what takes longer is not timed",
+        help="of one variant of a case in such a process; a longer one is not timed",
     )
     add(
         "--budget-s",
@@ -169,7 +169,7 @@ def _add_results(group: Any) -> None:
     add = group.add_argument
     add("--out", type=Path, default=Path("bench-out"), metavar="FOLDER", help="for SUITE.json and SUITE.csv")
     add("--plots", action="store_true", help="draw the plots too")
-    add("--commit", metavar="TEXT", help="what to record where there is no git")
+    add("--commit", metavar="TEXT", help="the commit to record where there is no git")
     add("--dry-run", action="store_true", help="list cases, bytes and floors; measure nothing")
     add(
         "--gb-per-s",
@@ -214,7 +214,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _suites() -> str:
-    """Each suite and the first line of what it is about."""
+    """Each suite and the first line of its description."""
     from tilefold.bench.suites import load_suite
 
     lines = (f"  {name:15s}{load_suite(name).about.splitlines()[0]}" for name in _suite_names())
@@ -247,7 +247,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     try:
         for result in run_suites(asked, display):
             results.append(result)
-            if len(suites) > 1:  # what ends a later one must not cost what is known of this
+            if len(suites) > 1:  # the end of a later suite must not lose this one's results
                 display.say("\n".join([f"{result.suite}:", *summary(result)]))
     finally:
         display.close()

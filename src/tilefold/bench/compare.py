@@ -17,7 +17,7 @@ HOST_NOISE = 0.25
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of all pairs that can be compared: what got worse, what got faster, and what cannot be compared, in words."""
+    """All pairs in words: slower ones, faster ones, and pairs that cannot be compared."""
 
     compared: int
     worse: tuple[str, ...]

@@ -176,7 +176,7 @@ class RichDisplay:
 
 
 def fitting_table(console: Any, rows: Sequence[tuple[str, ...]]) -> tuple[Any, list[str]]:
-    """A table of as many columns as fit a terminal whole, and those that do not."""
+    """A table of as many whole columns as fit a terminal, and the others."""
     from rich.measure import Measurement
 
     endless = console.options.update(width=100_000)  # a measure is cut at the width that it is taken in

@@ -10,7 +10,7 @@ import torch
 from tilefold.bench.cases import Call, Case, Outputs, outputs_of
 
 DRAWS = 9  # of inputs at most, until two have different answers
-HELD_UP_CYCLES = 2_000_000  # about a millisecond: longer than a host takes to launch what a variant launches
+HELD_UP_CYCLES = 2_000_000  # about a millisecond: longer than a host takes to launch a variant
 
 
 @dataclass(frozen=True)

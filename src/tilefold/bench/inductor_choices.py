@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class OfPair:
-    """A compiled function of (a, b) called with the views that were made for it: slicing is not what is timed."""
+    """A compiled function of (a, b) called with the views that were made for it: slicing is not timed."""
 
     function: Callable[[Pair], Tensor]
     pair: Pair
@@ -58,7 +58,7 @@ def choices_noted() -> Iterator[list[tuple[str, str]]]:
 
 
 def winners(noted: Sequence[tuple[str, str]]) -> str:
-    """The choices as a plan's text: those of our operations by range, else the first product's."""
+    """The choices as a plan's text: of our operations by range, else of the first product."""
     ours = [(name, winner) for name, winner in noted if "autotuned" in name or "range" in name]
     if not ours:
         return noted[0][1] if noted else "one candidate"
@@ -103,7 +103,7 @@ def compiled_only(build: Build) -> Build:
 
 
 def compiled_choice(case: ProductCase, x: Tensor, product: Callable[[Pair], Tensor]) -> Choice:
-    """A function compiled for one shape, labelled with what Inductor chose."""
+    """A function compiled for one shape, labelled with Inductor's choice."""
     call = OfPair(traps.fresh_compile(product, mode=COMPILE_MODE), case.pair(x))
     with choices_noted() as noted:
         call(x)
@@ -192,7 +192,7 @@ ROWS = (16, 1, 64, 256, 768)
 def _ranged(
     ours: bool, relu: bool, depth: int, columns: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Callable[[Pair], Tensor], str]:
-    """One graph for every number of rows, with what each range chose: all of `ROWS` are called, one of them compiles."""
+    """One graph for every number of rows, with the choice of each range: all of `ROWS` are called, one of them compiles."""
     function = traps.fresh_compile(_custom_product(ours, relu), dynamic=None, mode=COMPILE_MODE)
     b = torch.randn(depth, columns, device=device).to(dtype)
     with inductor.any_rows(), choices_noted() as noted:

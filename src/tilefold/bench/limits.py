@@ -74,7 +74,7 @@ def chain_kind(plan: PlanNote) -> str:
 
 def measure_limits(stopwatch: Stopwatch, device: str) -> Limits:
     """The copy, and the chains that plans have: one launch, two, two that overlap."""
-    # A CPU is shared with whatever else runs: the best of three is nearest to what it can do.
+    # A CPU is shared with other processes: the best of three is nearest to its own speed.
     copies = [copy_gb_per_s(stopwatch, device) for _ in range(3 if device == "cpu" else 1)]
     limits = Limits(stopwatch, device, max(copies))
     for plan in (PlanNote("", 1), PlanNote("", 2), PlanNote("", 2, overlap=True)):

@@ -1,4 +1,4 @@
-"""Cases of what is made of every element and its row: softmax and the norms of layers, with and without a residual."""
+"""Cases of maps: softmax and the norms of layers, with and without a residual."""
 
 from __future__ import annotations
 

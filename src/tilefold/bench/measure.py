@@ -1,4 +1,4 @@
-"""One case: answers first, then all right variants in turns, then what they cost the host and inside a graph."""
+"""One case: answers first, then all right variants in turns, then their host cost and their time inside a graph."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Bench:
 
     @contextlib.contextmanager
     def spending(self, what: str) -> Iterator[None]:
-        """Count what is done within it."""
+        """Count the time within."""
         start = time.perf_counter()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The folds that suites time: what each is in torch, its least arithmetic, its tolerance and why."""
+"""The folds that suites time: each in torch, its least arithmetic, its tolerance and why."""
 
 from __future__ import annotations
 

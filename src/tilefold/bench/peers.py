@@ -1,7 +1,7 @@
 """Peers of tilefold, each behind a small adapter. A peer that cannot be imported is named as missing.
 
 torch and torch.compile run any case. cupy, jax and cuda.compute know the folds below by name. A suite may have a variant of a
-peer's name for what the peer has of its own: quack's maps and top-k, cuda.compute's scans and segments.
+peer's name for its own operations: quack's maps and top-k, cuda.compute's scans and segments.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tilefold.bench import machine, traps
 from tilefold.bench.cases import Case, Choice, Variant
 
 Build = Callable[[Case, torch.Tensor], Sequence[Choice]]
-JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # where JAX keeps what it compiled; nowhere without
+JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # where JAX keeps compiled code; nowhere without
 COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A competitor: what it is, the module that must import, the distribution that has its version, its variant.
+    """A competitor: its description, the module that must import, the distribution that has its version, its variant.
 
     `attribute` is a name that the module must have: some import without the driver or the library that they need.
     """
@@ -57,7 +57,7 @@ class Peer:
 def imported(module: str) -> Any:
     """A peer's module, whatever must be so before it can be imported."""
     if module == "cuda.compute":
-        # numba-cuda names what numpy 2 has taken away.
+        # numba-cuda uses names that numpy 2 has removed.
         numpy = importlib.import_module("numpy")
         if not hasattr(numpy, "row_stack"):
             setattr(numpy, "row_stack", numpy.vstack)  # noqa: B010  # numpy's own types know no such name
@@ -140,7 +140,7 @@ def build_nothing(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 
 # ----------------------------------------------------------------------------------------------------------- cupy
 
-# Of each fold: what an element becomes, how two states are combined, what is stored, the identity.
+# Of each fold: lift, combine, project and the identity.
 CUPY_FOLDS = {
     "sum": ("x", "a + b", "y = a", "0"),
     "amax": (
@@ -211,7 +211,7 @@ def build_jax(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     # Read when its device is first used: it would take three quarters of the GPU's memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = importlib.import_module("jax")
-    if JAX_CACHE in os.environ:  # else it keeps only what took a second
+    if JAX_CACHE in os.environ:  # else it keeps only code that took a second to compile
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     folds = _jax_folds(importlib.import_module("jax.numpy"), jax)
     if case.operation not in folds or case.dtype in ("int64", "fp64") or isinstance(case.dim, tuple):

@@ -5,7 +5,7 @@
     tilefold bench shapes --seed 7 --count 60 --variant "ours, rules" --variant "ours, model" --against none
 
 The model takes other constants than the library's from a file of JSON that TILEFOLD_BENCH_CONSTANTS names, such as
-benchmarks/planner/fit.py writes: what was fitted is compared before it is committed.
+benchmarks/planner/fit.py writes: fitted constants are compared before they are committed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONSTANTS = "TILEFOLD_BENCH_CONSTANTS"
 
 @functools.cache
 def constants_of(path: str | None) -> Constants:
-    """The constants in a file of JSON, by name; what it does not name, and all without a file, are the library's."""
+    """The constants in a file of JSON, by name; constants that it lacks, and all without a file, are the library's."""
     return Constants(**json.loads(Path(path).read_text())) if path else Constants()
 
 

@@ -1,4 +1,4 @@
-"""What plots say: variants by the names that users know, cases by what tells them apart, the chip and the day."""
+"""Texts of plots: variants by their names for users, cases by their differences, the chip and the day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of matmul: what a product costs, its reference and its tolerance."""
+"""Cases of matmul: a product's cost, reference and tolerance."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ProductCase(Case):
 def product_case(
     rows: int, columns: int, depth: int, dtype: str, relu: bool, group: str, headline: bool = False
 ) -> ProductCase:
-    """A case of those sizes, in float64 for reference."""
+    """A case of these sizes, in float64 for reference."""
 
     def in_torch(x: Tensor) -> Tensor:
         return finished(*case.pair(x), relu)

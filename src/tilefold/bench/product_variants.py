@@ -141,7 +141,7 @@ def build_two_launches(
     return build
 
 
-# By reducer: the case that was searched, and what was found.
+# By reducer: the searched case, and the configurations found.
 _latest: dict[str, tuple[str, Sequence[Config]]] = {}
 
 

@@ -124,7 +124,7 @@ def show_parser() -> Parser:
     """The options of `bench show`."""
     made = Parser(
         "bench show",
-        "A result's rows, and what can be said of them.",
+        "A result's rows, and remarks on them.",
         examples={"bench show benchmarks/results/h200/folds.json": "all columns of all variants"},
     )
     made.add_argument("result", type=Path, metavar="RESULT.json", help="a file of tilefold bench")

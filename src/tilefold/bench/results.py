@@ -52,7 +52,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case, what it costs at least, and its variants, ours first. `run` is the run's place in the file.
+    """One case, its least cost, and its variants, ours first. `run` is the run's place in the file.
 
     `dim` is the reduced dim where there is one, `dims` are all of them. `empty_us` are empty launches by kind, measured in
     turns with the variants; none where bytes alone take long.
@@ -125,7 +125,7 @@ class SuiteResult:
 
 
 def writable_folder(folder: Path) -> None:
-    """Make a folder for files, before hours go into what they are to hold.
+    """Make a folder for files, before a run of hours.
 
     Raises:
         FileError: it is none, or nothing can be written there.
@@ -210,7 +210,7 @@ def read_results(path: Path) -> SuiteResult:
     """Results from a JSON file.
 
     Raises:
-        FileError: the file is missing, is no JSON, has another schema, or holds what no run can have left.
+        FileError: the file is missing, is not JSON, has another schema, or holds values that no run writes.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -270,7 +270,7 @@ def _scalar(kind: Any, value: Any) -> Any:
 
 
 def _check_sense(result: SuiteResult) -> None:
-    """Raise where a case is of no run, or a time is none: what is made from results divides by them."""
+    """Raise where a case has no run, or a time is not positive: summaries divide by it."""
     for case in result.cases:
         if not 0 <= case.run < len(result.runs):
             raise ValueError(f"{case.name} of run {case.run}, of {len(result.runs)} runs")

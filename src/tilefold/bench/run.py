@@ -27,7 +27,7 @@ from tilefold.bench.timing import DeviceClock, HostClock, Pace, Stopwatch
 from tilefold.bench.variants import peers_of, variants_of
 from tilefold.bench.warm import LIMIT_S, NO_TIME_LEFT, Job, warm_caches
 
-SAVED_EVERY_S = 5.0  # what a run that is killed may lose, beside the case at hand
+SAVED_EVERY_S = 5.0  # a killed run loses so much at most, beside the current case
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Options(Selection):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A suite with what a run asks of it, all names known and all peers looked for."""
+    """A suite with a run's options, all names known and all peers looked for."""
 
     suite: Suite
     options: Options
@@ -143,13 +143,13 @@ def peer_versions(against: Sequence[str], display: Display) -> dict[str, str | N
 
 
 def limits_in_words(bench: Bench) -> str:
-    """The copy's speed and what empty launches take."""
+    """The copy's speed and the times of empty launches."""
     empties = ", ".join(f"{kind}: {us:.2f} us" for kind, us in bench.limits.empty_us.items())
     return f"copy {bench.limits.copy_gb_per_s:.0f} GB/s; empty launches {empties or 'none on a CPU'}"
 
 
 def spent_in_words(bench: Bench) -> str:
-    """Where the seconds of a suite's cases went, what took most first."""
+    """The seconds of a suite's cases by stage, the longest first."""
     spent = sorted(bench.spent.items(), key=lambda item: -item[1])
     return "seconds of " + ", ".join(f"{what} {seconds:.0f}" for what, seconds in spent)
 
@@ -163,7 +163,7 @@ def copy_once_more(bench: Bench) -> tuple[float | None, str] | tuple[float]:
 
 
 def warm(asked: Sequence[Prepared], display: Display, deadline: float) -> dict[tuple[str, str, str], str]:
-    """Compile what can be kept, in workers. At most 60 % of the budget goes to it, and 20 % to jobs in hand.
+    """Compile kernels that can be kept, in workers. At most 60 % of the budget goes to it, and 20 % to jobs in hand.
 
     It returns the suites, cases and variants that must not be compiled where they are timed, and why. A variant of
     tilefold's for which no time was left is: it costs a second.
@@ -249,7 +249,7 @@ def describe_run(
     copy_again: float | None,
     notes_before: Sequence[str] = (),
 ) -> Run:
-    """Where, when and how: what a reader needs to judge the figures or to repeat them."""
+    """Where, when and how, for a reader who judges the figures or repeats them."""
     watch = bench.watch
     return Run(
         chip=machine.chip_name(options.device),

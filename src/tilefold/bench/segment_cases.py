@@ -60,7 +60,7 @@ def _on_device(elements: int, each: int, device: torch.device) -> Tensor:
 
 
 def segment_case(elements: int, each: int, dtype: str) -> SegmentCase:
-    """A case of those sizes. The reference is in float64."""
+    """A case of these sizes. The reference is in float64."""
 
     def in_torch(x: Tensor) -> Tensor:
         found: Tensor = torch.segment_reduce(x, "sum", offsets=case.offsets(x.device), unsafe=True)

@@ -1,4 +1,4 @@
-"""Which cases a run measures: those of a suite that fit what was asked, and new ones of any shape, dims, dtype or monoid."""
+"""The cases of a run: cases of a suite that fit the options, and new ones of any shape, dims, dtype or monoid."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def asked_suite(suite: Suite, asked: Selection) -> Suite:
 
 
 def selected(suite: Suite, asked: Selection) -> list[Case]:
-    """The cases that were asked for: the suite's in its order, then those of shapes that it has not.
+    """The selected cases: the suite's in its order, then cases of other shapes.
 
     Raises:
         ArgumentError: a word that names nothing, or nothing is left.
@@ -96,7 +96,7 @@ def selected(suite: Suite, asked: Selection) -> list[Case]:
 
 
 def _named(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
-    """The cases of those names, which must be there."""
+    """The cases of these names, which must exist."""
     there = {case.name: case for case in cases}
     for name in names:
         if name not in there:
@@ -126,7 +126,7 @@ OF_A_CASE: tuple[tuple[str, str, Callable[[Case], str]], ...] = (
 
 
 def filtered(cases: list[Case], asked: Selection) -> list[Case]:
-    """The cases that have what was asked for, each word of which some case must have."""
+    """The cases that have the given words; some case must have each word."""
     for flag, name, of in OF_A_CASE:
         wanted: tuple[str, ...] | None = getattr(asked, name)
         if wanted is None:

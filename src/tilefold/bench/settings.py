@@ -101,7 +101,7 @@ def set_to(constants: Constants) -> Iterator[None]:
 
 
 def forget_plans() -> None:
-    """Empty what planners keep by problem."""
+    """Empty the planners' caches by problem."""
     for name, module in tuple(sys.modules.items()):
         if name.startswith(PLANNERS):
             for value in vars(module).values():

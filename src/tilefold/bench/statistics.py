@@ -1,4 +1,4 @@
-"""Medians, quartiles, geometric means, and what counts as noise."""
+"""Medians, quartiles, geometric means, and the bound of noise."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ def not_slower(cases: Sequence[CaseResult], peer: str) -> tuple[int, int]:
 
 
 def fractions(cases: Sequence[CaseResult], variant: str = OURS) -> list[float]:
-    """The fractions of the limit of those cases that have one."""
+    """The fractions of the limit of the cases that have one."""
     found = [timed(case, variant) for case in cases]
     return [m.fraction for m in found if m and m.fraction]
 
 
 def summary(result: SuiteResult) -> list[str]:
-    """Means by dtype and size, the worst headline case, shares against each other variant, what is wrong or not run."""
+    """Means by dtype and size, the worst headline case, shares against each other variant, cells wrong or not run."""
     judged = [OURS] if OURS in result.variants else result.variants
     cases = [case for case in result.cases if any(timed(case, variant) for variant in judged)]
     lines = [f"{len(cases)} of {len(result.cases)} cases checked and timed"]

@@ -60,7 +60,7 @@ class DeviceClock:
     """
 
     def __init__(self, device: str = "cuda", flush_bytes: int | None = None, clean: bool = False) -> None:
-        """Allocate what is written between samples: 256 MB, or four times the L2 where that is more."""
+        """Allocate the memory written between samples: 256 MB, or four times the L2 where that is more."""
         least = 4 * l2_bytes(device)
         size = max(1 << 28, least) if flush_bytes is None else flush_bytes
         self._flushed = torch.empty(size, dtype=torch.int8, device=device)
@@ -74,7 +74,7 @@ class DeviceClock:
 
     def sample_us(self, call: Thunk, host_us: float = 0.0) -> Callable[[], float]:
         """One call between two events, which the device reaches when the host has launched all of it."""
-        # what the host does before the flush needs no hiding
+        # the host's work before the flush needs no hiding
         flushes = 1 + int(max(0.0, host_us - self._release_us) / self._flush_us) if host_us else 1
         read, late = self._sample(call, flushes)
         return self._sample(call, LATE_FLUSHES * flushes)[0] if late else read
@@ -121,7 +121,7 @@ def release_of_kept_lines() -> Callable[[], Any]:
 def between_events(call: Thunk) -> tuple[Callable[[], float], bool]:
     """Run the call between two events: what gives the device's microseconds, once it is done, and whether the host was late.
 
-    Late is a host that had not launched all when the device reached the first event: the time may hold what it waited.
+    Late is a host that had not launched all when the device reached the first event: the time may hold the wait.
     """
     start, end = _event(), _event()
     start.record()
@@ -254,7 +254,7 @@ def graph_us(call: Thunk, each_us: float, most: int = 50, replays: int = 5) -> f
     """Device time of a call inside a CUDA graph: up to `most` calls captured, replayed, over their number. The L2 stays warm.
 
     Raises:
-        RuntimeError: the call does what cannot be captured.
+        RuntimeError: the call cannot be captured.
     """
     calls = min(most, max(5, round(2000 / max(each_us, 1.0))))
     with own_stream():
@@ -276,7 +276,7 @@ def graph_us(call: Thunk, each_us: float, most: int = 50, replays: int = 5) -> f
 
 @contextlib.contextmanager
 def own_stream() -> Iterator[None]:
-    """Another current stream, which begins after what was launched before it and ends before what comes after it."""
+    """Another current stream, which begins after earlier launches and ends before later ones."""
     stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

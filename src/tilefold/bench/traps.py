@@ -18,7 +18,7 @@ WARM = "warm: the input may lie in the CPU's caches, which are not flushed"
 
 
 class TrapError(TilefoldError, RuntimeError):
-    """A figure would not mean what its row says."""
+    """A figure would be wrong unnoticed."""
 
 
 def fresh_compile(
@@ -26,7 +26,7 @@ def fresh_compile(
 ) -> Callable[..., Any]:
     """`torch.compile` of a function with code of its own, by default for one shape only; a graph break raises.
 
-    Dynamo keeps what it compiled by a function's code. After eight specialisations of one code it would run the function
+    Dynamo keeps compiled code by a function's code. After eight specialisations of one code it would run the function
     eagerly from then on, and only log it: too many raise. What else was compiled stays, as a reset would not leave it.
     """
     import torch._dynamo as dynamo
@@ -89,7 +89,7 @@ class ChoiceError(TrapError):
 
 
 class Watched:
-    """Whose turn it is while times are taken, and what it did besides."""
+    """The variant whose turn it is while times are taken, and its other activity."""
 
     def __init__(self) -> None:
         """Nobody's turn yet."""
@@ -194,7 +194,7 @@ def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
 def tuned_in_graphs() -> Iterator[None]:
     """Within it, Inductor's autotuner measures candidates replayed from CUDA graphs, and writes no choice to disk.
 
-    Else a candidate of few microseconds is measured by what the host takes to launch it, and chosen by how busy the host
+    Else a candidate of few microseconds is measured by the host's time to launch it, and chosen by how busy the host
     is; torch 2.13 can be asked for the same. A candidate that cannot be captured is measured as it is. All runs on a stream
     of its own: a Triton candidate launches on the stream that was current when it was made, and a graph records one stream.
     """

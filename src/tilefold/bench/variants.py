@@ -10,7 +10,7 @@ from tilefold.errors import ArgumentError
 
 
 def peers_of(names: Sequence[str]) -> list[Peer]:
-    """The peers of those names.
+    """The peers of these names.
 
     Raises:
         ArgumentError: a name of no peer.
@@ -25,7 +25,7 @@ def peers_of(names: Sequence[str]) -> list[Peer]:
 def variants_of(suite: Suite, against: Sequence[str], only: Sequence[str] | None = None) -> list[Variant]:
     """A suite's variants, or `only` some, and the peers named, each once; a suite's own may be named as a peer.
 
-    Without `only` those are left out that run only where they are asked for.
+    Without `only`, variants that run only on request are left out.
 
     Raises:
         ArgumentError: a name of neither the suite nor a peer.

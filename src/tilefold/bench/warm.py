@@ -120,7 +120,7 @@ def warm_caches(
     most_grace_s: float = GRACE_S,
     limit_s: float = LIMIT_S,
 ) -> dict[Job, str]:
-    """Run the jobs in `workers` processes; `told` hears how many are done, and what went wrong with one ("" if nothing).
+    """Run the jobs in `workers` processes; `told` gets how many are done, and the error of one ("" without).
 
     Compiling is parallel, measuring is not: autotuners (`traps.tuned_one_at_a_time`) and inputs that are drawn take turns on
     the device. A job that raises is compiled again, and reported, where it is timed. It returns the jobs that must
@@ -128,7 +128,7 @@ def warm_caches(
     beyond their deadline, and that ended their process. The others go on. All workers are ended at Ctrl-C or whatever else
     is raised here.
     """
-    # The workers are the parallelism. Set here too: it belongs to what Inductor looks its caches up by.
+    # The workers are the parallelism. Set here too: it is part of the key of Inductor's caches.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     grace_s = min(GRACE_S, most_grace_s)
     unfit: dict[Job, str] = {}
@@ -190,7 +190,7 @@ def _serve(connection: Connection, lock: Path, compile_job: Callable[[Job], str]
 
 
 def _compile(job: Job) -> str:
-    """In a worker: call each choice of one variant once. Gives what went wrong, or nothing."""
+    """In a worker: call each choice of one variant once. Gives the error, or nothing."""
     try:
         import torch
 

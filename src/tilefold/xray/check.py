@@ -31,7 +31,7 @@ def check(
     without: tuple[str, ...] = (),
     **given: Any,
 ) -> Report:
-    """Explain a kernel and assert what is asked of it; the report comes back.
+    """Explain a kernel, assert the demands on it, and return the report.
 
     Args:
         kernel: a kernel with `args` and `constants` as in `explain` (and its other keyword arguments), or a `Report`.

@@ -35,7 +35,7 @@ class Evidence:
 def gather(
     compiled: Compiled, programs: Sequence[Program], *, run: bool, stages: Stages
 ) -> tuple[Evidence, list[str]]:
-    """Read a kernel's texts and (if `run`) execute programs of it; notes say what could not be done."""
+    """Read a kernel's texts and (if `run`) execute programs of it; notes name the parts that could not be done."""
     execution, notes = None, [*_promises(compiled), *_shared(compiled)]
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(offline.assemble, compiled)  # other programs, which run while this one executes

@@ -1,4 +1,4 @@
-"""Chosen programs of a grid, executed: memory laid out for the arguments, and what each instruction did."""
+"""Chosen programs of a grid, executed: memory laid out for the arguments, and a log of each instruction."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def explain(
     run: bool = True,
     trials: bool = True,
 ) -> Report:
-    """What Triton's compiler made of a kernel, and what executing it shows, on a machine with no GPU.
+    """Report Triton's compilation of a kernel and the results of executing it, on a machine with no GPU.
 
     Args:
         kernel: a function decorated with `triton.jit` (decorators that choose configurations are looked through).

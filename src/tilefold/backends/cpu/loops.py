@@ -144,7 +144,7 @@ def _states(loop: _Loop, inputs: Inputs) -> State:
 
 
 class _Loop:
-    """One loop: its problem, the tiles that it walks, and what is computed of each."""
+    """One loop: its problem, its tiles, and the computation of each."""
 
     def __init__(self, program: Program, problem: Problem, tiles: Tiles, alone: bool) -> None:
         self.program, self.problem = program, problem
@@ -196,7 +196,7 @@ def _ascends(problem: Problem, tiles: Tiles) -> bool:
 
 
 class _Walk:
-    """Folds what a loop cuts, tile by tile, in buffers that it reuses."""
+    """Folds a loop's tiles, one by one, in buffers that it reuses."""
 
     def __init__(self, loop: _Loop, inputs: Inputs) -> None:
         self.loop, self.inputs, self.program = loop, inputs, loop.program
@@ -278,7 +278,7 @@ class _Walk:
     def combine_lanes(self, state: State, lanes: int = 1) -> State:
         """[lanes, results] to at most `lanes` lanes: neighbours are combined, an odd last one waits for the next level.
 
-        So what is combined with what does not depend on the number of results.
+        So the order of combination does not depend on the number of results.
         """
         while (rows := state[0].shape[0]) > lanes:
             short = state[0].shape[1] < LEVEL and rows >= 2 * LEVEL

@@ -29,7 +29,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 class Settled:
     """Torch's function for calls with tensors of one layout, which gives them results of one layout and dtype.
 
-    `make` calls it, and `finish` makes of its results what was asked for: where a first call shows that they are that
+    `make` calls it, and `finish` makes of its results the requested ones: where a first call shows that they are these
     already, later ones need `make` alone. It gives None for elements that ask for more.
     """
 
@@ -135,7 +135,7 @@ def settled_scan(
 
 
 def _before(own: Callable[..., Tensor], x: Tensor, dim: int, program: Program) -> Tensor:
-    """Prefixes without their own element: the identity, then those of all elements but the last."""
+    """Prefixes without their own element: the identity, then the prefixes of all elements but the last."""
     made = own(x.narrow(dim, 0, x.shape[dim] - 1), dim)
     first = made.new_full((*x.shape[:dim], 1, *x.shape[dim + 1 :]), program.identity[0])
     return torch.cat((first, made), dim)

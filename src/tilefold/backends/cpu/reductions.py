@@ -19,7 +19,7 @@ def by_results(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tens
     """A reduction whose every result's bits depend neither on the number of threads nor on how many results there are.
 
     Axes with another between them would be one long axis where that one has length 1, so they follow one after another;
-    and what the first of them leave is so little that it can be laid out as rows, which torch adds up one by one.
+    and the first of them leave so few elements that they can be laid out as rows, which torch adds up one by one.
     """
     first, *others = groups(axes)
     value = _on_one_thread(function, value, first)

@@ -26,7 +26,7 @@ def fold(
     run: Run, tensors: Tensors, program: Program, dims: tuple[int, ...], guarantee: str
 ) -> tuple[list[torch.Tensor], Plan]:
     """`run(tensors, program, dims, guarantee)`, by the quick form wherever that holds the results."""
-    # torch.jit.trace would keep what was decided for the elements at hand
+    # torch.jit.trace would keep the decision for these elements
     if not is_watched(program) or torch._C._is_tracing():
         return run(tensors, program, dims, guarantee)
     (*results, trusted), plan = run(tensors, quick_form(program), dims, guarantee)

@@ -1,8 +1,8 @@
 """The tape of a CPU's scan: a list of torch's operations, bound to a tile's buffers once and run for each tile.
 
 A tile has `lanes` lanes of `steps` neighbours of each row: lane l holds the positions l * steps ... (l + 1) * steps - 1.
-Lanes are scanned all at once, step by step or by levels; what they hold in the end is scanned over the lanes in log2(lanes)
-levels; and each lane is combined with what comes before it. One lane alone goes on from the state before it.
+Lanes are scanned all at once, step by step or by levels; their last states are scanned over the lanes in log2(lanes)
+levels; and each lane is combined with the state before it. One lane alone goes on from the state before it.
 
 With `by_rows`, where a row's elements are neighbours, a tile lies [steps, outer, lanes]: with rows end to end it is a matrix
 of lanes turned around. Elsewhere it is seen as [steps, lanes, outer, inner]. It has positions as they lie in memory: a scan
@@ -31,7 +31,7 @@ State = list[Tensor]
 
 
 class Memory:
-    """The tiles of tapes that run one after another, which may lie in the same memory: none needs what another left."""
+    """The tiles of tapes that run one after another, which may share memory: no tape needs the values of another."""
 
     def __init__(self) -> None:
         """No tile yet."""
@@ -80,7 +80,7 @@ class Tape:
         self.reverse, self.alone = reverse, alone
         self.steps, self.lanes, self.outer, self.inner = steps, lanes, outer, inner
         self.size, self.by_rows = steps * lanes, by_rows
-        self.axis = 1 if self.by_rows else 0  # of lanes, in what is held of one step
+        self.axis = 1 if self.by_rows else 0  # of lanes, in the state of one step
         self.calls: list[Call] = []
         self.workspace, self._memory, self._tiles = memory.workspace, memory, 0
         self.elements = [self._tile(stored(element_dtype(e))) for e in program.elements]
@@ -120,7 +120,7 @@ class Tape:
         return tile.narrow(0, self.place(positions), positions).view(positions, -1)
 
     def edge(self, tile: Tensor, positions: int) -> tuple[Tensor, Tensor]:
-        """Of a tile of one lane what is behind its last position, and that one."""
+        """Of a tile of one lane the places behind its last position, and this position."""
         first = self.place(positions)
         if self.reverse:
             return tile[:first], tile[first : first + 1]
@@ -167,14 +167,14 @@ class Tape:
         return self._cut(lanes, self.axis, start, count)
 
     def _beside_lanes(self, rows: State) -> State:
-        """States of rows as those of one lane."""
+        """States of rows as states of one lane."""
         return [t.unsqueeze(self.axis) for t in rows]
 
     def _run(self, kernel: Kernel, arguments: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         self.calls += kernel.bound(arguments, targets, self.workspace)
 
     def _combine(self, before: State, states: State) -> None:
-        """Combine states with what comes before them, in place."""
+        """Combine states with the states before them, in place."""
         shape = states[0].shape
         given = before if before[0].shape == shape else [t.expand(shape) for t in before]
         self._run(self.kernels.combine, [*given, *states], states)
@@ -199,7 +199,7 @@ class Tape:
         return lifted
 
     def _scanned(self, state: State, exclusive: bool, by_levels: bool) -> tuple[State, State]:
-        """Every position's state, and, for an exclusive scan, what comes before each lane."""
+        """Every position's state, and, for an exclusive scan, the state before each lane."""
         steps = self._steps(state)
         if self.lanes == 1 and self.carried:
             self._combine(self._beside_lanes(self.carry), steps[0])
@@ -215,7 +215,7 @@ class Tape:
         return state, self._beside_lanes(self.carry) if self.carried else self._nothing() if exclusive else []
 
     def _folds_first(self, by_levels: bool) -> bool:
-        """Whether lanes are folded, and then scanned from what comes before them: a block form takes fewer operations."""
+        """Whether lanes are folded first, then scanned from the states before them: a block form takes fewer operations."""
         program = self.program
         has_block = program.begin is not None or by_field(program.combine.graph) is not None
         return (
@@ -301,7 +301,7 @@ class Tape:
             reach *= 2
 
     def _nothing(self) -> State:
-        """The identity for each row, as what comes before a lane; of a monoid without one anything."""
+        """The identity of each row as the state before a lane; any state for a monoid without one."""
         numbers = self.program.identity or (0,) * len(self.program.state)
         rows = [self._of_rows(stored(d)) for d in self.program.state]
         for row, number, dtype in zip(rows, numbers, self.program.state, strict=True):
@@ -335,7 +335,7 @@ class Tape:
         return state
 
     def _combine_lanes(self, before: State, state: State) -> None:
-        """Lanes' prefixes combined with what comes before; without a carry the first lane has nothing before it."""
+        """Lanes' prefixes combined with the states before; without a carry the first lane has none."""
         skipped = 0 if self.carried else 1
         count = self.lanes - skipped
         earlier = self._some(before, skipped, count)

@@ -1,6 +1,6 @@
 """Any scan on torch operations: tiles of many lanes that each hold neighbours, in a fixed association. The CPU's backend.
 
-`scan_tapes` has what is computed of a tile, bound to its buffers. Here are the tiles' places in the inputs and results, and
+`scan_tapes` has the computation of a tile, bound to its buffers. Here are the tiles' places in the inputs and results, and
 who takes which. `planner.cpu_scans` says how large a tile is.
 """
 

@@ -72,7 +72,7 @@ def _folded(
     with torch.no_grad():
         for bit in reversed(range(int(lengths.max()).bit_length() if count else 0)):
             which = (lengths >> bit & 1).nonzero().view(-1)
-            ahead = lengths[which] >> bit + 1 << bit + 1  # what longer pieces of the segment have taken
+            ahead = lengths[which] >> bit + 1 << bit + 1  # taken by longer pieces of the segment
             together = max(1, TOGETHER >> bit) if 1 << bit < APART else 1
             for at in range(0, len(which), together):
                 some, first = which[at : at + together], ahead[at : at + together]

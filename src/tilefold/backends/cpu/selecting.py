@@ -41,7 +41,7 @@ def _same(x: Tensor, last: Tensor) -> Tensor:
 def _settled(flat: Tensor, rows: Tensor, values: Tensor, places: Tensor) -> Tensor:
     """Places whose tail, the elements equal to the last one, are the first of these; in any order.
 
-    Many equal elements are near a row's beginning as a rule, so what is looked at grows until all are found.
+    Many equal elements are near a row's beginning as a rule, so the part that is searched grows until all are found.
     """
     k = places.shape[1]
     last = values[:, -1:]
@@ -56,7 +56,7 @@ def _settled(flat: Tensor, rows: Tensor, values: Tensor, places: Tensor) -> Tens
         row, place = equal.nonzero(as_tuple=True)
         counts = torch.bincount(row, minlength=len(left))
         enough = (counts >= wanted) | (length >= flat.shape[1])
-        # torch sorts: what is better than the last one comes first.
+        # torch sorts: elements better than the last one come first.
         tail = number - (k - wanted)[:, None]
         begin = (torch.cumsum(counts, 0) - counts)[:, None]
         found = (begin + tail).clamp(min=0, max=max(len(place) - 1, 0))

@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 @dataclass
 class Slot:
-    """A value: a constant, an input, or what a step gives. `full` ones have the whole piece's shape.
+    """A value: a constant, an input, or the result of a step. `full` ones have the whole piece's shape.
 
     A graph's own constant keeps its `number`, which its dtype need not hold.
     """
@@ -69,8 +69,8 @@ class Steps:
     def in_place(self, over: Sequence[int]) -> None:
         """Order the steps so that output i may be written into the memory of the input slot `over[i]`.
 
-        A step that writes an output comes after all others that read what it overwrites. Where that cannot be, the output is
-        copied in the end. An output that is another output's input is taken out of there first.
+        A step that writes an output comes after all others that read the overwritten value. Where that cannot be, the output
+        is copied in the end. An output that is another output's input is taken out of there first.
         """
         roots = self._roots()
         for i, output in enumerate(self.outputs):

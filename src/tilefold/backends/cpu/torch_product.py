@@ -30,7 +30,7 @@ def multiply(
 ) -> list[Tensor]:
     """epilogue(a @ b, *extras), accumulated as `accumulator_dtype` says and rounded once, at the end.
 
-    After it what rows fold to: `product` multiplies operands in an accumulator's dtype, `fold_rows` folds the last dim of a
+    Then come the folds of rows: `product` multiplies operands in an accumulator's dtype, `fold_rows` folds the last dim of a
     tensor.
     """
     accumulated = product(a, b, accumulator_dtype(a.dtype))

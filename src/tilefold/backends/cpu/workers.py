@@ -29,7 +29,7 @@ def each(
 ) -> list[Result]:
     """`[function(part) for part in parts]` on so many threads, each operation on one.
 
-    A single part runs on the caller's thread, where torch shares out what is large; with `even_one` as each of several does.
+    A single part runs on the caller's thread, where torch shares out large operations; with `even_one` as each of several.
 
     Without gradients, and with inference mode as the caller has it. An exception of a part is raised here.
     """
@@ -53,12 +53,12 @@ def _given(
     run: Callable[[Part], Result], parts: Sequence[Part], threads: int
 ) -> list[concurrent.futures.Future[Result]]:
     """The first parts, given to threads: all, but where Python ends and starts no more threads (at exit, and in threads that
-    outlive the main one). The caller's thread takes what is left."""
+    outlive the main one). The caller's thread takes the rest."""
     given: list[concurrent.futures.Future[Result]] = []
     with contextlib.suppress(RuntimeError):
         pool = _pool(threads)
         for part in parts:
-            given.append(pool.submit(run, part))  # noqa: PERF401  # what was given before an error stays
+            given.append(pool.submit(run, part))  # noqa: PERF401  # parts given before an error stay
     return given
 
 
@@ -70,7 +70,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def _started(threads: int) -> ThreadPoolExecutor:
-    """A pool whose threads have all begun: what they set for themselves also changes what later threads begin with."""
+    """A pool whose threads have all begun: a setting that a thread makes for itself also changes how later threads begin."""
     callers = torch.get_num_threads()  # of which `threads` may be a few
     begun = threading.Barrier(threads + 1)
     pool = ThreadPoolExecutor(threads, "tilefold", _work_alone)

@@ -315,7 +315,7 @@ def options_of(call: Call) -> dict[str, Any]:
 
 
 def check_dtypes(dtypes: Iterable[torch.dtype], device: Device, call: str) -> None:
-    """Refuse what the chip cannot load or store, before Triton does so in its own words.
+    """Refuse dtypes that the chip cannot load or store, before Triton does so in its own words.
 
     Raises:
         DtypeError: a dtype has no instruction there.
@@ -332,7 +332,7 @@ def compile_for(call: Call, architecture: int) -> Any:
     """Compile for a CUDA architecture (80, 90, 100 ...), with or without such a device.
 
     Raises:
-        BackendError: Triton cannot write what it compiles.
+        BackendError: Triton cannot write compiled kernels.
     """
     target = GPUTarget("cuda", architecture, 32)
     try:

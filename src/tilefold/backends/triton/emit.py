@@ -76,7 +76,7 @@ def emit_apply(
     interpret: bool,
     wide: bool = False,
 ) -> str:
-    """APPLY of elements, a row's results and extras, as they are stored -> what is stored of each element.
+    """APPLY of elements, a row's results and extras, as they are stored -> the stored value of each element.
 
     With `wide` floats of 16 bits come and go as float32.
     """
@@ -176,7 +176,7 @@ def _lane(
 def _one_by_one(
     states: Sequence[str], x: Sequence[str], tiles: int, which: Sequence[int], fields: int
 ) -> tuple[list[str], list[str]]:
-    """Each element lifted, and combined with what came before."""
+    """Each element lifted, and combined with the state before it."""
     lines = [f"state = ({', '.join(states)},)"] if states else []
     for t in range(tiles):
         lifted = f"LIFT({', '.join(name.replace(TILE, f'_{t}') for name in x)}, 0)"

@@ -99,7 +99,7 @@ def _steps(
 ) -> list[tuple[Callable[..., Any], str]]:
     """What each step of a plan calls, and the line that does so by the names step0, step1 ... and the buffers'.
 
-    `buffers`: those that are allocated for the call.
+    `buffers`: the ones that are allocated for the call.
     """
     launches = iter(launchers)
     made: list[tuple[Callable[..., Any], str]] = []
@@ -147,7 +147,7 @@ def interpret(
     run_steps(plan, inputs, outputs, launches, LIBRARY, functools.partial(fill, computation))
 
 
-# One call at a time: the interpreter replaces what modules of Triton's hold while a kernel runs.
+# One call at a time: the interpreter replaces functions of Triton's modules while a kernel runs.
 _interpreter = threading.Lock()
 
 

@@ -1,4 +1,4 @@
-"""Launches of rows' folds and of what is made of their elements, as kernel calls."""
+"""Launches of rows' folds and of maps of their elements, as kernel calls."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def clear_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
 
 
 def rows_source(program: Program, row: Row, interpret: bool, wide: bool = False) -> str:
-    """The generated functions of a fold of rows and of what is made of their elements."""
+    """The generated functions of a fold of rows and of the map of their elements."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     applied = emit_apply(row.apply, row.taken, row.results, interpret, wide)
     return f"{emit(program, index=index, interpret=interpret)}\n\n{applied}"

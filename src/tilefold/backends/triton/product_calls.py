@@ -35,7 +35,7 @@ def product_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilo
 
 
 def _ending_source(problem: Contraction, epilogue: Epilogue, interpret: bool) -> str:
-    """What happens to an accumulator: the epilogue, and the row's fold with what is stored after it."""
+    """The end of a product: the epilogue, the row's fold, and the values stored after it."""
     row = epilogue.row
     result = epilogue.result if row is None else epilogue.value
     source = emit_epilogue(epilogue.typed, epilogue.elements, result, interpret)
@@ -175,7 +175,7 @@ def _factors(problem: Contraction) -> tuple[Any, Any]:
 
 
 def _ends(problem: Contraction, epilogue: Epilogue) -> tuple[Any, ...]:
-    """Extra tensors, the result, and what rows fold to."""
+    """Extra tensors, the result, and the folds of rows."""
     extras = tuple(_record(problem, i, problem.rows, problem.columns) for i in range(2, len(problem.dtypes)))
     ends: tuple[Any, ...] = (extras, Pointer(epilogue.result, 16))
     if epilogue.row is not None:

@@ -59,7 +59,7 @@ def _arguments(
     along, blocks = line_blocks(problem, tile)
     # States lie in the rows' order, which is the results' without the scanned dim.
     states = _state_steps([*outer, last], scanned)
-    # A row by itself is read in no wider vectors than one among others: they decide what is combined with what.
+    # A row by itself is read in no wider vectors than one among others: they decide the order of combination.
     rows = [*outer, last] if tile.by_rows and guarantee == "batch_invariant" else []
     # Pointers are to the vectors in which the first elements lie, but for the interpreter, which is given tensors.
     before = [r if tile.shift and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)

@@ -44,7 +44,7 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
 
 
 def _to_partials(step: Launch) -> bool:
-    """Whether what is stored are parts' best elements, not results."""
+    """Whether parts' best elements are stored, not results."""
     return "output0" not in step.writes
 
 

@@ -19,7 +19,7 @@ from tilefold.backends.triton import axes, words
 from tilefold.backends.triton.prelude import block_function
 from tilefold.backends.triton.words import STORED_DTYPES, TL_DTYPES, converted, literal
 
-TILE = "@"  # in the name of what each tile has its own of
+TILE = "@"  # in the name of a value that each tile has of its own
 
 
 class Writer:
@@ -287,5 +287,5 @@ class Writer:
 
 
 def for_tiles(line: str, tiles: int) -> list[str]:
-    """A line for each tile, where it names what each has its own of."""
+    """A line for each tile, if it names a value that each tile has of its own."""
     return [line.replace(TILE, f"_{t}") for t in range(tiles)] if TILE in line else [line]

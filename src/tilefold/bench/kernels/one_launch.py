@@ -21,7 +21,7 @@ def begin(CHAINED: tl.constexpr):
 
 @triton.jit
 def is_last(counters, splits):
-    """Whether all other programs of the tile have written what they had to: all that they wrote is seen then."""
+    """Whether all other programs of the tile have written their parts: all of it is visible then."""
     tl.debug_barrier()  # one thread counts for all: their stores come before
     return tl.atomic_add(counters + tl.program_id(0), 1, sem="acq_rel") == splits - 1
 

@@ -58,7 +58,7 @@ def _relative(length: int) -> Tolerance:
 
 @dataclass(frozen=True)
 class Fold:
-    """One row of the suite: a monoid, torch's nearest counterpart, and what is promised."""
+    """One row of the suite: a monoid, torch's nearest counterpart, and the guarantee."""
 
     name: str
     monoid: Callable[[], tilefold.Monoid]

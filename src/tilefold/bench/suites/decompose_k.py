@@ -21,7 +21,7 @@ from tilefold.bench.product_variants import (
 KINDS = (("bf16", True), ("bf16", False), ("fp16", False), ("fp32", False))
 SIDES = (16, 32, 48, 64)
 DEPTHS = tuple(range(8192, 32769, 4096))
-SHORT = 256  # of K: what Inductor does there shows that it splits K only where it is large
+SHORT = 256  # of K: there Inductor does not split K, which it does only where K is large
 
 
 def cases(size: str = "full") -> tuple[Case, ...]:

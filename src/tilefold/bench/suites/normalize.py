@@ -49,7 +49,7 @@ def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 def build_quack(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     """QuACK's kernel of rows; none for columns, or a layer_norm with a residual.
 
-    Its layer_norm takes weights in float32 alone: they are rounded as those of the others are.
+    Its layer_norm takes weights in float32 alone: they are rounded like the others' weights.
     """
     if case.dim != 1 or not isinstance(case, MapCase):
         return []

@@ -44,7 +44,7 @@ def prefix_tolerance(length: int) -> Tolerance:
 
 
 def recurrence_tolerance(length: int) -> Tolerance:
-    """1e-4 of the answer and of what is added to it."""
+    """1e-4 of the answer and of the terms added to it."""
     return Tolerance(
         "an error of h shrinks as h does, a factor of 0.6 a step on average, so that few steps' roundings are left: 1e-4 "
         "(|want| + 10) lies above them and above cancelling terms of about 1",

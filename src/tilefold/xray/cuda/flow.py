@@ -1,4 +1,4 @@
-"""Jumps, barriers and what the lanes of a warp do together, in C++."""
+"""Jumps, barriers and instructions of a whole warp, in C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds what: Triton's layouts as elements, threads and warps along each dim."""
+"""Triton's layouts as elements, threads and warps along each dim."""
 
 from tilefold.xray.layouts.holding import Holding, holding
 

@@ -47,7 +47,7 @@ class _Step:
 
 
 def holding(tensor: Tensor, aliases: dict[str, str], warps: int) -> Holding | None:
-    """Who holds what of a tensor; None where the layout's rule is not known here."""
+    """Which threads hold which elements of a tensor; None where the layout's rule is not known here."""
     if not tensor.encoding:
         return None
     steps = _steps(parse(tensor.encoding, aliases), len(tensor.shape))

@@ -1,4 +1,4 @@
-"""Observations: what is worth knowing of a kernel, found in its texts and in what its programs did."""
+"""Observations on a kernel, found in its texts and in the log of its programs."""
 
 from tilefold.xray.observe.codes import CODES
 from tilefold.xray.observe.observe import observe

@@ -45,7 +45,7 @@ def _before(function: Function, operation: Operation) -> set[str]:
 
 
 def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """An accumulation with an order, whose result nobody reads: it acquires nothing. It may publish what is stored before;
+    """An accumulation with an order, whose result is not read: it acquires nothing. It may publish what is stored before;
     an exchange may open a lock, and is not asked."""
     used = {v for o in evidence.ttir.walk() for v in o.operands}
     for operation, file, line in _atomics(evidence.ttir):

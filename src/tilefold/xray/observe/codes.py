@@ -1,4 +1,4 @@
-"""The closed list of codes, each with what it says. docs/xray.md documents the same list."""
+"""The closed list of codes, each with its meaning. docs/xray.md documents the same list."""
 
 CODES = {
     "approximate-math": "an operation is the chip's approximation",

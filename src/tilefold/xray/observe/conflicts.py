@@ -1,4 +1,4 @@
-"""Passes through the banks of shared memory that conflicts cost, and what makes a line go through shared memory."""
+"""Passes through the banks of shared memory that conflicts cost, and why a line goes through shared memory."""
 
 from __future__ import annotations
 

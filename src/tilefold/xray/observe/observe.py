@@ -1,4 +1,4 @@
-"""All observations of a kernel, in the order of what is at stake."""
+"""All observations of a kernel, in the order of their stakes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def observe(
 
 
 def _collect(found: list[Observation], observations: Iterator[Observation]) -> str:
-    """Add what a finder finds up to the bound where it stops; a note if it did."""
+    """Add a finder's observations up to the bound where it stops; a note if it did."""
     try:
         # One after the other, so that what was found before is kept.
         found.extend(observations)

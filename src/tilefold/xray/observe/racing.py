@@ -74,7 +74,7 @@ def _value(found: Race, thread: int, outcome: Outcome, evidence: Evidence) -> st
 
 
 def lines_by_chance(evidence: Evidence, names: Sequence[str] = ("tt.store",)) -> set[tuple[str, int]]:
-    """Lines of stores (or of loads, too) whose places come out of memory that nobody filled."""
+    """Lines of stores (or of loads, too) whose places come out of unfilled memory."""
     ttir, drawn = evidence.ttir, drawn_values(evidence)
     found = set()
     for operation in ttir.walk():

@@ -1,4 +1,4 @@
-"""Two reports side by side: what differs of the launch, the totals, the lines and the observations."""
+"""Two reports side by side: differences of the launch, the totals, the lines and the observations."""
 
 from __future__ import annotations
 

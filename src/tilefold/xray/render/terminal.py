@@ -1,4 +1,4 @@
-"""A report for a terminal: what it is, totals, the source line by line, observations."""
+"""A report for a terminal: the kernel, totals, the source line by line, observations."""
 
 from __future__ import annotations
 

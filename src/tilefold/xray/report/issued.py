@@ -1,4 +1,4 @@
-"""How often the machine's instructions are issued, from what executing the PTX showed.
+"""How often the machine's instructions are issued, by the executed PTX.
 
 The assembler unrolls loops, splits and merges instructions, so counts of PTX are not the machine's. But some instructions are
 the same on both sides - accesses to global memory, barriers, shuffles - and a warp walks through the blocks of the machine's

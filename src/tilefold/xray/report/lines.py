@@ -114,7 +114,7 @@ def work_of(instructions: Iterable[tuple[int, Instruction]], execution: Executio
 
 
 def _accesses(instructions: list[tuple[int, Instruction]], log: Log | None) -> Iterable[Access]:
-    """Accesses that are alike in kind, space and width, with what they cost."""
+    """Accesses that are alike in kind, space and width, with their costs."""
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for number, instruction in instructions:
         accessed = access_of(instruction)

@@ -1,4 +1,4 @@
-"""Machine code as blocks: what each holds, and which may follow."""
+"""Machine code as blocks: the instructions of each, and the blocks that may follow."""
 
 from __future__ import annotations
 

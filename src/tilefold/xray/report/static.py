@@ -1,4 +1,4 @@
-"""What can be said of PTX without running it: what each instruction is, and the line it came from."""
+"""Static facts of PTX: the kind of each instruction, and the line it came from."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def fold_atomically(
     LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
     VECTOR: tl.constexpr, DEEP: tl.constexpr, REDUCED: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
-    """Fold as `fold_lanes` does, and combine a program's results with what other programs have left, in whichever order
+    """Fold as `fold_lanes` does, and combine a program's results with the results of other programs, in whichever order
     they come: by one atomic operation each."""
     outer, block, split = program_place(
         splits, output_blocks, SPLIT, len(outer_sizes) > 0 and not FLAT, SPLITS_FIRST

@@ -48,7 +48,7 @@ def own_words(words: int) -> str:
 
 
 def begin_exchange(EXCHANGE: tl.constexpr):
-    """Prepare for the others' states, before the elements are loaded. EXCHANGE: what `exchange` gave."""
+    """Prepare for the others' states, before the elements are loaded. EXCHANGE: the result of `exchange`."""
     tl.inline_asm_elementwise(EXCHANGE, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
 
 

@@ -113,7 +113,7 @@ def combine_in_order(state, LANES: tl.constexpr):
 
 
 def store_last(y_ptrs, offset, mask, state, LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, PARTIAL: tl.constexpr):
-    """Write what the last lane holds."""
+    """Write the last lane's state."""
     lane = tl.arange(0, LANES)
     if LANES_LAST:
         place = tl.broadcast_to(offset[:, None], (BLOCK_OUTPUTS, LANES))

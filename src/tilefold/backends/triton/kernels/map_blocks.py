@@ -1,7 +1,7 @@
 """The kernel that folds whole rows as one block each, and maps their elements while it holds them: one read, one write.
 
-Every element that a program holds is absorbed at once, by all threads together (ROW_BEGIN): what elements have in common is
-found once a program, and what is computed of each for the fold is at hand when it is mapped. REBASE gives results for APPLY
+Every element that a program holds is absorbed at once, by all threads together (ROW_BEGIN): common values of all elements are
+computed once a program, and each element's value for the fold is at hand when it is mapped. REBASE gives results for APPLY
 that go with the program's own state. A program holds any number of tiles, so that few lanes are masked. Everything else as in
 `map_rows`.
 """

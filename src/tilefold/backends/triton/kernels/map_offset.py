@@ -3,7 +3,7 @@
 A program, or each of a cluster of them, copies its share of one row to shared memory in vectors of 16 bytes (`cp.async`),
 with the whole vectors at its ends. Shared memory is read from any offset: each thread takes RUN neighbours of the row, and
 extra tensors' words are read beside them, which begin where rows do. The mapped element takes its place there, and
-is stored in vectors: one by one only what shares a vector with another share.
+is stored in vectors; elements that share a vector with another share are stored one by one.
 
 Every tensor here is [LANES], LANES the program's threads: each holds one number. LANE_BEGIN and LANE_ABSORB (also _MASKED)
 take a turn's elements, a tensor each, into each thread's state.
@@ -110,7 +110,7 @@ def map_offset_turn(
     LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr, INPUTS: tl.constexpr,
     EXTRAS: tl.constexpr,
 ):  # fmt: skip
-    """Map a turn's elements; what they become goes to their places in shared memory."""
+    """Map a turn's elements and put the results at their places in shared memory."""
     for u in tl.static_range(UNROLL):
         for e in tl.static_range(RUN):
             values = ()

@@ -189,7 +189,7 @@ def fetch_item(
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     MASKED: tl.constexpr, SHARE: tl.constexpr, TURNS: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """Begin to copy what a ring takes next: a row's turns, then the first AGAIN of them again."""
+    """Begin to copy a ring's next turns: a row's turns, then the first AGAIN of them again."""
     fetch_turn(
         inputs, (block + item // (TURNS + AGAIN) * clusters) * ROWS + member, item % (TURNS + AGAIN) % TURNS, slot, rows,
         first, lane, thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
@@ -301,7 +301,7 @@ def map_turn(
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """Map a turn's elements and store what they become: whole vectors, and one by one what shares one with another row."""
+    """Map a turn's elements and store them: whole vectors, and one by one the elements that share one with another row."""
     for u in tl.static_range(UNROLL):
         place = start + (u * LANES + lane) * RUN
         beside = beside_of(extras, words, held_at + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)

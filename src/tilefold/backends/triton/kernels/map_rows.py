@@ -1,6 +1,6 @@
 """The kernel that folds whole rows in one tile and maps their elements while it holds them: one read, one write.
 
-Besides what `tiles` has: APPLY of elements, a row's results and extras, as they are stored, gives what is stored of each
+Besides what `tiles` has: APPLY of elements, a row's results and extras, as they are stored, gives the stored value of each
 element. Rows may be columns in memory: neighbours are then along the output dim. Rows too long for one program are held by
 a cluster of them, which the chip starts together and whose states are combined in shared memory (`clusters`). Arguments as in
 `tiles`, and
@@ -51,7 +51,7 @@ def load_extra(
 
 
 def store_mapped(y_ptrs, offset, made, mask, MASKED: tl.constexpr, EVICT: tl.constexpr):
-    """Write what was made of a tile's elements."""
+    """Write a tile's mapped elements."""
     for r in tl.static_range(len(y_ptrs)):
         value = tl.broadcast_to(made[r], offset.shape)
         if MASKED:
@@ -82,7 +82,7 @@ def map_tile(
     xs, results, beside, y_ptrs, y_begin, y_deep, y_reduced, places, lead, counted, keep, length, deep_sizes, reduced_size,
     MASKED: tl.constexpr, RUN: tl.constexpr, ALIGN: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """Map a tile of elements and store what they become: with ALIGN, whole vectors alone. `beside`: of the extra tensors."""
+    """Map a tile of elements and store the results: with ALIGN, whole vectors alone. `beside`: of the extra tensors."""
     at = places - lead
     values = xs
     for r in tl.static_range(len(results)):
@@ -154,7 +154,7 @@ def map_rows(
     MASK_LENGTH: tl.constexpr, ALIGN: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """Fold BLOCK_OUTPUTS neighbouring rows, each whole in the tiles of CLUSTER programs, and write what becomes of them.
+    """Fold BLOCK_OUTPUTS neighbouring rows, each whole in the tiles of CLUSTER programs, and write their mapped elements.
 
     Tile, lanes and ALIGN as in `fold_lanes`. Elements that share a vector with another row's are stored one by one: a store
     under a mask that cuts vectors would be one for each element. OVER: a bit for each extra tensor whose rows are its own.

@@ -2,11 +2,11 @@
 
 Rows that lie one after the other are a span, and so are groups of short columns. A program copies its rows' span into its
 shared memory in vectors of 16 bytes (`cp.async`), wherever rows begin between them. Each row is folded and mapped from there
-by LANES threads, an element at a time, and what becomes of it is put into shared memory at the same places, from where it is
+by LANES threads, an element at a time, and the results are put into shared memory at the same places, from where they are
 stored in vectors.
 
 INNER rows lie beside each other: an element of a row is INNER behind the one before it. With more than one they are the
-columns of a group. A program has TAKEN rows, whole groups; of its tensors' ROWS those beyond are the last one's again. Of
+columns of a group. A program has TAKEN rows, whole groups; rows of its tensors beyond these repeat the last one. Of
 groups that are larger than a program's shared memory it has some neighbouring columns: a piece of memory for each of their
 elements, PIECE vectors long (0: all is one piece), each wherever it begins.
 
@@ -183,7 +183,7 @@ def store_span(
     THREADS: tl.constexpr, TURNS: tl.constexpr, EDGES: tl.constexpr, length=0, inner=0, PIECE: tl.constexpr = 0,
     ALIGNED: tl.constexpr = True, LONGEST: tl.constexpr = 0,
 ):  # fmt: skip
-    """Store `number` elements, from `start` on: whole vectors, and one by one what is less than one at both ends.
+    """Store `number` elements, from `start` on: whole vectors, and the elements beside them at both ends one by one.
 
     With PIECE as many of each of `length` pieces, LONGEST at most, `inner` elements apart.
     """

@@ -3,7 +3,7 @@
 A stripe is some neighbouring columns: C vectors of 16 bytes of each row. A program, or each of a cluster of them, keeps a
 ring of turns in its shared memory, UNROLL vectors a thread each, and has one stripe, or takes one after another as
 `map_rings` does rows: where a turn was mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of
-UNROLL neighbouring rows of a turn, and reads only what it fetched itself.
+UNROLL neighbouring rows of a turn, and reads only vectors that it fetched itself.
 
 Every tensor here is [R * C], a number a thread, and states are a tuple for each of a thread's columns.
 """
@@ -262,7 +262,7 @@ def map_stripe(
     y_ptrs, y_begin, xs, taken, start, line, column, length, present,
     Y_STEP: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Map a turn's elements and store what they become."""
+    """Map a turn's elements and store the results."""
     RESULTS: tl.constexpr = len(taken) // RUN
     for u in tl.static_range(UNROLL):
         made = ()

@@ -9,7 +9,7 @@ and a program takes the next of them from a counter in memory. So a job that wai
 that have begun already, whatever order a chip starts programs in, and however few it runs at a time: none waits for ever. The
 parts' states are combined in one order, by whichever program folded the last of them, so no bit depends on timing. Generated
 functions and arguments as in `map_rows`, and
-    states       one pointer a state field: [splits + 1, rows], the last what a row's parts combine to
+    states       one pointer a state field: [splits + 1, rows], the last row has the combined states
     counters     the next job, then for each row how many of its parts are folded, and one more once these are combined; zero
                  at the launch's begin
 """
@@ -58,7 +58,7 @@ def load_states(states, at, first, splits, rows, PARTS: tl.constexpr):
 
 
 def combine_parts(states, at, splits, rows, PARTS: tl.constexpr):
-    """Leave behind the parts' states what they combine to."""
+    """Store the combined state behind the parts' states."""
     whole = load_states(states, at, 0, splits, rows, PARTS)
     for first in range(PARTS, splits, PARTS):
         whole = COMBINE(*whole, *load_states(states, at, first, splits, rows, PARTS))

@@ -1,6 +1,6 @@
-"""The kernel of what is made of every element and its row's results, where these are in memory.
+"""The kernel that maps every element with its row's results, where these are in memory.
 
-APPLY takes an element of each operand and gives what is stored. Arguments:
+APPLY takes an element of each operand and gives the stored value. Arguments:
     inputs         one record an operand: (pointer, outer steps, row step, column step), in elements
     y_ptrs         one pointer a result
     y_outer, y_row, y_column   the results' steps

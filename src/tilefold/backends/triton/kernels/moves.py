@@ -1,4 +1,4 @@
-"""Copies between layouts: a tile is loaded along what is near in the input and stored along what is near in the result.
+"""Copies between layouts: a tile is loaded along neighbours of the input and stored along neighbours of the result.
 
 Between the two, elements change threads; Triton exchanges them through shared memory, swizzled so that banks do not
 conflict.

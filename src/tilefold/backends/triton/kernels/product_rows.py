@@ -1,7 +1,7 @@
 """The product's kernels where whole rows of results are folded in the store that makes them final.
 
 As in `products`; besides, LIFT, COMBINE, COMBINE_SYMMETRIC, OR_IDENTITY, PROJECT and TO_INDEX of the row's monoid, and
-APPLY, which takes a value and the row's results and gives what is stored. y_ptrs are one pointer a result of the fold, of
+APPLY, which takes a value and the row's results and gives the stored value. y_ptrs are one pointer a result of the fold, of
 one element a row.
 """
 
@@ -33,7 +33,7 @@ def store_rows(
     c_ptr, y_ptrs, values, begin, begin_y, m, n, rows, columns,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
-    """Fold rows of values, and write what becomes of each value and the fold's results."""
+    """Fold rows of values, and write the mapped values and the fold's results."""
     folded = fold_values(values, n[None, :], (n < columns)[None, :], ROWS, COLUMNS, LEVELS, ORDERED)
     spread = [tl.broadcast_to(f[:, None], (ROWS, COLUMNS)) for f in folded]
     mask = (m < rows)[:, None] & (n < columns)[None, :]

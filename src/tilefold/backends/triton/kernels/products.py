@@ -7,8 +7,8 @@ and addresses follow from M. How Triton gives a tile to threads follows from str
 sums over the splits.
 
 EPILOGUE, ZEROS, OPERAND and BLOCK_SUM are generated and put into these functions' globals by `instantiate`, with Triton's
-`gdc_wait` and `gdc_launch_dependents`. EPILOGUE takes the accumulator and an element of each extra tensor, and gives what
-is stored; ZEROS gives an empty accumulator; OPERAND is what is multiplied of an element as loaded (the interpreter widens
+`gdc_wait` and `gdc_launch_dependents`. EPILOGUE takes the accumulator and an element of each extra tensor, and gives the
+stored value; ZEROS gives an empty accumulator; OPERAND makes the factor of a loaded element (the interpreter widens
 it).
 
 Arguments shared by the kernels, steps in elements:
@@ -52,7 +52,7 @@ def program_tile(
 
 
 def load_part(pointers, keep, bound, MASK_KEEP: tl.constexpr, MASK_K: tl.constexpr):
-    """One operand's tile; what lies outside is 0, and adds nothing."""
+    """One operand's tile; elements outside are 0 and add nothing."""
     if MASK_KEEP and MASK_K:
         part = tl.load(pointers, mask=keep & bound, other=0.0)
     elif MASK_KEEP:
@@ -236,7 +236,7 @@ def fold_splits(begin, lanes, keep, SPLITS: tl.constexpr, PITCH: tl.constexpr, L
 
 
 def load_splits(at, lanes, keep, LEFT: tl.constexpr, LANES: tl.constexpr):
-    """A lane's next partial products; a lane without any of those that are left adds nothing."""
+    """A lane's next partial products; a lane that has none left adds nothing."""
     if LEFT < LANES:
         parts = tl.load(at, mask=keep & (lanes < LEFT), other=0.0)
     else:
@@ -293,7 +293,7 @@ def pack_operands(
     first, second, y_ptrs, programs, ELEMENTS: tl.constexpr, BLOCK: tl.constexpr, SECOND: tl.constexpr,
     WIDE: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
-    """Copy operands into rows of a multiple of 16 elements, zeros behind what they have.
+    """Copy operands into rows of a multiple of 16 elements, with zeros behind them.
 
     A program copies ELEMENTS: `programs` of them the first operand, BLOCK neighbours of a row, the rest the second, SECOND of
     a row; 0 where there is none.

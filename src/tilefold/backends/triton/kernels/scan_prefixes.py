@@ -1,4 +1,4 @@
-"""The prefixes of one tile of a scan: the states of its chunks, scanned, and what is written from them.
+"""The prefixes of one tile of a scan: the scanned states of its chunks, and the values written from them.
 
 Tiles, chunks and their tensors are as the module `scans` says.
 """

@@ -20,7 +20,7 @@ Arguments:
     lines, length  of the last dim of lines, and of a line
 
 SHIFT: where a result begins at a vector, its element is so many behind one, in each input. Vectors are read from that on,
-and a thread's chunk is what lies so many elements behind its first. Inputs' pointers are to such a vector, or (BACK) to the
+and a thread's chunk lies so many elements behind its first. Inputs' pointers are to such a vector, or (BACK) to the
 element.
 
 Generated beside those of folds: AS_STATE (a tuple of fields, in registers' dtypes), SELECT (of two states), WORDS (a state as
@@ -307,7 +307,7 @@ def scan_share(
     MASK_LINES: tl.constexpr, PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr,
     WARPS: tl.constexpr, SUMS: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """Read a share, combine it with what is before it, and write it. PART: not all of its elements need be of the line."""
+    """Read a share, combine it with the state before it, and write it. PART: not all of its elements need be of the line."""
     begin = chunks_begin((tiles - 1 - share if REVERSE else share) * NUMBER * CHUNK, NUMBER, CHUNK, REVERSE)
     found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES, SUMS)
     state, earlier, sums = scanned_chunks(

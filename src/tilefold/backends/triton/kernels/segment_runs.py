@@ -1,6 +1,6 @@
 """Ragged rows of monoids that know no positions. Arguments and generated functions as in `segments`.
 
-A run of neighbours is folded as soon as it is loaded, before it is known where segments begin; what is kept of a tile is a
+A run of neighbours is folded as soon as it is loaded, before it is known where segments begin; a tile is kept as one
 state a run. Then each lane takes a segment, whatever its length, and folds it from parts that are folded already: the whole
 runs of the windows that it begins and ends in, which are exchanged between lanes, the whole windows between them by
 powers of two, and the elements of the runs that it begins and ends in, which are read once more, from the L1.
@@ -21,7 +21,7 @@ from tilefold.backends.triton.kernels.tiles import outer_offset, store_results, 
 
 
 def fold_loaded(rows, places, reach, LENGTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, WHOLE_RUNS: tl.constexpr):
-    """Runs of a tile as states, [LENGTH]; what is beyond the row is undefined."""
+    """Runs of a tile as states, [LENGTH]; runs beyond the row are undefined."""
     bound = places // RUN * RUN < reach if WHOLE_RUNS else places < reach
     xs = load_runs(rows, places, bound)
     lifted = LIFT(*xs, tl.broadcast_to(TO_INDEX(places.to(tl.int64)), xs[0].shape))

@@ -1,4 +1,4 @@
-"""The fold's kernel for any order of elements, written once for every monoid, and what `in_order` shares with it.
+"""The fold's kernel for any order of elements, written once for every monoid, and the parts that `in_order` shares with it.
 
 A program of `fold_lanes` owns BLOCK_OUTPUTS neighbouring results. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL]
 elements; its state is [LANES, BLOCK_OUTPUTS]. Triton gives threads to the contiguous axis first and then to axes from the
