@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilefold
 from tilefold import Monoid, monoids
+from tilefold.api import recorded
 from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
 
@@ -77,6 +78,15 @@ def test_a_compiled_call_is_whole_and_has_the_bits_of_an_eager_one(name: str) ->
     function = CALLS[name]
     compiled = torch.compile(lambda x: function(x + 1), fullgraph=True, backend="eager")
     assert_equal(compiled(X), function(X + 1))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_plain_call_is_no_operation_of_torchs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "OPERATIONS", None)
+    CALLS[name](X)
+    CALLS[name](X)  # as a known call
+    with torch.no_grad(), torch.inference_mode():
+        CALLS[name](X)
 
 
 @pytest.mark.parametrize("name", FEW)
