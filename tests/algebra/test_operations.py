@@ -76,7 +76,13 @@ def test_every_row_can_be_called(row: Op) -> None:
 
 def test_proofs_know_every_comparison() -> None:
     """What one says of two values in an order, and which one says it of them exchanged, is a law of each."""
-    for known in (cases._MASKS, exact._COMPARED, written._IN_ORDER, written._SWAPPED, symmetry._CASES["tied"]):
+    for known in (
+        cases._MASKS,
+        exact._COMPARED,
+        written._IN_ORDER,
+        written._SWAPPED,
+        symmetry._CASES["tied"],
+    ):
         assert known.keys() == operations.COMPARISONS
 
 
