@@ -1,4 +1,4 @@
-"""How a CPU's scan cuts its tiles: python benchmarks/cpu_scans.py (docs/experiments/cpu-scans.md)."""
+"""How a CPU's scan cuts its tiles: python benchmarks/cpu_scans.py (docs/experiments/cpu.md#scans)."""
 
 from __future__ import annotations
 

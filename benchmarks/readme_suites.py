@@ -117,7 +117,7 @@ def render_readme(found: dict[str, SuiteResult]) -> str:
     said = (
         f"{provenance(found['folds'])}. Medians, cold L2, every answer checked first. The limit is the time of a copy of the "
         "bytes that a call must read and write, and of empty kernels: 1.00 would be perfect. The ratio is the fastest "
-        "other's time over tilefold's; `-` is what a peer does not have."
+        "other's time over tilefold's; `-`: the peer does not have it."
     )
     return "\n".join([textwrap.fill(said, 126), "", *shown(found, README)])
 
@@ -161,7 +161,9 @@ def drawn(result: SuiteResult) -> list[str]:
 
 def render_measured(found: dict[str, SuiteResult]) -> str:
     """The part of docs/measured.md: each suite's command, classes, its farthest cells and what was wrong."""
-    intro = "`-` is what a peer does not have; the ratio is the fastest other's time over tilefold's."
+    intro = (
+        "`-`: the peer does not have the operation. The ratio is the fastest other's time over tilefold's."
+    )
     text: list[str] = [intro, "", *shown(found, SHOWN), ""]
     for suite, result in found.items():
         run = result.runs[0]

@@ -167,13 +167,13 @@ def main() -> None:
     text = '"""Coefficients of `instructions`. Written by benchmarks/planner/fit_instructions.py."""\n\n'
     text += written(
         "INSTRUCTIONS",
-        "Instructions of a warp, by what it does (docs/experiments/planner-model.md).",
+        "Instructions of a warp, by what it does (docs/experiments/planning.md#model).",
         instructions.FEATURES,
         per_warp,
     )
     text += written(
         "REGISTERS",
-        "Registers of a thread, by what it holds (docs/experiments/planner-model.md).",
+        "Registers of a thread, by what it holds (docs/experiments/planning.md#model).",
         instructions.REGISTERS,
         per_thread,
     )

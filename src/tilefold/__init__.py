@@ -1,7 +1,10 @@
 """Fold any tensor with any monoid at the speed of memory, and see what the compiler made of it."""
 
+import sys as _sys
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
+from itertools import pairwise as _pairwise
+from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no torch
@@ -150,7 +153,7 @@ if not TYPE_CHECKING:  # a checker knows the names
 
 
 def _unknown(name: str) -> AttributeError:
-    """What was meant by a name that there is not."""
+    """The name that was meant by an unknown one."""
     from tilefold import math, monoids, nn
     from tilefold.errors import unknown_name
 
@@ -159,3 +162,14 @@ def _unknown(name: str) -> AttributeError:
     nan = dict.fromkeys(("nansum", "nanmean", "nanmax", "nanmin", "nanargmax", "nanargmin"), _SKIPPING)
     meant = {**lower, **elsewhere, **nan, "fold": "reduce"}
     return unknown_name("tilefold", name, [*__all__, *_LATER], meant)
+
+
+def _serves_a_command() -> bool:
+    """Whether Python runs `tilefold` itself, whose help and version need no torch."""
+    started = _sys.orig_argv
+    by_name = ("-m", "tilefold") in _pairwise(started)
+    return by_name or _Path([*started, ""][1]).stem == "tilefold"
+
+
+if not _serves_a_command():  # torch knows the operations: all that a program needs which was exported
+    _import_module("tilefold.api")

@@ -3,7 +3,7 @@
     TilefoldError
     |-- MonoidError            the algebra is wrong
     |   |-- TraceError         a function cannot be traced: Python control flow, foreign operation (also TypeError)
-    |   |   `-- MemberError    a traced value or a state has no such attribute (also AttributeError)
+    |   |   `-- MemberError    a traced value or a state lacks the attribute (also AttributeError)
     |   |-- ArityError         a function takes or returns the wrong number of values (also TypeError)
     |   `-- LawError           identity, associativity or a declared property does not hold (also ValueError)
     |-- ArgumentError          a call is wrong (also ValueError)
@@ -11,20 +11,20 @@
     |   |   `-- OrderError     no fold is the norm of this order (also RuntimeError)
     |   |-- DimError           a dimension is out of range (also IndexError)
     |   |-- RepeatedDimError   a dimension is named twice (also RuntimeError)
-    |   |-- DtypeError         no such fold for this dtype (also RuntimeError and TypeError)
+    |   |-- DtypeError         an operation lacks this dtype (also RuntimeError and TypeError)
     |   |-- ShapeError         shapes do not fit each other (also RuntimeError)
     |   |-- DeviceError        inputs on different devices (also RuntimeError)
     |   `-- EmptyError         nothing to fold and no identity (also RuntimeError and IndexError)
     |-- GradientError          an input requires grad (also RuntimeError)
     |-- BackendError           the chosen backend cannot run this (also RuntimeError)
     |-- FileError              a file cannot be read as tensors (also OSError)
-    `-- XrayError              what the compiler made of a kernel cannot be shown
+    `-- XrayError              the X-ray cannot show a kernel
         |-- CompileError       Triton or the assembler refuses it; the message is theirs (also RuntimeError)
         |-- PtxError           the text is not PTX as Triton writes it (also ValueError)
-        |-- UnknownInstructionError  the X-ray's machine has no such instruction (also NotImplementedError)
+        |-- UnknownInstructionError  the X-ray's machine lacks the instruction (also NotImplementedError)
         `-- ExecutionError     a program did what no chip defines (also RuntimeError)
 
-A message has four parts: what failed, the rule, what was got, the fix. The second bases are torch's kinds, so code
+A message has four parts: what failed, the rule, the value found, the fix. The second bases are torch's kinds, so code
 written against torch catches the same errors here.
 """
 
@@ -48,7 +48,7 @@ def shown(value: Any) -> str:
         if isinstance(shape, tuple) and shape:
             return f"{type(value).__name__} of shape {list(shape)}"
         text = without_address(" ".join(repr(value).split()))
-    except Exception:  # what a class of the caller's, or a nested tensor, says where it has none
+    except Exception:  # a class of the caller's, or a nested tensor, may raise here
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -59,7 +59,7 @@ def without_address(text: str) -> str:
 
 
 def is_one_of(value: Any, names: Collection[str]) -> bool:
-    """Whether a value is one of some names; what is no text is compared with none."""
+    """Whether a value is one of some names; only a text is compared with them."""
     return isinstance(value, str) and value in names
 
 
@@ -69,7 +69,7 @@ def is_function(value: Any) -> bool:
 
 
 def nearest(name: str, names: Collection[str], aliases: Mapping[str, str] | None = None) -> str | None:
-    """What a name that is none may stand for: another case of one, an alias, or one that is spelt much like it.
+    """The known name that an unknown one may stand for: in another case, by an alias, or spelt much like it.
 
     `aliases` are in lower case without underscores, or exact.
     """
@@ -87,13 +87,15 @@ def nearest(name: str, names: Collection[str], aliases: Mapping[str, str] | None
 def unknown_name(
     module: str, name: str, names: Collection[str] | None = None, aliases: Mapping[str, str] | None = None
 ) -> MemberError:
-    """What a module says of a name that it does not have. `names` are those that it has, without them all public ones."""
+    """The error for a name that a module does not have. `names` are the names it has; without them, all its public ones."""
     if name.startswith("__"):  # Python asks for these
         return MemberError(f"module {module!r} has no attribute {name!r}")
     if names is None:
         names = [n for n in vars(sys.modules[module]) if not n.startswith("_")]
     meant = nearest(name, names, aliases)
-    fix = "dir() lists what is" if meant is None else f"use {meant if '.' in meant else f'{module}.{meant}'}"
+    fix = (
+        "dir() lists its names" if meant is None else f"use {meant if '.' in meant else f'{module}.{meant}'}"
+    )
     where = module.rpartition(".")[2]
     return MemberError(f"{where}: a name must be one of the module's, got {name!r}; {fix}")
 
@@ -101,7 +103,7 @@ def unknown_name(
 def hint_at_names(
     module: str, names: Collection[str] | None = None, aliases: Mapping[str, str] | None = None
 ) -> None:
-    """Have a module raise `unknown_name` for what it does not have; type checkers see no `__getattr__` then."""
+    """Have a module raise `unknown_name` for names that it lacks; type checkers see no `__getattr__` then."""
 
     def refuse(name: str) -> Any:
         raise unknown_name(module, name, names, aliases)
@@ -133,6 +135,10 @@ class LawError(MonoidError, ValueError):
     """A monoid breaks a law of its algebra."""
 
 
+class TextError(MonoidError, ValueError):
+    """A text does not describe a monoid, or is one of another version."""
+
+
 class ArgumentError(TilefoldError, ValueError):
     """A call's arguments do not fit."""
 
@@ -154,7 +160,7 @@ class RepeatedDimError(ArgumentError, RuntimeError):
 
 
 class DtypeError(ArgumentError, RuntimeError, TypeError):
-    """A dtype has no such fold."""
+    """An operation does not have this dtype."""
 
 
 class ShapeError(ArgumentError, RuntimeError):
@@ -186,7 +192,7 @@ class FileError(TilefoldError, OSError):
 
 
 class XrayError(TilefoldError):
-    """What the compiler made of a kernel cannot be shown."""
+    """The X-ray cannot show a kernel."""
 
 
 class CompileError(XrayError, RuntimeError):

@@ -184,7 +184,7 @@ def block_count(x: Any) -> Any:
 
 
 def _of_the_table(name: str) -> Callable[..., Any]:
-    """A row's function, of a row that has none here."""
+    """A function of an operation's row that has none in `math`."""
 
     def function(*operands: Any) -> Any:
         return apply(name, *operands)

@@ -154,7 +154,7 @@ def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
     The maxima's difference is taken before the product, so that a maximum that stays rescales by 1 exactly: `max * LOG2_E -
     shift`, fused, is the shift's own rounding, and a factor a little off 1 at every step would add up.
     That rounding, and an overflow of `x * LOG2_E`, would be all that is left of huge elements. Where 64 is lost beside them,
-    they are equal or differ by as much: the factor is then left out, and what remains is exact.
+    they are equal or differ by as much: the factor is then left out, and the rest is exact.
     """
     largest = math.maximum(state.max, math.block_max(x))
     kept = state.sum * rescaled(state.max, largest)
@@ -214,7 +214,7 @@ def _with_sums(made: Monoid) -> Monoid:
             lambda top, total: top + expression.apply("log2_approximate", total) * LN_2, 2
         ),
     )
-    made.algebra = made.total = replace(made.algebra, sums=sums)
+    made.take(replace(made.algebra, sums=sums))
     return made
 
 
@@ -271,7 +271,7 @@ MATMUL2X2 = Monoid(
 
 
 def member(name: str) -> Monoid:
-    """A monoid of the catalogue by its name: what pickles of it say."""
+    """A monoid of the catalogue by its name, for pickles of it."""
     found: Monoid = globals()[name]
     return found
 

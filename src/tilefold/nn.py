@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 _aten = torch.ops.aten
-# The gradient of what an activation was given, from that of its result.
+# The gradient of an activation's argument, from the gradient of its result.
 _DERIVED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda gradient, x: torch.where(x <= 0, 0, gradient),
     "gelu": _aten.gelu_backward,
@@ -49,11 +49,11 @@ class Linear(torch.nn.Linear):
         torch.autocast x and the parameters are converted to its dtype first, as torch.nn.Linear does, whatever `precision`.
 
     Where a gradient is asked for, it is that of torch's own operations: backward multiplies by torch.matmul, and computes
-    what comes before the activation again. It can be differentiated further, forward too, and by torch.func (grad, jvp,
+    the activation's argument again. It can be differentiated further, forward too, and by torch.func (grad, jvp,
     vmap over rows or over stacked parameters, nested too).
 
     Raises:
-        ArgumentError: an activation that is none of these.
+        ArgumentError: another activation.
         DtypeError, ShapeError: from calls, as in `tilefold.matmul`.
 
     Example:
@@ -96,7 +96,7 @@ class Linear(torch.nn.Linear):
         return _multiply(input, weight, bias, *options)
 
     def extra_repr(self) -> str:
-        """torch's, and what is asked for besides."""
+        """Torch's text, and the activation."""
         options = {"activation": self.activation, "precision": self.precision}
         said = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
         promised = "" if self.guarantee == "run_to_run" else f", guarantee={self.guarantee}"
@@ -104,7 +104,7 @@ class Linear(torch.nn.Linear):
 
 
 def _check_parameters(bias: Any, device: Any, dtype: Any, **features: Any) -> None:
-    """Refuse what is no number of features, no truth, no device and no dtype of a parameter."""
+    """Refuse wrong numbers of features, truth values, devices and dtypes of a parameter."""
     for name, value in features.items():
         number = whole_number(value)
         if number is None or not 0 <= number < 2**31:
@@ -140,7 +140,7 @@ class _Differentiable(torch.autograd.Function):
     """The layer's result with torch's own derivative, of x [.., in], weight [out, in] and bias [out].
 
     Or of several layers, each with rows of its own: x [*layers, rows, in], weight [*layers, out, in], bias [*layers, 1, out],
-    which is what torch.vmap over parameters makes of them, a dim more each time.
+    as torch.vmap over parameters makes them, with one more dim each time.
     """
 
     @staticmethod
@@ -214,7 +214,7 @@ class _Transformed(_Differentiable):
 
 
 def _in_front(t: Tensor, dim: int | None, size: int) -> Tensor:
-    """A tensor with a batch's dim before its own; one that has none is seen as often."""
+    """A tensor with a batch's dim before its own; a tensor without one is expanded."""
     return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
@@ -225,7 +225,7 @@ def _as_rows(t: Tensor) -> Tensor:
 def _before_activation(
     activation: str | None, change: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """A change of the activation's result as one of what it was given, and the other way round: it is elementwise."""
+    """A change of the activation's result as a change of its argument, and the other way round: it is elementwise."""
     if activation is None:
         return change
     if weight.ndim == 2:

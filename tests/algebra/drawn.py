@@ -289,12 +289,31 @@ def wrong_powers(random: Random) -> Any:
     return (p, q), lambda a, b: (a**p + b**p) ** (1 / q), 0, {"lift": abs, "domain": (0.1, 100)}
 
 
+def wraps_at_a_limit(random: Random) -> Any:
+    """Right for floats; of whole numbers an infinity is their dtype's limit, and is computed with."""
+    k, dtype = whole(random, 1, 1000), either(random, torch.int64, torch.int32)
+    lift = either(random, lambda x: x * k, lambda x: 2.5 * k - math.exp(minimum(x, 3)) * k)
+    if random.randrange(2):  # the best prefix
+        combine = lambda a, b: (a.sum + b.sum, maximum(a.best, a.sum + b.best))  # noqa: E731  # one of two
+        identity, fields = (0, -INF), ("sum", "best")
+    else:  # the largest difference of a later and an earlier one
+        combine = lambda a, b: (  # noqa: E731
+            minimum(a.low, b.low), maximum(a.high, b.high), maximum(maximum(a.gain, b.gain), b.high - a.low),
+        )  # fmt: skip
+        identity, fields = (INF, -INF, -INF), ("low", "high", "gain")
+
+    def lifted(x: Any) -> Any:
+        return (lift(x), lift(x)) if len(fields) == 2 else (lift(x), lift(x), 0)
+
+    return (k, dtype), combine, identity, {"fields": fields, "lift": lifted, "dtypes": dtype}
+
+
 WRONG: dict[str, Kind] = {
     f.__name__.replace("_", " "): f
     for f in (
         reset_above, reset_of_a_side, reset_at_a_value, saturates_on_a_side, clips_a_signed_sum, switches_rule, tolerates,
         tolerates_in_proportion, modulus, rounds, rounds_whole, ties, means, nearly, restarts_a_window, subtracts, mixes_bits,
-        turns_at_bits, forgets_when_rare, wrong_guard, capped_count, wrong_powers,
+        turns_at_bits, forgets_when_rare, wrong_guard, capped_count, wrong_powers, wraps_at_a_limit,
     )
 }  # fmt: skip
 
@@ -415,6 +434,14 @@ def counted(random: Random) -> Any:
     return (), lambda a, b: (
         maximum(a.v, b.v), where(a.v == b.v, a.n + b.n, where(a.v > b.v, a.n, b.n)),
     ), None, {"fields": ("v", "n"), "lift": lambda x: (x, 1)}  # fmt: skip
+
+
+def counted_whole(random: Random) -> Any:
+    """A limit of whole numbers that is compared and chosen, and never computed with."""
+    k, dtype = whole(random, 1, 1000), either(random, torch.int64, torch.int32)
+    return (k, dtype), lambda a, b: (
+        maximum(a.v, b.v), where(a.v == b.v, a.n + b.n, where(a.v > b.v, a.n, b.n)),
+    ), (-INF, 0), {"fields": ("v", "n"), "lift": lambda x: (x * k, 1), "dtypes": dtype}  # fmt: skip
 
 
 def located(random: Random) -> Any:
@@ -640,9 +667,9 @@ def thinned(random: Random) -> Any:
 COMMUTING: dict[str, Kind] = {
     f.__name__.replace("_", " "): f
     for f in (
-        total, total_in_disguise, saturating, saturating_by_choice, velocities, either_event, parallel, norms, circles,
-        products_of_a_modulus, decibels, softmax_pairs, extremes, counted, located, two_largest, moments, weighed, rotations,
-        dual_numbers, bits, intersections, first_so_many, thinned,
+        total, total_in_disguise, saturating, saturating_by_choice, velocities, either_event, parallel, norms,
+        circles, products_of_a_modulus, decibels, softmax_pairs, extremes, counted, counted_whole, located,
+        two_largest, moments, weighed, rotations, dual_numbers, bits, intersections, first_so_many, thinned,
     )
 }  # fmt: skip
 ORDERED: dict[str, Kind] = {

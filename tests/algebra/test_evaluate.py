@@ -12,6 +12,7 @@ from tilefold.algebra import typing
 from tilefold.algebra.evaluate import evaluate, evaluate_as, stored
 from tilefold.algebra.expression import trace
 from tilefold.algebra.program import specialize
+from tilefold.algebra.written import as_written
 from tilefold.backends import reference
 from tilefold.errors import DtypeError
 
@@ -205,14 +206,18 @@ MADE_READY["operations"] = Monoid(
     None, fields=("f", "n", "m", "t"), lift=lambda x: (x * 0.1, math.cast(x, torch.int64), 1, x > 0),
     dtypes=("compute", torch.int64, torch.int32, torch.bool), check=False, commutative=False,
 )  # fmt: skip
+MADE_READY["constants"] = Monoid(
+    lambda a, b: a + b, 0, lift=lambda x: math.cast(math.where(x > 0, 2.5, 2.5), torch.int64), check=False
+)
 
 
+@pytest.mark.parametrize("made", [as_written, specialize])
 @pytest.mark.parametrize("name", MADE_READY)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint64], ids=str)
-def test_graphs_made_ready_give_the_same_bits(name, dtype):
+def test_graphs_made_ready_give_the_same_bits(made, name, dtype):
     total = MADE_READY[name].total
     try:
-        program = specialize(total, (dtype,) * total.inputs)
+        program = made(total, (dtype,) * total.inputs)
     except DtypeError:
         return  # not a fold of this dtype
     generator = torch.Generator().manual_seed(1)
@@ -223,6 +228,7 @@ def test_graphs_made_ready_give_the_same_bits(name, dtype):
     for half in (given[: total.inputs], given[total.inputs :]):
         want = evaluate_as(program.lift, [*half, *places], program.state)
         got = program.lifted([*half, *places])
+        assert all(isinstance(v, torch.Tensor) for v in got)  # constants too
         assert_same(got, want)
         sides += [
             torch.as_tensor(v, dtype=stored(d)).expand(50) for v, d in zip(want, program.state, strict=True)

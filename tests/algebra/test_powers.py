@@ -90,3 +90,22 @@ def test_a_block_is_its_elements(name: str, scale: float) -> None:
         torch.testing.assert_close(
             torch.as_tensor(got).expand(2, 1)[:, 0], want, rtol=2e-6, atol=0.0, equal_nan=True
         )
+
+
+@pytest.mark.parametrize("scale", [2.0**-330, 2.0**-100, 1.0, 2.0**330])
+@pytest.mark.parametrize("p", [3.0, 2.5, 0.7, -3.0])
+def test_a_root_of_a_float64_far_from_1_keeps_its_digits(p: float, scale: float) -> None:
+    """1 / p is rounded, and a power of it is off by that times the logarithm: 120 ulp without more."""
+    x = torch.tensor([[3.0, 1.0, 2.0, 0.3]], dtype=torch.float64)
+    want = torch.linalg.vector_norm(x, p, 1) * scale  # exact: a power of two
+    for backend in ("cpu", "reference"):
+        with tilefold.backend(backend):
+            got = tilefold.vector_norm(x * scale, p, 1)
+        torch.testing.assert_close(got, want, rtol=3e-15, atol=0.0)
+
+
+@pytest.mark.parametrize("p", [math.nan, 5e-324])
+def test_orders_without_a_share_are_orders_too(p: float) -> None:
+    x = torch.tensor([3.0, 1.0])
+    got, want = tilefold.vector_norm(x, p), torch.linalg.vector_norm(x, p)
+    torch.testing.assert_close(got, want, equal_nan=True)

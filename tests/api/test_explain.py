@@ -125,9 +125,12 @@ def test_what_cannot_be_explained(
         ("8x1000 --operation topk --k 3", "8 rows of 1000"),
         ("64x1000 --operation transpose", "64 x 1000 places"),
         ("1000x64 --operation segment_reduce --segments 7 --dim 0", "7 segments of 1000"),
-        ("64x4096 --operation scan --monoid affine --dtype fp32", "expected on an NVIDIA H200: at least"),
+        ("64x4096 --operation scan --monoid affine --dtype fp32", "expected on NVIDIA H200: at least"),
         ("64x4096 --operation cummax --dim 0", "by columns"),
-        ("64x4096 --monoid sum --dim 1", "expected on an NVIDIA H200: about"),
+        ("64x4096 --monoid sum --dim 1", "expected on NVIDIA H200: about"),
+        ("64x4096 --chip b200", "expected on B200: about"),
+        ("2^28", "1 result of 268435456 elements"),
+        ("64x2^20 --dim 0", "1048576 results of 64 elements"),
     ],
 )
 def test_the_command_plans_any_operation(argv: str, said: str) -> None:
@@ -153,6 +156,19 @@ def test_the_command_plans_any_operation(argv: str, said: str) -> None:
         ("8x9 --operation scan --segments 3", "--segments must come with segment_reduce, got scan"),
         ("8x9 --operation transpose --dim -1", "--dim must be two dims for transpose, got 1"),
         ("8x9 --operation wat", "--operation must be one of reduce, softmax"),
+        ("8x9 --operation var", "got 'var'; use --monoid welford: its results are count, mean and M2"),
+        ("8x9 --operation amax", "got 'amax'; use --monoid max"),
+        ("8x9 --operation logsumexp", "got 'logsumexp'; use --monoid logsumexp"),
+        (
+            "8x9 --operation vector_norm",
+            "use --monoid FILE.py::name, of a file with name = tilefold.monoids.NORM(2)",
+        ),
+        ("8x9 --operation matmul", "use tilefold.explain_plan((a, b), tilefold.matmul) in Python"),
+        ("8x9 --operation layernorm", "got 'layernorm'; use layer_norm"),
+        ("8x9 --operation median", "got 'median'; take one of these"),
+        ("8x9 --monoid amax", "got 'amax'; use max"),
+        ("8x9 --monoid norm", "of a file with name = tilefold.monoids.NORM(2)"),
+        ("2^70", "fewer than 2^63 bytes"),
     ],
 )
 def test_the_command_refuses_in_one_line(argv: str, said: str) -> None:

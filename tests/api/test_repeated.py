@@ -117,6 +117,10 @@ MAPS: dict[str, Callable[[torch.Tensor], Any]] = {
     "of a user": lambda x: tf.reduce_map(x, tf.monoids.LOGSUMEXP, lambda x, whole: (x - whole, x > whole), 1),
     "with an extra": lambda x: tf.reduce_map(x, tf.monoids.SUM, lambda x, s, e: x / s + e, 1, extras=x[0]),
     "watched": lambda x: tf.normalize(x),
+    "watched in tiles": lambda x: tf.normalize(x, dim=0),
+    "watched beside an extra": lambda x: tf.reduce_map(
+        x, monoids.NORM(2), lambda x, n, e: x / (n + e * 0), 0, extras=x[:1]
+    ),
     "of several dims": lambda x: tf.softmax(x, (0, 1)),
     "in whole": lambda x: tf.softmax(x, 1, guarantee="batch_invariant"),
 }

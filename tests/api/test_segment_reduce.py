@@ -298,8 +298,15 @@ def test_keys_of_any_whole_dtype(dtype: torch.dtype) -> None:
     got = tilefold.segment_reduce(x, monoids.SUM, by=keys, num_segments=4)
     assert got.tolist() == [int(x[:2].sum()), 0, int(x[2:4].sum()), int(x[4])]
     wrong = torch.tensor([0, greatest, 0, 1, 1, 1, 1], dtype=dtype)
-    with pytest.raises(ArgumentError, match=rf"must be sorted, got {greatest} before 0 at position 1"):
+    with pytest.raises(
+        ArgumentError, match=rf"must be sorted, got {greatest} before 0 at position 1; .*index_select"
+    ) as caught:
         tilefold.segment_reduce(x, monoids.SUM, by=wrong, num_segments=4)
+    scope = {"torch": torch, "by": wrong, "x": x, "dim": 0}
+    scope["order"] = eval(str(caught.value).partition("order = ")[2], scope)
+    by, inputs = (eval(text, scope) for text in ("by[order]", "x.index_select(dim, order)"))
+    sums = tilefold.segment_reduce(inputs, monoids.SUM, by=by, num_segments=2)
+    assert sums.tolist() == [int(x[0] + x[2]), int(x[3:].sum())]
 
 
 def test_jagged_tensors() -> None:

@@ -215,7 +215,7 @@ MONOIDS: dict[str, Monoid] = {
 }  # fmt: skip
 
 
-AVERAGES = {("welford", 1), ("describe", 7), ("attention", 0)}
+AVERAGES = {("welford", 1), ("describe", 7), ("_attention", 0)}
 
 
 def compare(monoid: Monoid, got: object, inputs: list[Tensor], dims: tuple[int, ...] | None) -> None:

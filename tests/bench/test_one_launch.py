@@ -119,7 +119,7 @@ def test_the_docs_show_the_committed_experiment() -> None:
         for entry in table_of(H200.name).entries
         if entry.dtype == "bfloat16"
     }
-    shown = (ROOT / "docs" / "experiments" / "one-launch.md").read_text(encoding="utf-8")
+    shown = (ROOT / "docs" / "experiments" / "products.md").read_text(encoding="utf-8")
     for case in cases:
         us = {row["variant"]: row["graph_us"] for row in case["measurements"]}
         times = [

@@ -48,6 +48,16 @@ def test_all_words() -> None:
     assert (x.shape, x.stride(), x.storage_offset(), x.data_ptr()) == ((16, 8, 4), (64, 4, 1), 3, 12)
 
 
+def test_sizes_are_numbers_or_powers() -> None:
+    assert [read_shape(text) for text in ("4096", "2^28", "64x2^20", "2^4x3x10^2")] == [
+        (4096,), (1 << 28,), (64, 1 << 20), (16, 3, 100),
+    ]  # fmt: skip
+    assert read_fold("sum dim=1 1x2^28 bf16").shape == (1, 1 << 28)
+    for text in ("2^", "^2", "2^2^2", "2^100", "2^-1", "9" * 5000):
+        with pytest.raises(ArgumentError, match="sizes joined by x"):
+            read_shape(text)
+
+
 def test_what_is_left_out() -> None:
     fold = read_fold("sum 16x8")
     assert (fold.dtype, fold.dims, fold.strides) == (torch.bfloat16, (-1,), None)

@@ -7,6 +7,7 @@ are whole multiples, so that a test knows where arithmetic in float32 is exact: 
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -193,6 +194,13 @@ def _spanned(expression: Expression, parts: Sequence[Span]) -> Span | None:
     if op == "cast":
         return TRUTH if expression.value == torch.bool else Span(most, 1.0, whole=True)
     raise AssertionError(op)
+
+
+def makes_nan(expression: Expression) -> bool:
+    """Whether a number that is none may come of numbers, infinities among them."""
+    arity = max(expression.reads, default=-1) + 1
+    some = itertools.product((float("inf"), -float("inf"), 0.0, 1.0, -2.5), repeat=arity)
+    return any((value := expression(*given)) != value for given in some)
 
 
 def made_exact(expression: Expression, arguments: Sequence[Span], n: int = 1) -> Expression:

@@ -55,6 +55,8 @@ class Input:
         if self.dtype in UNSIGNED:
             choices = [abs(c) for c in choices]
         values = torch.tensor(choices, dtype=torch.float64)
+        if kind != "nan":  # as an infinity becomes in a dtype without one
+            values = values[~values.to(self.dtype).double().isnan()]
         generator = torch.Generator().manual_seed(self.seed)
 
         def fill(size: Sequence[int]) -> Tensor:

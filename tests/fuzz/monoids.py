@@ -19,6 +19,7 @@ from fuzz.expressions import (
     Expression,
     Span,
     made_exact,
+    makes_nan,
     number,
     numbers,
     of,
@@ -331,10 +332,12 @@ def _held(
         elif letter == "w":
             terms.append(made_exact(draw(wholes(whole, 2)), spans, some))
         else:
-            # with infinities, nothing that turns them into a whole number or, as inf // 2 and inf % 2 are, into NaN
+            # with infinities, nothing that turns them into a whole number or, as inf // 2 and inf - inf are, into NaN
             drawn = numbers(arguments, whole if kind == "finite" else (), 2)
             if kind != "finite":
                 drawn = drawn.filter(lambda t: not {"floordiv", "mod"} & t.ops)
+            if kind == "infinite":
+                drawn = drawn.filter(lambda t: not makes_nan(t))
             term = made_exact(draw(drawn), spans, some)
             if piece.rounds or piece.name in ("stretch", "last above ten"):
                 known = span(term, spans)
@@ -370,9 +373,10 @@ def _dtype(
         return torch.int64
     if field == "c":
         return draw(st.sampled_from(("compute", torch.int8, torch.float32)))
-    if field == "f":
-        return draw(st.sampled_from(("compute", torch.float64)))
     known = [s for t in terms if (s := span(t, spans)) is not None]
+    if field == "f":  # an infinity that is computed with: no place for whole numbers alone
+        whole = known and all(s.whole for s in known)
+        return torch.float64 if whole else draw(st.sampled_from(("compute", torch.float64)))
     most = max((s.times(length if field == "s" else 1).most for s in known), default=1.0)
     whole = all(s.whole for s in known)
     if field == "w":

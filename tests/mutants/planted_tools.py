@@ -387,4 +387,38 @@ TOOLS = (
         "pass",
         ("tests/xray/observe/test_loops.py::test_rounds_with_a_lane_or_something_else_to_do",),
     ),
+    Mutant(
+        "all lines stand for the grid as the whole program does",
+        "xray/observe/stakes.py",
+        "own = each if any(each) else",
+        "own = each if not each else",
+        ("tests/xray/observe/test_stakes.py::test_the_stakes_of_three_programs_are_those_of_all",),
+    ),
+    Mutant(
+        "requests that padded strides do not mend are a warning",
+        "xray/observe/remedies.py",
+        "if after <= _MUCH * before:",
+        "if True:",
+        (
+            "tests/xray/observe/test_memory.py::test_requests_between_two_sectors_are_a_warning_where_padding_helps",
+        ),
+    ),
+    Mutant(
+        "a divisor that was not tried is said to be the least",
+        "xray/observe/vectors.py",
+        'return divisor, "; less may do: not tried" if',
+        'return divisor, "" if',
+        (
+            "tests/xray/observe/test_vectors.py::test_no_divisor_is_named_that_is_more_than_was_shown_to_suffice",
+        ),
+    ),
+    Mutant(
+        "neighbours are those along the last dim of the grid",
+        "xray/observe/unordered.py",
+        "dict.fromkeys((1, x, x * y))",
+        "dict.fromkeys((x * y,))",
+        (
+            "tests/xray/observe/test_unordered.py::test_programs_that_are_not_executed_together_are_tried_in_pairs",
+        ),
+    ),
 )

@@ -113,7 +113,7 @@ def stack_bytes(cubin: bytes, folder: Path) -> int:
 
 
 # Of CI's seed; most of them by ptxas's own choice, to keep to registers with which more programs fit an SM
-# (docs/experiments/registers-spilled.md).
+# (docs/experiments/planning.md#spills).
 SPILLS = {
     (20261126125, "sm_90"): "3 words, a block of 32 elements, 4 warps, 80 registers: 24 bytes",
     (20261126125, "sm_100"): "3 words, a block of 32 elements, 4 warps, 80 registers: 24 bytes",

@@ -141,7 +141,7 @@ def test_the_error_of_the_model_is_the_one_on_record() -> None:
     path = ROOT / "benchmarks" / "planner" / "sample.jsonl"
     device = fit.device_of([path])
     half, most = fit.within(fit.from_sample(path, device), device, Constants())
-    record = (ROOT / "docs" / "experiments" / "planner-model.md").read_text(encoding="utf-8")
+    record = (ROOT / "docs" / "experiments" / "planning.md").read_text(encoding="utf-8")
     said = f"half of the times within {100 * (half - 1):.1f} %, nine tenths within {100 * (most - 1):.0f} %"
     assert said in " ".join(record.split())
 

@@ -59,7 +59,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path, row: str) -> None:
     text.write_text("1 2 3")
     out = str(tmp_path / "page.html")
     for arguments, line in (
-        (["summ"], "watch: MONOID: a monoid must be one of AFFINE, .*, got 'summ'; take one of these"),
+        (["summ"], "watch: MONOID: a monoid must be one of AFFINE, .*, got 'summ'; use sum"),
         (
             ["sum", "--row", f"{tmp_path}/no.npy"],
             "watch: --row .*no.npy: the file must exist, got nothing there; .*",

@@ -149,6 +149,10 @@ def test_an_unknown_instruction_that_is_not_reached_is_listed(monkeypatch: pytes
             "every parameter of 'add' must have a type, got none for y_ptr, z_ptr, n",
         ),
         ({"constants": {}}, "every tl.constexpr of 'add' must have a value, got none for BLOCK"),
+        (
+            {"constants": {}, "args": {"x_ptr": "*fp32"}},
+            r"none for BLOCK, and every parameter .* got none for y_ptr, z_ptr, n; add --const BLOCK=... and --arg y_ptr=",
+        ),
         ({"constants": {"BLOCK": 256, "n": 1}}, "--const must name one of add"),
         (
             {"target": "sm_70"},

@@ -113,8 +113,8 @@ class Steps:
     def _add(self, position: int, op: str, args: tuple[int, ...]) -> None:
         row, dtype = OPS[op].torch, self.typed.operand_dtypes[position]
         if row is None:  # a cast
-            convert_to = functools.partial(cast, source=dtype, target=self.typed.dtypes[position])
-            self.steps.append((position, convert_to, args))
+            converted = self._cast(args[0], self.typed.dtypes[position])
+            self.steps.append((position, lambda value: value, (converted,)))
             return
         dtypes = [torch.bool, dtype, dtype] if OPS[op].kind == "select" else [dtype] * len(args)
         numbers = [False] * (len(args) - 1) + [row.numbers]

@@ -30,6 +30,12 @@ class Node:
     key: str = ""
 
 
+def node_of(op: str, args: tuple[int, ...], value: Any = None) -> Node:
+    """A node with the key that equal ones share."""
+    kind = f"{type(value).__name__} " if op == "const" else ""
+    return Node(op, args, value, "" if value is None else f"{kind}{value!r}")
+
+
 @dataclass(frozen=True)
 class Graph:
     """A pure scalar function of `arity` values with one or several outputs (positions in `nodes`)."""
@@ -109,7 +115,7 @@ class _Tracer:
                 f"trace: a whole number must fit into 64 bits, got {got}; write a float, or an infinity for the "
                 "dtype's limit"
             )
-        return self.add(Node("const", (), number, f"{type(number).__name__} {number!r}"))
+        return self.add(node_of("const", (), number))
 
     def as_value(self, operand: Any) -> Value:
         if isinstance(operand, Value):
@@ -365,8 +371,7 @@ def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
         settled = _settled_logic(op, nodes)
         if settled is not None:
             return settled
-    key = "" if value is None else f" {value}"
-    return tracer.add(Node(op, tuple(v.position for v in nodes), value, key))
+    return tracer.add(node_of(op, tuple(v.position for v in nodes), value))
 
 
 def _computed(op: str, numbers: Sequence[Number], value: Any) -> Number:
@@ -417,7 +422,7 @@ def trace(
     one by one. The function returns a value, a number, or a tuple of those. `what` it is called in messages.
     """
     tracer = _Tracer()
-    symbols = [tracer.add(Node("input", (), i, str(i))) for i in range(arity)]
+    symbols = [tracer.add(node_of("input", (), i)) for i in range(arity)]
     arguments = symbols if wrap is None else wrap(symbols)
     result = function(*arguments)
     outputs = list(result) if isinstance(result, tuple | list) else [result]

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import torch
 
-from tilefold.algebra import expression
+from tilefold.algebra import expression, text
 from tilefold.algebra.algebra import Algebra, FieldDtype, completed, number_text, with_positions
 from tilefold.algebra.arguments import (
     argument_names,
@@ -30,7 +30,7 @@ from tilefold.algebra.domain import Declared, read_domain
 from tilefold.algebra.expression import Graph, named
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.proofs import laws
-from tilefold.errors import ArityError, MemberError, MonoidError
+from tilefold.errors import ArityError, MemberError, MonoidError, TextError, shown
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import outside_modes
 from tilefold.runtime.uncompiled import uncompiled
@@ -91,7 +91,17 @@ class Monoid:
         tensor([5., 4.])
     """
 
-    __slots__ = ("__weakref__", "_by_name", "_hash", "_state_type", "algebra", "name", "outputs", "total")
+    __slots__ = (
+        "__weakref__",
+        "_by_name",
+        "_hash",
+        "_state_type",
+        "algebra",
+        "name",
+        "outputs",
+        "text",
+        "total",
+    )
 
     @uncompiled
     def __init__(
@@ -135,7 +145,11 @@ class Monoid:
         )
         self.algebra = with_positions(algebra)
         self._apply_laws(check, commutative)
-        self.total = completed(self.algebra)
+        self.take(self.algebra)
+
+    def take(self, algebra: Algebra) -> None:
+        """Make this the monoid of an algebra, before anything has seen it."""
+        self.algebra, self.total, self.text = algebra, completed(algebra), text.dumps(algebra)
 
     def _graphs(
         self,
@@ -310,11 +324,26 @@ def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
 def _restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
     """A pickled monoid; its laws were checked when it was made."""
     monoid = Monoid.__new__(Monoid)
-    monoid.name, monoid.algebra, monoid.outputs = name, algebra, outputs
+    monoid.name, monoid.outputs = name, outputs
+    monoid.take(algebra)
     monoid._state_type = _state_type(algebra.fields) if tuple_state else None
     monoid._by_name = monoid._hash = None
-    monoid.total = completed(algebra)
     return monoid
+
+
+@kept_outside_modes(1024)
+def monoid_of(written: str) -> Monoid:
+    """The monoid of a text, `Monoid.text`: a state of one field is a number; results are one tensor or a tuple.
+
+    Raises:
+        TextError: it is no monoid's.
+    """
+    algebra = text.loads(written)
+    if not isinstance(algebra, Algebra):
+        raise TextError(
+            f"text: a monoid's text must be of an Algebra, got {shown(algebra)}; write Monoid.text"
+        )
+    return _restored(algebra, "of_text", None, len(algebra.fields) > 1)
 
 
 def _has_a_name(kind: type) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.units import DOWN, LEAST_SQUARES, UP
 from tilefold.errors import OrderError, shown
 from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 INFINITY = float("inf")
 Function = Callable[..., Any]
@@ -137,7 +139,7 @@ def _with_quick(
     if project is not None and limits is not None:
         scales = expression.trace(lambda scale, *state: following(scale, *limits(*state)), many)
         form = replace(form, project=expression.trace(project, many), following=scales)
-    made.algebra = made.total = replace(made.algebra, quick=form)
+    made.take(replace(made.algebra, quick=form))
     return made
 
 
@@ -176,7 +178,10 @@ def _in_both(
 
 
 class Moments(NamedTuple):
-    """Result of WELFORD: how many elements, their mean, and the sum of squared deviations from it."""
+    """Result of WELFORD: how many elements, their mean, and M2, the sum of squared deviations from it.
+
+    The variance is M2 / (count - 1), of a whole population M2 / count; the standard deviation is its root.
+    """
 
     count: Any
     mean: Any
@@ -314,6 +319,7 @@ def _counted() -> Monoid:
 
 
 WELFORD = _counted()
+"""Count, mean and M2 (`Moments`), of which M2 / (count - 1) is the variance."""
 
 
 # ------------------------------------------------------------------------------------------------------ norms
@@ -338,6 +344,7 @@ def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
+@constant_in_graphs
 @kept_outside_modes(64)
 def _norm(p: float) -> Monoid:
     if p == INFINITY:
@@ -400,6 +407,16 @@ def magnitudes(project: Function, name: str) -> Monoid:
     )  # fmt: skip
 
 
+def _root(total: Any, p: float) -> Any:
+    """total^(1 / p). What 1 / p loses as a float64 counts by the logarithm of the total: up to 700 times."""
+    share = 1 / p
+    lost = float(1 / Fraction(p) - Fraction(share)) if abs(share) < INFINITY else 0.0
+    root = math.pow(total, share)
+    if not lost:
+        return root
+    return root + root * math.where((total > 0) & (total < INFINITY), math.log(total) * lost, 0.0)
+
+
 def powers(p: float, project: Function, name: str) -> Monoid:
     """`project(extreme, root, norm)` of a sum of powers: norm = extreme root, the extreme the largest magnitude, or of
     negative powers the least; root = (sum of (|x| / extreme)^p)^(1 / p), in whose sum no term is above 1."""
@@ -441,11 +458,11 @@ def powers(p: float, project: Function, name: str) -> Monoid:
     sums = _sums_of(lambda x: math.pow(abs(x), p), 0)
 
     def finish_quick(total: Any) -> Any:
-        norm = math.pow(total, 1.0 / p)
+        norm = _root(total, p)
         return project(1.0, norm, norm)
 
     def trusted(total: Any, least: Any) -> Any:
-        norm = math.pow(total, 1.0 / p)
+        norm = _root(total, p)
         return _powers_hold(total, least) & (norm >= least) & (norm < INFINITY)
 
     quick = _monoid(sums, ("sum",), finish_quick, name)

@@ -1,11 +1,11 @@
 """The one path of every call: request -> problem -> plan -> executable -> tensors.
 
-    request      what a validated call asks for (`requests`)                      reduce, matmul make one
+    request      a validated call: computation, dims, results (`requests`)        reduce, matmul make one
     problem      dims with roles and strides (`problem`)
     plan         steps over buffers (`planner.plan`), for the backend in force
     executable   the plan, compiled; kept for calls like this one
 
-`repeated` answers a repeated call before it is validated; one cache holds what any operation compiled.
+`repeated` answers a repeated call before it is validated; one cache holds the executables of all operations.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def run(
 ) -> list[Tensor]:
     """The results of a validated request, in `targets` where these are given.
 
-    `tensors` have memory of their own values (none negates lazily). What is compiled is kept under `key` if there is one.
+    `tensors` have memory of their own values (none negates lazily). The executable is kept under `key` if there is one.
 
     Raises:
-        BackendError, DtypeError, ShapeError: the backend in force has no such operation, or the chip no such dtypes.
+        BackendError, DtypeError, ShapeError: the backend in force lacks the operation, or the chip lacks a dtype.
     """
     if is_explaining():
         raise ExplainedError(request, tensors)

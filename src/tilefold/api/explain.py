@@ -40,14 +40,14 @@ def explain_plan(
         plan = a pure function of (shape, strides, dtypes, alignment; operation and options; chip and its table; guarantee)
 
     Args:
-        inputs: what the call takes first: a tensor, several of `reduce`, `reduce_map`, `scan` and `segment_reduce`, the two
-            operands of `matmul`. No element is read, so they may live anywhere, also on "meta". Any strides.
+        inputs: the first arguments of the call: a tensor, several of `reduce`, `reduce_map`, `scan` and `segment_reduce`, or
+            the two operands of `matmul`. No element is read, so they may live anywhere, also on "meta". Any strides.
         operation: a monoid to `reduce` with, or a function of tilefold's: `softmax`, `layer_norm`, `reduce_map`, `scan`,
             `cumsum`, `segment_reduce`, `topk`, `transpose`, `matmul`, `amax` and so on.
         dim: as in the call: one dim, several, or None for all or for a function's own choice.
         guarantee: as in the call; "batch_invariant" plans without regard to how many results there are.
         device: a `tilefold.planner.device.Device`; by default the inputs' own chip, or an H200 where they are not on a GPU.
-        options: what else the function takes, by name: `monoid`, `offsets`, `k`, `normalized_shape`, `epilogue` ...
+        options: further arguments of the function, by name: `monoid`, `offsets`, `k`, `normalized_shape`, `epilogue` ...
 
     Returns:
         The plan: frozen, comparable, and readable when printed (`tilefold plan --help` explains its words). Of nothing it
@@ -127,12 +127,12 @@ def explain_call(
 
 
 def name_of(operation: Any) -> str:
-    """What a function is called, or what it is."""
+    """A function's name, or a description of the value."""
     return str(getattr(operation, "__name__", type(operation).__name__))
 
 
 def _check_arguments(inputs: Any, operation: Any, name: str, given: dict[str, Any]) -> None:
-    """Refuse what the function does not take, by its own list of parameters."""
+    """Refuse arguments that the function does not take, by its own list of parameters."""
     try:
         signature = inspect.signature(operation)
     except ValueError:  # a builtin that does not say

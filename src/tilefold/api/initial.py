@@ -25,11 +25,11 @@ def initial_state(
 ) -> list[Tensor]:
     """The state before each row: a tensor of the rows' shape a field.
 
-    A narrow integer is carried in a wider one, and its state must fit the narrow one. What is on a GPU is not looked at: it
+    A narrow integer is carried in a wider one, and its state must fit the narrow one. A state on a GPU is not checked: it
     wraps.
 
     Raises:
-        ArgumentError, KindError, ShapeError, DtypeError, DeviceError, GradientError: it is no such state.
+        ArgumentError, KindError, ShapeError, DtypeError, DeviceError, GradientError: the state does not fit.
     """
     fields = monoid.algebra.fields
     if len(init) != len(fields):
@@ -77,7 +77,7 @@ def _field(value: Any, name: str, dtype: torch.dtype, like: Tensor, call: str) -
 
 
 def _number(value: Any) -> float | None:
-    """A real number as Python has it, a fraction beyond floats as the whole number beside it; None for what is none."""
+    """A real number as Python has it, a fraction beyond floats as the whole number beside it; None for other values."""
     numpys_bool = type(value).__name__ in ("bool", "bool_")  # none to `numbers`
     if numpys_bool or isinstance(value, numbers.Integral):
         return int(value)

@@ -42,7 +42,7 @@ def matmul(
         bias: a tensor that broadcasts to the result, [N] as a rule, added to the accumulator.
         epilogue: "relu", "gelu" (by erf), "silu", "sigmoid", "tanh", or a function of the accumulator and one element of each
             of `epilogue_args`, written with tilefold.math: for a residual, a scale of each column, or the scales of float8.
-            It is traced, run once with symbols, in every call, so that what it reads is what holds then; not again where
+            It is traced, run once with symbols, in every call, so that it reads current values; not again where
             all that it reads is known to be unchanged. Only its graph is kept.
         epilogue_args: tensors that broadcast to the result's shape, of any real dtype and strides.
         row: a pair (monoid, apply): each row of values is folded too, in the same store: `(MAX_WITH_INDEX, None)` for a
@@ -63,7 +63,7 @@ def matmul(
     `epilogue_args` never are.
 
     Returns:
-        A contiguous tensor in torch.matmul's shape; with `row` that and what the fold gives, in the shape without the last
+        A contiguous tensor in torch.matmul's shape; with `row` it and the fold's results, in the shape without the last
         dim (floats in the accumulator's dtype, not rounded to the result's). Products are summed in float32 (float64 of
         float64; int32 of int8, exact while sums fit, as they do below K = 131072; int64 of other integers, which are stored
         modulo the result's width, as torch stores its sums) in an order that the plan fixes, and rounded once, after the

@@ -28,6 +28,7 @@ from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan, library_scan
 from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
+from tilefold.planner.products.row import Row, without_constants
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import as_given, check_not_traced
 
@@ -163,13 +164,14 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     n, watched = program.algebra.inputs, is_watched(program)
     program = quick_form(program) if watched else program
     folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
+    row, places = without_constants(request.row, program)
 
     def call(*tensors: Tensor) -> list[Tensor] | None:
         expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
         folded = folding(expanded[:n])
         if watched and not folded.pop().all():
             return None
-        return _map_by_tiles(request, expanded, folded)
+        return _map_by_tiles(request, row, expanded, [folded[p] for p in places])
 
     return Repeated(_then_mapped(folding.plan), call)
 
@@ -179,10 +181,12 @@ def _kept(request: RowMap) -> list[int]:
     return [1 if d in request.dims else size for d, size in enumerate(request.shape)]
 
 
-def _map_by_tiles(request: RowMap, tensors: Sequence[Tensor], folded: Sequence[Tensor]) -> list[Tensor]:
-    n, alone = request.row.program.algebra.inputs, request.guarantee == "batch_invariant"
+def _map_by_tiles(
+    request: RowMap, row: Row, tensors: Sequence[Tensor], folded: Sequence[Tensor]
+) -> list[Tensor]:
+    n, alone = row.program.algebra.inputs, request.guarantee == "batch_invariant"
     operands = [*tensors[:n], *(f.expand(request.shape) for f in folded), *tensors[n:]]
-    return row_tiles.map_tiles(request.row, operands, torch.get_num_threads(), placeless=alone)
+    return row_tiles.map_tiles(row, operands, torch.get_num_threads(), placeless=alone)
 
 
 def _then_mapped(plan: Plan) -> Plan:
@@ -224,7 +228,7 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
     if backend == "reference":
         rows = [f.expand(request.shape) for f in folded]
         return row_tiles.map_by_definition(row, [*tensors[:n], *rows, *tensors[n:]]), plan
-    return _map_by_tiles(request, tensors, folded), plan
+    return _map_by_tiles(request, row, tensors, folded), plan
 
 
 def _by_definition(

@@ -67,12 +67,12 @@ def multiply(
 
 
 def _packed(results: Sequence[torch.Tensor], row: tuple[Monoid, Any] | None) -> Any:
-    """What the caller gets: the result, and with a row's fold what that gives."""
+    """The caller's value: the result, and with a row's fold the results of that fold."""
     return results[0] if row is None else (results[0], row[0].pack(results[1:]))
 
 
 def _run_once(epilogue: Any, epilogue_args: Any, row: Any) -> tuple[Any, Any]:
-    """A call's functions, run: their graphs are what all that is kept is known by. What is wrong is left to the checks."""
+    """Run a call's functions: their graphs are the key of everything kept. The checks report errors later."""
     if not isinstance(epilogue_args, tuple | list):
         return epilogue, row
     return traced_ending(epilogue, len(epilogue_args), row)
@@ -138,7 +138,7 @@ def _abstract(request: Product, inputs: Sequence[torch.Tensor]) -> list[torch.Te
 def _key(
     a: torch.Tensor, b: Any, bias: Any, extras: Any, epilogue: Any, row: Any, *options: Any
 ) -> tuple[Any, ...] | None:
-    """What a plain call on a GPU is known by; None where it must be checked every time.
+    """The key of a plain call on a GPU; None where the call must be checked every time.
 
     The key holds no function (they have been run) and no monoid.
     """

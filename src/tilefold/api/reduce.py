@@ -10,10 +10,12 @@ import torch
 # By these names alone: looking each up in torch costs as much as asking it.
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
+from tilefold.api.recorded import between_graphs, is_held, recorded_fold
 from tilefold.api.requests import Reduction
 from tilefold.errors import EmptyError
 from tilefold.planner.plan import Plan
@@ -27,13 +29,11 @@ from tilefold.problem.validate import (
     is_abstract,
     plain,
 )
-from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
+from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
-from tilefold.runtime.uncompiled import uncompiled
 
 
-@uncompiled
 def reduce(
     inputs: torch.Tensor | Sequence[torch.Tensor],
     monoid: Monoid,
@@ -52,7 +52,7 @@ def reduce(
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place (torch's own folds on a
             CPU may make temporaries). Elements may be bool, integers (signed or not) of 8 to 64 bits, or floats of 8 to
             64 bits.
-        monoid: what to fold with. Combined in row-major order of `dim` unless it is commutative.
+        monoid: the monoid to fold with. Elements are combined in row-major order of `dim` unless it is commutative.
         dim: one dim, several, or None for all. An empty sequence folds nothing: each element is lifted and projected.
         keepdim: keep reduced dims with length 1.
         dtype: the dtype of computed results, instead of the inputs' own; Python's float is torch.float64.
@@ -83,7 +83,7 @@ def reduce(
 
 
 def _reduce(inputs: Any, monoid: Monoid, *arguments: Any, **options: Any) -> Any:
-    """`reduce` of several tensors, and of those that may have classes of their own, or into such."""
+    """`reduce` of several tensors, or of tensors or an `out` of other classes."""
     tensors = as_inputs(inputs, monoid, "reduce")
     relevant = [*tensors, *listed(options["out"])]
     if overridden(*relevant):
@@ -92,7 +92,6 @@ def _reduce(inputs: Any, monoid: Monoid, *arguments: Any, **options: Any) -> Any
     return rebuildable(results) if classed(relevant) else results
 
 
-@uncompiled
 def fold_tensors(
     tensors: Sequence[torch.Tensor],
     monoid: Monoid,
@@ -113,11 +112,19 @@ def fold_tensors(
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
+    if is_dynamo_compiling():
+        if is_held(tensors, out):
+            return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, call)
+        given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
+        results: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
+        return results
     key = None
     if len(tensors) == 1 and out is None and not (autocast and is_left(tensors)):
         key = call_key(tensors, monoid, dim, (keepdim, dtype, convert, guarantee))
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
+    if is_seen(tensors) and is_held(tensors, out):
+        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, call)
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
+from tilefold.api.recorded import between_graphs, is_held, recorded_map
 from tilefold.api.requests import RowMap
 from tilefold.errors import KindError, ShapeError, is_function
 from tilefold.planner.library import LibraryMap
@@ -28,10 +30,10 @@ from tilefold.problem.validate import (
     plain,
 )
 from tilefold.runtime.caching import kept_outside_modes
-from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
+from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
-from tilefold.runtime.uncompiled import uncompiled
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 _ROLE = Role(
     "`apply`",
@@ -42,7 +44,6 @@ _ROLE = Role(
 )
 
 
-@uncompiled
 def reduce_map(
     inputs: Tensor | Sequence[Tensor],
     monoid: Monoid,
@@ -59,7 +60,7 @@ def reduce_map(
 
     Args:
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place. Dtypes as in `reduce`.
-        monoid: what to fold with. Where it takes an element's position, `apply` does not.
+        monoid: the monoid to fold with. Where it takes an element's position, `apply` does not.
         apply: a function of one element of each input, the fold's results (as they were computed: float32 at least) and one
             element of each extra tensor. It gives one value or several, and is run once, symbolically.
         dim: one dim, several, or None for all. An empty sequence makes each element a row of its own.
@@ -97,7 +98,7 @@ def reduce_map(
     check_count(tensors, monoid, "reduce_map")
     others = len(tensors) + projected(monoid) + len(beside) - 1
     made = map_tensors(
-        tensors, monoid, traced(apply, others, _ROLE), dim, extras=beside, out=out, guarantee=guarantee
+        tensors, monoid, _applied(apply, others), dim, extras=beside, out=out, guarantee=guarantee
     )
     results = made[0] if len(made) == 1 else tuple(made)
     return rebuildable(results) if classed(relevant) else results
@@ -114,12 +115,16 @@ def _as_extras(extras: Any) -> list[Tensor]:
     return list(extras)
 
 
+@constant_in_graphs
+def _applied(apply: Callable[..., Any], others: int) -> Traced:
+    return traced(apply, others, _ROLE)
+
+
 def graph_of(apply: Callable[..., Any], values: int) -> Traced:
     """A function of so many values in all, run."""
     return traced(apply, values - 1, _ROLE)
 
 
-@uncompiled
 def map_tensors(
     tensors: Sequence[Tensor],
     monoid: Monoid,
@@ -137,16 +142,31 @@ def map_tensors(
 ) -> list[Tensor]:
     """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first.
 
-    `names` are what messages call the tensors and the extra ones; `key` is what the caller knows the call by, if anything.
+    `names` are the tensors' and extra tensors' names in messages; `key` is the caller's key of the call, if it has one.
     """
     every = [*tensors, *extras]
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, convert)):
         convert, library, key = wide, None, None
+    if is_dynamo_compiling():
+        if is_held([*tensors, *extras], out):
+            return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
+        given = {
+            "extras": extras,
+            "convert": convert,
+            "out": out,
+            "guarantee": guarantee,
+            "library": library,
+            "call": call,
+        }
+        results: list[Tensor] = between_graphs(map_tensors, tensors, monoid, apply, dim, names=names, **given)
+        return results
     if key is None and out is None and not (autocast and is_left(every)):
         key = call_key(every, monoid, dim, (apply, convert, guarantee, library))
         if (made := dispatch.repeated(key, *every)) is not None:
             return made
+    if is_seen(every) and is_held(every, out):
+        return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
     names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names
     check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)])
     check_tensors(every, call, names=names)
@@ -182,6 +202,7 @@ def _expanded(t: Tensor, shape: tuple[int, ...], call: str) -> Tensor:
         ) from None
 
 
+@constant_in_graphs
 @kept_outside_modes(256)
 def kept(make: Callable[..., tuple[Monoid, Traced]], *arguments: Any) -> tuple[Monoid, Traced]:
     """The monoid and the function that some arguments stand for, made once."""

@@ -1,4 +1,4 @@
-"""Operations of torch's library: what `tilefold.matmul` is in a graph, as one operation that torch.compile keeps whole.
+"""Operations of torch's library: `tilefold.matmul` as one operation of a graph, which torch.compile keeps whole.
 
 tilefold::own_matmul   the product itself
 tilefold::matmul       the same after `inductor.register`: Inductor may replace it
@@ -27,7 +27,7 @@ def own_matmul(
 ) -> Tensor:
     """`tilefold.matmul` as one operation of torch, for graphs: a [.., M, K] @ b [K, N] and a named epilogue.
 
-    What it is given is what it multiplies: a graph holds the conversions of the torch.autocast that it was made in.
+    It multiplies its arguments as given: a graph holds the conversions of the torch.autocast that it was made in.
     """
     made: Tensor
     with as_given(a.device):

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.initial import initial_state
+from tilefold.api.recorded import between_graphs, is_held, recorded_scan
 from tilefold.api.requests import Scan
 from tilefold.errors import EmptyError, KindError
 from tilefold.problem.canonical import broadcast_shape, one_dim
@@ -26,15 +28,13 @@ from tilefold.problem.validate import (
     overlap,
     plain,
 )
-from tilefold.runtime.modes import as_widened, check_not_recorded, is_left
+from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
-from tilefold.runtime.uncompiled import uncompiled
 
 State = Tensor | bool | int | float
 
 
-@uncompiled
 def scan(
     inputs: Tensor | Sequence[Tensor],
     monoid: Monoid,
@@ -58,14 +58,14 @@ def scan(
     Args:
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place (a CPU gathers tiles of
             them). Elements as in `reduce`.
-        monoid: what to combine with, in the elements' order. Positions that it sees are those along `dim`.
+        monoid: the monoid to combine with, in the elements' order. Its positions count along `dim`.
         dim: the dim to scan.
         init: the state before each row: one number or tensor a field, tensors in the shape of the inputs without `dim`, or
             one that broadcasts to it. Numbers, and elements on a CPU, must fit the field's dtype; elements on a GPU, which
             are not looked at, wrap. Default: the identity.
         return_state: also give the state after each row, so that a long sequence can be scanned in chunks: `init` takes it.
-            A state is what was combined, in the order that the plan has: where one value has several forms, as sums about
-            a pivot have (WELFORD, DESCRIBE), fields may differ between backends, and what they project to does not.
+            A state is combined in the plan's order. Where one value has states of several forms, as sums about
+            a pivot have (WELFORD, DESCRIBE), fields may differ between backends, but their projection does not.
         dtype: the dtype of computed results, instead of the inputs' own.
         out: tensor(s) to write the prefixes into, of the inputs' shape and the results' dtypes. Each may be an input,
             exactly: the same memory in the same strides. The prefixes are then made in memory of their own and copied, since
@@ -105,7 +105,7 @@ def scan(
 
 
 def _scan(inputs: Any, monoid: Monoid, dim: Any, *, init: Any, out: Any, **options: Any) -> Any:
-    """`scan` from a state, of several tensors, and of those that may have classes of their own, or into such."""
+    """`scan` from a state, of several tensors, or of tensors or an `out` of other classes."""
     tensors = as_inputs(inputs, monoid, "scan")
     before = [] if init is None else _fields_of(init)
     relevant = [*tensors, *(f for f in before if isinstance(f, Tensor) or overridden(f)), *listed(out)]
@@ -127,7 +127,6 @@ def _fields_of(init: Any) -> list[Any]:
     return list(init) if isinstance(init, tuple | list) else [init]
 
 
-@uncompiled
 def scan_tensors(
     tensors: Sequence[Tensor],
     monoid: Monoid,
@@ -146,24 +145,39 @@ def scan_tensors(
 ) -> list[Tensor]:
     """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype.
 
-    `key` is what the caller knows the call by, if anything.
+    `key` is the caller's key of the call, if it has one.
     """
     if exclusive is not False or reverse is not False or return_state is not False:
         _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype, convert, key = wide, wide, None
+    if is_dynamo_compiling():
+        if is_held([*tensors, *_tensors_of(init)], out):
+            return recorded_scan(
+                tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+            )
+        flags = {"exclusive": exclusive, "reverse": reverse, "return_state": return_state}
+        given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
+        results: list[Tensor] = between_graphs(
+            scan_tensors, tensors, monoid, dim, init=init, **flags, **given
+        )
+        return results
     if key is None and out is None and init is None and not (autocast and is_left(tensors)):
         key = call_key(
             tensors, monoid, dim, ("scan", exclusive, reverse, return_state, dtype, convert, guarantee)
         )
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
+    if is_seen([*tensors, *_tensors_of(init)]) and is_held([*tensors, *_tensors_of(init)], out):
+        return recorded_scan(
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+        )
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     if not shape or monoid.algebra.identity is None or any(t.shape != shape for t in tensors):
-        key = None  # such results are made ready after each call, or such tensors before
+        key = None  # these results are finished after each call, or these tensors made ready before it
     # Prefixes along several dims would need an order among them, which a reshape says.
     axis = one_dim(dim, len(shape), call, fix="flatten several dims first, in the order of the scan")
     elements = tuple(convert or t.dtype for t in tensors)
@@ -179,6 +193,10 @@ def scan_tensors(
     request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole, call=call)
     made = _made(request, tensors, before, targets, shape, monoid, key)
     return _as_asked(made, targets, shape, monoid, len(program.outputs))
+
+
+def _tensors_of(init: Sequence[State] | None) -> list[Tensor]:
+    return [] if init is None else [field for field in init if isinstance(field, Tensor)]
 
 
 def _made(

@@ -66,7 +66,8 @@ def segment_reduce(
     Args:
         inputs: a tensor [.., N, ..], or tensors that broadcast against each other; any strides, read in place. Or jagged
             tensors of torch.nested that share their offsets: rows of the ragged dim are folded.
-        monoid: what to fold with. Combined in order unless it is commutative; positions count from the segment's beginning.
+        monoid: the monoid to fold with. Elements are combined in order unless it is commutative; positions count from the
+            segment's beginning.
         offsets: S + 1 ascending positions, int32 or int64, copied if they are not contiguous: the first is 0, the last is N.
             An empty segment gives the projected identity.
         lengths: instead of offsets, how many elements each of S segments has, int32 or int64: N in all.
@@ -91,7 +92,7 @@ def segment_reduce(
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError, KindError: the call does not fit, or offsets that are
             looked at do not ascend from 0 to N (with `partial` in [0, N]).
         EmptyError: a segment that is looked at is empty, and the monoid has no identity. On a GPU, without `validate`,
-            such a segment's result is unspecified.
+            the result of this segment is unspecified.
         GradientError: an input requires grad outside `torch.no_grad()`.
 
     Example:
@@ -197,7 +198,7 @@ def _borders(
 
 
 def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
-    """Refuse offsets or lengths that are no vector of whole numbers."""
+    """Refuse offsets or lengths that are not a vector of whole numbers."""
     check_is_tensor(numbers, CALL, f"`{name}`")
     check_memory(numbers, CALL, name)
     beyond = name == "offsets"
@@ -298,11 +299,11 @@ def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
         at = int((keys[1:] < keys[:-1]).nonzero()[0])
         raise ArgumentError(
             f"{CALL}: with num_segments, `by` must be sorted, got {by[at].tolist()} before {by[at + 1].tolist()} at position "
-            f"{at}; sort the keys, and the inputs by them"
+            f"{at}; pass by[order] and x.index_select(dim, order) with order = by.argsort(stable=True)"
         )
     try:
         wanted = torch.arange(number + 1, dtype=torch.int64, device=by.device)
-    except RuntimeError:  # so does torch say that there is no such memory
+    except RuntimeError:  # torch's error where the memory does not suffice
         raise ArgumentError(
             f"{CALL}: `num_segments` offsets must fit in memory, got {shown(number)}; pass how many keys there are"
         ) from None
@@ -339,7 +340,7 @@ def _check_offsets(offsets: Tensor, length: int, monoid: Monoid, whole: bool) ->
 
 
 def _as_lengths(offsets: Tensor, length: int) -> str:
-    """The fix for what would do as lengths."""
+    """The fix for offsets that may be meant as lengths."""
     return "; these look like lengths: pass lengths=" if int(offsets.sum()) == length else ""
 
 
@@ -391,7 +392,7 @@ def _of_jagged(
 
 
 def _moved(targets: list[Any], place: int, of: tuple[int, list[Tensor]]) -> list[Any]:
-    """Targets whose rows come first, as results have them; what is no tensor is left to the checks."""
+    """Targets whose rows come first, as results have them; the checks refuse values that are not tensors."""
     batch, values = of
     shape = list(broadcast_shape(values, CALL))
     del shape[place]

@@ -129,7 +129,7 @@ def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: st
 
 
 def _key(x: Tensor, k: Any, dim: Any, *rest: Any) -> tuple[Any, ...] | None:
-    """What a plain call on a GPU is known by; None where the call must be checked every time."""
+    """The key of a plain call on a GPU; None where the call must be checked every time."""
     seen = layout(x)
     if seen is None or type(k) is not int or type(dim) is not int:
         return None

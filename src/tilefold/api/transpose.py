@@ -24,7 +24,7 @@ from tilefold.runtime.overrides import overridden, override
 from tilefold.runtime.switch import layout
 from tilefold.runtime.uncompiled import uncompiled
 
-# What a kernel moves as it is; other dtypes are seen as integers of their width.
+# Dtypes that a kernel moves as they are; it sees others as integers of their width.
 _MOVED = frozenset(
     (torch.float16, torch.bfloat16, torch.float32, torch.float64,
      torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -120,7 +120,7 @@ def _as_dtype(made: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _key(x: Tensor, dim0: Any, dim1: Any, guarantee: str) -> tuple[Any, ...] | None:
-    """What a plain call on a GPU is known by; None where the call must be checked every time."""
+    """The key of a plain call on a GPU; None where the call must be checked every time."""
     seen = layout(x)
     if seen is None or type(dim0) is not int or type(dim1) is not int:
         return None

@@ -1,4 +1,4 @@
-"""What a benchmark declares beside its code: cases with their reference, tolerance and least costs; variants; suites."""
+"""Declarations of a benchmark: cases with their reference, tolerance and least costs; variants; suites."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Case:
     """One problem to time: an operation over one or several dims of one tensor of `shape`, drawn from a seed.
 
     The tensor is contiguous, or lies in memory as `layout` says.
-    `torch_call(x)` is what a user of torch would write, None where nobody said. `monoid` is what is measured where it is no
+    `torch_call(x)` is torch's own call, None if there is none. `monoid` is the measured one where it is no
     operation of the suites' table. `reference(x)` gives the outputs to compare with, in a wider dtype
     where the operation rounds; `result_dtypes` and `result_shape` are what a variant must return. `operations_each` is the
     least arithmetic an element needs. `group` names the plot that the case belongs to. With

@@ -180,7 +180,7 @@ def _add_results(group: Any) -> None:
 
 
 def _peer_names(text: str) -> tuple[str, ...]:
-    """Names of peers; "none" is nobody."""
+    """Names of peers; "none" is no peer."""
     return () if text == "none" else names(text)
 
 
@@ -266,7 +266,7 @@ def _recorded(arguments: Sequence[str]) -> str:
 
 
 def selection_of(options: argparse.Namespace, small: bool) -> dict[str, Any]:
-    """What is measured, as fields of `Selection`."""
+    """The options of a `Selection`, by its fields."""
     return {
         "size": options.size or ("small" if small else "full"),
         "dims": None if options.dims is None else tuple(options.dims),

@@ -75,7 +75,7 @@ def _check_alike(old: SuiteResult, new: SuiteResult, variants: tuple[str, ...] |
 
 @dataclass
 class _Found:
-    """What a comparison found so far; `absent` were timed before and not run now."""
+    """The findings of a comparison; `absent` were timed before and not run now."""
 
     host: bool
     noise: float

@@ -1,4 +1,4 @@
-"""Cases of the CPU's suite that are no plain folds: maps, scans, top-k and segments, of large and small tensors."""
+"""Cases of the CPU's suite beside plain folds: maps, scans, top-k and segments, of large and small tensors."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ def _segment_sums(x: Tensor, dim: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Operation:
-    """What the library calls, the answer in torch, its rounding, and a result's shape for the input's.
+    """The library's call, torch's answer, its rounding, and a result's shape for the input's.
 
-    `is_call`: torch has this as calls of its own. It has no user's scan: the `cumsum` of the same shape is what that is
-    compared with.
+    `is_call`: torch has this as calls of its own. It has no user's scans: these are compared with the `cumsum` of the
+    same shape.
     """
 
     ours: Callable[[Tensor, int], Any]

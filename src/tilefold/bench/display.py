@@ -1,4 +1,4 @@
-"""What a run shows: a live table with a progress bar and time left where rich and a terminal are, else a line a case."""
+"""The display of a run: a live table with progress and time left if there are rich and a terminal, else a line a case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DROPPED_FIRST = ("plan", "limit us", "quartiles us", "graph us", "of the limit",
 
 
 class Display(Protocol):
-    """What a run tells while it goes on."""
+    """The events of a run, for its display."""
 
     def say(self, text: str) -> None:
         """A line of its own."""

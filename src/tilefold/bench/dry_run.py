@@ -1,4 +1,4 @@
-"""What a suite would measure, listed on any machine."""
+"""The cases of a suite, listed on any machine."""
 
 from __future__ import annotations
 

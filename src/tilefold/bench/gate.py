@@ -40,7 +40,7 @@ def _probe(case: Case, device: str, seed: int) -> Probe:
 
 
 def check(case: Case, call: Call, x: torch.Tensor, probes: Sequence[Probe]) -> str | None:
-    """What is wrong with a variant's answers, or None.
+    """The fault of a variant's answers, or None.
 
     `x` is overwritten by each probe in turn, the last one first, and holds the first one's elements afterwards if nothing
     is wrong: an answer kept from an earlier call of the same tensor is found out. Memory that outputs may get is poisoned
@@ -60,7 +60,7 @@ def check(case: Case, call: Call, x: torch.Tensor, probes: Sequence[Probe]) -> s
 
 
 def fault(case: Case, x: torch.Tensor, result: object, want: Outputs) -> str | None:
-    """What is wrong with one result, or None: number, shapes, dtypes and strides of the outputs, then their elements."""
+    """The fault of one result, or None: number, shapes, dtypes and strides of the outputs, then their elements."""
     try:
         got = outputs_of(result)
     except TypeError:
@@ -108,7 +108,7 @@ def _index_fault(case: Case, x: torch.Tensor, got: Outputs, want: Outputs) -> st
 
 
 def overwrite_late(x: torch.Tensor, elements: torch.Tensor) -> None:
-    """Overwrite `x` as nobody can tell who does not wait for it and read it.
+    """Overwrite `x` so that only a variant that waits for it and reads it can tell.
 
     Its version stays (`.data` has one of its own), against answers kept by version. On a device the stream is held up first:
     a variant at work on another stream that does not wait for this one reads the elements before.
@@ -119,7 +119,7 @@ def overwrite_late(x: torch.Tensor, elements: torch.Tensor) -> None:
 
 
 def poison_cache(case: Case, device: torch.device) -> None:
-    """Leave poisoned blocks of the outputs' sizes in torch's allocator, so that an element nobody wrote shows."""
+    """Leave poisoned blocks of the outputs' sizes in torch's allocator, so that an unwritten element shows."""
     blocks = [torch.empty(case.result_shape, dtype=d, device=device) for d in case.result_dtypes]
     for block in blocks:
         # Not True for bool: True is the right answer of `all`.

@@ -93,7 +93,7 @@ def chosen_in_graphs(build: Build) -> Build:
 
 
 def compiled_only(build: Build) -> Build:
-    """The same in a worker, whose choice nobody takes: no candidate is measured."""
+    """The same in a worker, whose choice is not used: no candidate is measured."""
 
     def compiled(case: Any, x: Tensor) -> Sequence[Choice]:
         with traps.unmeasured():
@@ -111,7 +111,7 @@ def compiled_choice(case: ProductCase, x: Tensor, product: Callable[[Pair], Tens
 
 
 def build_compiled(case: Any, x: Tensor) -> Sequence[Choice]:
-    """What a user of torch would write, compiled: Inductor may split K itself, and leaves ReLU to another kernel then."""
+    """Torch's own product, compiled: Inductor may split K itself, and leaves ReLU to another kernel then."""
 
     def product(pair: Pair) -> Tensor:
         return finished(*pair, case.relu)

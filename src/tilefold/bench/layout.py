@@ -46,7 +46,7 @@ class Layout:
         return storage.as_strided(tuple(shape), self.strides, self.begin)
 
     def text(self, shape: Sequence[int]) -> str:
-        """What is not contiguous about it, as part of a case's name: "permuted 2-0-1", "of 512x1040", "offset 3"."""
+        """The layout as part of a case's name, empty if it is contiguous: "permuted 2-0-1", "of 512x1040", "offset 3"."""
         parts = []
         if list(self.order) != sorted(self.order):
             parts.append("permuted " + "-".join(map(str, self.order)))

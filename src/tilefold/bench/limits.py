@@ -32,7 +32,7 @@ def copy_gb_per_s(stopwatch: Stopwatch, device: str, elements: int | None = None
 
 @dataclass
 class Limits:
-    """What one run measured, and the limit of a call: (empty launches as its plan chains them) + bytes / bandwidth.
+    """Limits that one run measured, and that of a call: (empty launches as its plan chains them) + bytes / bandwidth.
 
     An empty launch has two or three times, half a microsecond apart, that come and go within seconds of one process. So
     `empty_us`, the whole run's, serves cases to which that is nothing; the others give `limit_us` what was measured in

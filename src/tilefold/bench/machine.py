@@ -1,4 +1,4 @@
-"""What the figures were made on and with: chip, driver, versions, commit."""
+"""The machine and the software of a run: chip, driver, versions, commit."""
 
 from __future__ import annotations
 

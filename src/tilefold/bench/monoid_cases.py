@@ -75,7 +75,7 @@ def _wider(x: torch.Tensor) -> torch.Tensor:
 
 
 def _in_torch(text: str) -> Callable[..., Any] | None:
-    """What the monoid's file says a user of torch would write: its function NAME_in_torch(x, dim), if it has one."""
+    """Torch's form of a monoid: the function NAME_in_torch(x, dim) of its file, if it has one."""
     if "::" not in text:
         return None
     path, name = split_target(text)
@@ -93,7 +93,7 @@ def definition(monoid: Monoid, dim: Dim, x: torch.Tensor) -> Outputs:
 
 
 def tolerance(length: int, share: float | None = None) -> Tolerance:
-    """How far an answer may lie from the definition's in float64, where nobody said how the monoid rounds."""
+    """How far an answer may lie from the definition's in float64, where the monoid's rounding is not known."""
     allowed = SHARE if share is None else share
 
     def bound(want: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -103,7 +103,7 @@ def tolerance(length: int, share: float | None = None) -> Tolerance:
         return rounding + 2**-24 * 256 * math.sqrt(length)
 
     return Tolerance(
-        f"a monoid of which nobody said how it rounds: eps |want| for the last rounding, {allowed:g} |want| for products and "
+        f"a monoid whose rounding is not known: eps |want| for the last rounding, {allowed:g} |want| for products and "
         "exponentials, and what a float32 sum of n normal variates may err by; whole numbers and truth values are equal",
         bound,
     )

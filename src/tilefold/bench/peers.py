@@ -1,4 +1,4 @@
-"""What one would use instead of tilefold, each behind a small adapter. A peer that cannot be imported is named as missing.
+"""Peers of tilefold, each behind a small adapter. A peer that cannot be imported is named as missing.
 
 torch and torch.compile run any case. cupy, jax and cuda.compute know the folds below by name. A suite may have a variant of a
 peer's name for what the peer has of its own: quack's maps and top-k, cuda.compute's scans and segments.
@@ -26,7 +26,7 @@ COMPILE_MODE = "max-autotune-no-cudagraphs"
 class Peer:
     """A competitor: what it is, the module that must import, the distribution that has its version, its variant.
 
-    `attribute` is what the module must have: some import without the driver or the library that they need.
+    `attribute` is a name that the module must have: some import without the driver or the library that they need.
     """
 
     name: str
@@ -117,7 +117,7 @@ def known_peers() -> dict[str, Peer]:
 
 
 def build_torch(case: Case, x: torch.Tensor) -> Sequence[Choice]:
-    """What a user of torch would write."""
+    """Torch's own call."""
     return [] if case.torch_call is None else [Choice("eager", case.torch_call)]
 
 

@@ -45,7 +45,7 @@ def constants_of(path: str | None) -> Constants:
 
 
 def by_model(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:
-    """What the model expects to be fastest, with the constants of this run."""
+    """The plan that the model expects to be fastest, with the constants of this run."""
     constants = constants_of(os.environ.get(CONSTANTS))
     return plan_fold(problem, program, device, guarantee, planner="model", constants=constants)
 

@@ -24,7 +24,7 @@ ROW = 0.26  # inches
 
 @dataclass(frozen=True)
 class Measure:
-    """What a plot shows of a case and a variant: a number, and its words."""
+    """A plot's point of a case and a variant: a number, and its words."""
 
     of: Callable[[CaseResult, str], float | None]
     axis: str
@@ -50,7 +50,7 @@ HOST = Measure(_host_us, "time until a call returns (us)", "the host's time of a
 
 
 def measure_of(result: SuiteResult) -> Measure:
-    """What a suite is judged by: the host's time, the time of a product, else the fraction of the limit where it is known."""
+    """The measure of a suite: the host's time, the time of a product, else the fraction of the limit where it is known."""
     if result.suite == "host":
         return HOST
     known = any(fractions(result.cases, variant) for variant in result.variants)

@@ -98,7 +98,7 @@ def make_product(
 
 
 def finished(a: Tensor, b: Tensor, relu: bool) -> Tensor:
-    """What a user of torch would write."""
+    """Torch's own call."""
     return torch.relu(a @ b) if relu else a @ b
 
 

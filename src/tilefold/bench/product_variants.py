@@ -51,7 +51,7 @@ def build_cublaslt(case: Any, x: Tensor) -> Sequence[Choice]:
     """CuBLASLt with ReLU in its epilogue, which takes a bias as well: zeros, written once.
 
     Where torch allows it, it sums its splits in half precision, and may exceed the suite's bound
-    (docs/experiments/products-packed.md).
+    (docs/experiments/products.md#packed).
     """
     if not case.relu:
         return []

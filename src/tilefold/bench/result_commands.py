@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write(text: str) -> None:
-    """A line, at once: whoever follows a run through a pipe sees it when it happens."""
+    """A line, at once: a reader at the end of a pipe sees it when it happens."""
     print(text, file=sys.stdout, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves: frozen values, one JSON (versioned) and one CSV a suite, and their merging.
+"""The results of a run: frozen values, one JSON (versioned) and one CSV a suite, and their merging.
 
 A file may hold several runs of one suite (its parts); each case says which run it is from, since limits belong to a run.
 """
@@ -141,7 +141,7 @@ def writable_folder(folder: Path) -> None:
 
 
 def write_results(result: SuiteResult, folder: Path) -> tuple[Path, Path]:
-    """SUITE.json and SUITE.csv in `folder`, which is made; a reader never sees half a file, whoever else writes there.
+    """SUITE.json and SUITE.csv in `folder`, which is made; a reader never sees half a file, even with another writer.
 
     Raises:
         FileError: the folder or a file cannot be written.

@@ -32,7 +32,7 @@ SAVED_EVERY_S = 5.0  # what a run that is killed may lose, beside the case at ha
 
 @dataclass(frozen=True)
 class Options(Selection):
-    """What the command line asks of a run. `against` None takes the suite's own peers, `variants` None all its own."""
+    """The command line's options of a run. `against` None takes the suite's own peers, `variants` None all its own."""
 
     device: str = "cuda"
     against: tuple[str, ...] | None = None
@@ -60,7 +60,7 @@ class Prepared:
 
 
 def prepared(suite: Suite, options: Options, display: Display) -> Prepared:
-    """What a run of a suite is to do.
+    """The work of a run of a suite.
 
     Raises:
         ArgumentError: the options fit no case, or name no peer.
@@ -165,7 +165,7 @@ def copy_once_more(bench: Bench) -> tuple[float | None, str] | tuple[float]:
 def warm(asked: Sequence[Prepared], display: Display, deadline: float) -> dict[tuple[str, str, str], str]:
     """Compile what can be kept, in workers. At most 60 % of the budget goes to it, and 20 % to jobs in hand.
 
-    What comes back are the suites, cases and variants that must not be compiled where they are timed, and why. A variant of
+    It returns the suites, cases and variants that must not be compiled where they are timed, and why. A variant of
     tilefold's for which no time was left is: it costs a second.
     """
     options, start = asked[0].options, time.time()
@@ -193,7 +193,7 @@ def warm(asked: Sequence[Prepared], display: Display, deadline: float) -> dict[t
 
 
 def jobs_of(asked: Prepared, until: float) -> list[Job]:
-    """What of a suite is compiled ahead.
+    """The jobs of a suite that are compiled ahead.
 
     Case after case: where time runs out the first cases have all they need, and cases with the same kernels are apart. What
     compiles longest comes first.
@@ -272,7 +272,7 @@ def describe_run(
 
 
 def _settings(bench: Bench, options: Options) -> dict[str, Any]:
-    """What was asked for that changes figures."""
+    """The options of a run that change figures."""
     flush_bytes = bench.stopwatch.clock.flush_bytes
     return {
         "warmup_ms": options.pace.warmup_ms,
@@ -287,7 +287,7 @@ def _settings(bench: Bench, options: Options) -> dict[str, Any]:
 
 
 def _doubts(bench: Bench, copy_again: float | None) -> list[str]:
-    """What a reader of the figures should know before trusting them."""
+    """Warnings for readers of the figures."""
     notes = []
     if copy_again and abs(copy_again / bench.limits.copy_gb_per_s - 1) > 0.03:
         notes.append(f"the copy ran at {copy_again:.0f} GB/s when all was done: the machine was not steady")

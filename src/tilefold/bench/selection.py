@@ -20,7 +20,7 @@ from tilefold.problem.canonical import normalize_dims
 
 @dataclass(frozen=True)
 class Selection:
-    """What a run is to measure of a suite. None selects all.
+    """The part of a suite that a run measures. None selects all.
 
     `dims` are texts as `--dims` takes them, `0,2` for two that are reduced together. `monoid` is measured in place of the
     suite's operations; its answers may differ from the definition's by `tolerance` of them, beside rounding. `names` are of
@@ -107,7 +107,7 @@ def _named(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
 
 
 def known_dtype(text: str) -> str:
-    """A dtype's name as results write it, from any spelling; what is none of them stays as it is."""
+    """A dtype's name as results write it, from any spelling; other texts stay as they are."""
     named = {str(dtype).removeprefix("torch."): name for name, dtype in DTYPES.items()}
     return named.get(dtype_name(text) or "", text)
 

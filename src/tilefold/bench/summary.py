@@ -207,7 +207,7 @@ def host_line(cases: Sequence[CaseResult], peer: str) -> str:
 
 
 def complaints(result: SuiteResult) -> list[str]:
-    """What was wrong, failed or not run, each with why; what is not asked of a machine (a missing peer) is not among it."""
+    """Cells that were wrong, failed or not run, each with the reason; without peers that a machine lacks."""
     found = [
         f"{m.status.upper()}: {case.name}, {m.variant}: {m.note}"
         for case in result.cases

@@ -30,12 +30,12 @@ def nobody(name: str) -> None:
 
 
 class Clock(Protocol):
-    """What a run asks of a machine's clock."""
+    """The interface of a machine's clock."""
 
     def sample_us(self, call: Thunk, host_us: float = 0.0) -> Callable[[], float]:
         """Run the call once; what is returned gives its microseconds, after `finish`.
 
-        `host_us` is what a sample costs the host until it returns: that much must be hidden from a device's clock.
+        `host_us` is the host's time of a sample until it returns, which must be hidden from a device's clock.
         """
 
     def finish(self) -> None:
@@ -55,7 +55,7 @@ class DeviceClock:
 
     Lines that a kernel asked the L2 to keep (an evict-last policy) would outlive the write: they are released before it.
 
-    What was written last is still in the L2 and has to go to memory while the call reads. With `clean` other memory, as
+    The last lines written are still in the L2 and go to memory while the call reads. With `clean` other memory, as
     much of it, is read after the write, so that the L2 is as cold and has nothing to write back.
     """
 

@@ -288,7 +288,7 @@ def check_input(x: torch.Tensor, name: str) -> None:
 
 
 def cold_note(input_bytes: int, cache_bytes: int, flush_bytes: int) -> str | None:
-    """What a row must say when its input may have been read from a cache: None if each sample began cold.
+    """The warning for an input that may have been read from a cache; None if each sample began cold.
 
     Raises:
         TrapError: caches are flushed, but with less than they hold.

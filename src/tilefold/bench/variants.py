@@ -13,7 +13,7 @@ def peers_of(names: Sequence[str]) -> list[Peer]:
     """The peers of those names.
 
     Raises:
-        ArgumentError: a name that is no peer's.
+        ArgumentError: a name of no peer.
     """
     known = known_peers()
     for name in names:
@@ -28,7 +28,7 @@ def variants_of(suite: Suite, against: Sequence[str], only: Sequence[str] | None
     Without `only` those are left out that run only where they are asked for.
 
     Raises:
-        ArgumentError: a name that is none of the suite's, or no peer's.
+        ArgumentError: a name of neither the suite nor a peer.
     """
     own = {variant.name: variant for variant in suite.variants}
     for name in only or ():

@@ -123,7 +123,7 @@ def warm_caches(
     """Run the jobs in `workers` processes; `told` hears how many are done, and what went wrong with one ("" if nothing).
 
     Compiling is parallel, measuring is not: autotuners (`traps.tuned_one_at_a_time`) and inputs that are drawn take turns on
-    the device. A job that raises is compiled again, and reported, where it is timed. What comes back are the jobs that must
+    the device. A job that raises is compiled again, and reported, where it is timed. It returns the jobs that must
     not be: those for which no time was left, that took `limit_s`, or half a minute (`most_grace_s` where that is less)
     beyond their deadline, and that ended their process. The others go on. All workers are ended at Ctrl-C or whatever else
     is raised here.
@@ -180,7 +180,7 @@ def _answers(pool: Sequence[Worker]) -> Iterator[tuple[Worker, Job, str, str]]:
 
 
 def _serve(connection: Connection, lock: Path, compile_job: Callable[[Job], str]) -> None:
-    """In a worker: do what comes until nobody is there any more."""
+    """In a worker: do jobs until the parent is gone."""
     global _lock
     _lock = FileLock(lock)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches all: the parent answers it
@@ -205,7 +205,7 @@ def _compile(job: Job) -> str:
         case = next(case for case in selected(suite, job.asked) if case.name == job.case)
         suite = asked_suite(suite, job.asked)
         variant = next(v for v in variants_of(suite, (job.variant,)) if v.name == job.variant)
-        with _lock:  # so that nobody measures beside what this launches
+        with _lock:  # so that no other process measures beside this launch
             x = case.draw(job.device)
             if job.device != "cpu":
                 torch.cuda.synchronize()

@@ -26,7 +26,7 @@ def parser() -> Parser:
     made = Parser(
         "describe",
         "Statistics of every tensor in files, in one pass over each. A directory stands for the checkpoints in it, "
-        "a pattern for what it matches, an index for its shards. docs/describe.md says what each number is.",
+        "a pattern for the files that it matches, an index for its shards. docs/describe.md explains each number.",
         examples={
             "describe model.safetensors": "a table",
             "describe --fail-on-nan checkpoints/": "for a script: exit code 0 says that all is finite",
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @dataclass
 class _Outcome:
-    """What a run of `describe` found: reports, files and arguments that were bad, and what was left out."""
+    """The findings of a run of `describe`: reports, bad files and arguments, and skipped files."""
 
     reports: list[FileReport] = field(default_factory=list)
     errors: list[dict[str, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is in a checkpoint: one pass over each tensor of a file with the DESCRIBE monoid."""
+"""Statistics of a checkpoint: one pass over each tensor of a file with the DESCRIBE monoid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Progress = Callable[[str, int], None]
 class TensorReport:
     """One tensor's statistics: counts over all elements, the rest over the finite ones (None where there are none).
 
-    `dtype` is torch's name of it, without "torch."; `bytes` is what the elements take. `min`, `max` and `absmax` of
+    `dtype` is torch's name of it, without "torch."; `bytes` is the size of the elements. `min`, `max` and `absmax` of
     integers are integers, exact up to 2^53 in magnitude. `std` divides by the count less one; it is 0 for one element.
     """
 
@@ -61,7 +61,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class FileReport:
-    """All tensors of one file, in its order, and those that have no fold."""
+    """All tensors of one file, in its order, and the tensors without statistics."""
 
     path: str
     tensors: tuple[TensorReport, ...]
@@ -108,6 +108,11 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
         2.0
     """
     what = f"describe: {printable(name)}"
+    if tensor.is_complex():
+        raise DtypeError(
+            f"{what}: elements must be real numbers or bool, got {tensor.dtype}; save real and imaginary parts as "
+            "two tensors"
+        )
     check_foldable(tensor.dtype, what)
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
         strided = "no data (meta)" if tensor.layout == torch.strided else f"layout {tensor.layout}"

@@ -1,4 +1,4 @@
-"""What a file is, from its first bytes: its name is not asked."""
+"""The kind of a file by its first bytes, whatever its name."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _kind_of_archive(path: Path) -> str | None:
 
 
 def claimed_kind(path: Path) -> str | None:
-    """What a file's name says that it is."""
+    """The kind of a file by its name."""
     return _SUFFIXES.get(path.suffix.lower())
 
 
@@ -103,7 +103,7 @@ def _unknown(path: Path, start: bytes) -> FileError:
 
 
 def check_readable(path: Path) -> None:
-    """Refuse what is no regular file or cannot be opened.
+    """Refuse a path that is not a regular file or cannot be opened.
 
     Raises:
         FileError: see `kind_of`.
@@ -131,7 +131,7 @@ def check_readable(path: Path) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """A foreign error in a few words on one line; of errors that are no sentence, what they mean here."""
+    """A foreign error in a few words on one line; an error without a sentence gets one."""
     text = printable(without_address(" ".join(str(error).split())))
     if len(text.split()) < 3:
         text = "its content contradicts itself"

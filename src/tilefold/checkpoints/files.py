@@ -19,7 +19,7 @@ LISTED = 5
 
 @dataclass(frozen=True)
 class Found:
-    """The files of one argument, sorted; entries that are no checkpoints; what an index says to be in each file.
+    """The files of one argument, sorted; entries that are not checkpoints; the tensors that an index names for each file.
 
     `failed` are indices that name no shards, and why: the files beside them are still taken.
     """
@@ -36,7 +36,7 @@ class Found:
 
 
 def find_files(argument: str) -> Found:
-    """What an argument stands for. A path that exists is never taken for a pattern.
+    """The files that an argument names. A path that exists is never taken for a pattern.
 
     A directory stands for the checkpoints that lie in it, not deeper, and the shards of the indices in it; a pattern
     (`*`, `?`, `[...]`, `**` for any depth) for what it matches, as a shell would have given it; an index for its shards.
@@ -94,7 +94,7 @@ def _of_directory(directory: Path) -> Found:
 
 
 def _of_entry(entry: Path) -> Found:
-    """A file that is no checkpoint is skipped; one that claims to be by its name, or cannot be read, is not."""
+    """A file that is not a checkpoint is skipped, unless its name claims to be one or it cannot be read."""
     if entry.is_dir():
         return Found((), (f"{entry.name}/",))
     try:

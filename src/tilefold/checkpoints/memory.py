@@ -1,4 +1,4 @@
-"""A bound on what a process may ask of memory while it reads a file that nobody vouches for."""
+"""A bound on the memory that a process may ask for while it reads an untrusted file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PAYLOADS = 8  # times a file's tensors
-SPARE = 4 << 30  # bytes besides: what torch, its threads and their arenas take
+SPARE = 4 << 30  # bytes besides, for torch, its threads and their arenas
 SPARE_PER_CORE = 256 << 20
-# What libraries say that have no MemoryError: torch, C++ and Rust's.
+# Messages of libraries without MemoryError: torch's, C++'s and Rust's.
 _WORDS = (
     "not enough memory", "defaultcpuallocator", "cannot allocate memory", "out of memory", "outofmemory", "bad_alloc",
 )  # fmt: skip
@@ -28,9 +28,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def bounded_memory(payload: int, device: str) -> Iterator[None]:
-    """Refuse to map more than a few times the payload, where the system can: what asks for more gets a MemoryError.
+    """Refuse to map more than a few times the payload, where the system can: larger requests get a MemoryError.
 
-    A pickle of a hundred bytes may ask for any number of zeros. Only on a CPU: a GPU's driver maps what it likes.
+    A pickle of a hundred bytes may ask for any number of zeros. Only on a CPU: a GPU's driver maps any amount.
     """
     try:
         import resource

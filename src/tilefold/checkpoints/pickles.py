@@ -1,7 +1,7 @@
-"""What a pickle that torch admits may still do: make much of little. Its opcodes are followed, nothing is called.
+"""Bounds on a pickle that torch admits, which may make much of little. Its opcodes are followed, nothing is called.
 
-Of what `weights_only` calls, two functions make any amount of memory out of a few bytes: `bytearray` of a number, and
-`_codecs.encode` by a codec that is no spelling of bytes, or of one text again and again. What Python itself pickles of bytes
+Of the functions that `weights_only` calls, two make any amount of memory out of a few bytes: `bytearray` of a number, and
+`_codecs.encode` by a codec that does not spell bytes, or of one text again and again. Python's own pickles of bytes
 and bytearrays is neither. Texts are data: a key may be named like any codec or module.
 """
 
@@ -16,12 +16,12 @@ from tilefold.errors import FileError
 _NAMES = (b"bytearray", b"_codecs")  # a pickle that calls neither function holds neither
 _BYTEARRAY = ("builtins bytearray", "__builtin__ bytearray")
 _ENCODE = ("_codecs encode",)
-_CODECS = ("latin1", "latin-1")  # those by which Python pickles bytes
+_CODECS = ("latin1", "latin-1")  # the codecs by which Python pickles bytes
 _PUSHED = object()  # a value that does not matter
 
 
 def check_pickles(content: Any, count: int = 1) -> None:
-    """Refuse what makes much of little in the first pickles of `content`, bytes or a map of a file.
+    """Refuse calls that make much of little in the first pickles of `content`, bytes or a map of a file.
 
     Raises:
         FileError: a pickle calls `bytearray` or `_codecs.encode` otherwise than bytes are pickled.

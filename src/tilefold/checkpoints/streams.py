@@ -1,4 +1,4 @@
-"""What readers of files hand on, and what they share: tensors one at a time, in chunks, out of archives."""
+"""Shared parts of file readers: tensors one at a time, in chunks, out of archives."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def named_in_utf8(path: Path) -> Iterator[str]:
 
 
 def check_apart(archive: zipfile.ZipFile) -> None:
-    """Refuse members that share bytes, since a small file could hold one large array a thousand times, and what lies before.
+    """Refuse bytes before the first member, and members that share bytes: a small file could hold an array a thousand times.
 
     Raises:
         FileError: two members overlap, or other bytes come first: of two archives in one file only the last is listed.
@@ -87,7 +87,7 @@ def check_apart(archive: zipfile.ZipFile) -> None:
 
 @contextlib.contextmanager
 def whole_array() -> Iterator[None]:
-    """One line for what zipfile, zlib, numpy and torch raise of one array, each in kinds of its own."""
+    """One line for the various errors of zipfile, zlib, numpy and torch about one array."""
     try:
         with numpy_refusals():
             yield
@@ -113,7 +113,7 @@ def numpy_refusals() -> Iterator[None]:
 
 
 def python_objects() -> FileError:
-    """What is said of arrays of Python objects."""
+    """The error for arrays of Python objects."""
     return FileError(
         "the array must hold numbers, got Python objects, which only pickle reads; save it with a number's dtype"
     )

@@ -21,7 +21,7 @@ from tilefold.errors import DtypeError
 from tilefold.runtime.caching import kept_outside_modes
 
 INFINITY = float("inf")
-# Squares of any scaled float64 can be summed; what it loses is too small to be seen beside what overflows unscaled.
+# Squares of any scaled float64 can be summed; the lost part is too small to be seen beside squares that overflow unscaled.
 SCALE = 2.0**-600
 LEAST_STD = {
     torch.float32: 2.0**-55,
@@ -81,7 +81,7 @@ def summarize(
 ) -> Summary:
     """The statistics of one dense tensor of any strides, folded on `device` with DESCRIBE.
 
-    `decode` makes the elements of a part of the tensor out of what its memory holds: they are folded part by part. So are
+    `decode` makes the elements of a part of the tensor from its memory: they are folded part by part. So are
     those of a view that negates. Memory for `OVERLAPPING` elements is needed at most, beside the tensor's own.
 
     Raises:
@@ -135,7 +135,7 @@ def _without_copies(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
 def _folded(tensor: torch.Tensor) -> Summary:
     """DESCRIBE in float32, or in float64 where float32 is too narrow for the elements or their squares.
 
-    Where float64 is too narrow as well, the mean and std are those of the elements scaled.
+    Where float64 is too narrow as well, the mean and std are computed from scaled elements.
     """
     kind = tensor.dtype
     wide = kind == torch.float64 or (not kind.is_floating_point and kind.itemsize >= 4)

@@ -15,7 +15,7 @@ from tilefold.checkpoints.describe import FileReport, TensorReport, totals
 from tilefold.cli.output import printable as printable
 
 HEADS = ("tensor", "dtype", "shape", "count", "nan", "inf", "zero", "min", "max", "absmax", "mean", "std")
-# What goes first where there is little room: the shape tells the count, min and max tell absmax.
+# Columns that go first where there is little room: the shape tells the count, min and max tell absmax.
 DROPPED_FIRST = ("count", "absmax", "zero", "mean", "dtype", "std", "shape")
 NAME_WIDTH = 24  # enough for most names once their parts are shortened
 LISTED = 10
@@ -73,7 +73,7 @@ def _longest(rows: Sequence[dict[str, str]]) -> int:
 
 
 def _room(heads: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> int:
-    """What the other columns and the gaps between them leave for the name."""
+    """The width that the other columns and the gaps leave for the name."""
     others = [max(len(head), *(len(row[head]) for row in rows)) for head in heads if head != "tensor"]
     return width - sum(others) - len(others)
 
@@ -98,7 +98,7 @@ def _counts(tensor: TensorReport) -> tuple[int, int, int, int]:
 
 
 def total_cells(tensors: Sequence[TensorReport], exact: bool, refused: int = 0) -> dict[str, str]:
-    """The last row, which also counts the tensors that have none."""
+    """The last row, which also counts the tensors without statistics."""
     sums = totals(tensors)
     texts = dict.fromkeys(HEADS, "")
     for head, key in (("count", "count"), ("nan", "nans"), ("inf", "infs"), ("zero", "zeros")):
@@ -131,7 +131,7 @@ def _styled(text: str, head: str, tensor: TensorReport) -> Text:
 
 
 def render_verdict(report: FileReport, limit: float | None = None) -> Iterator[Text]:
-    """In words: whether all is finite and was looked at, and what is not by its whole name."""
+    """In words: whether every element is finite and was read; other tensors by their whole names."""
     tensors, refused = plural(len(report.tensors), "tensor"), len(report.refused)
     bad = [t for t in report.tensors if not t.finite]
     if report.tensors and not bad:
@@ -146,7 +146,7 @@ def render_verdict(report: FileReport, limit: float | None = None) -> Iterator[T
 
 
 def _list(head: str, found: Sequence[str]) -> Iterator[Text]:
-    """The first of what was found, and how many more."""
+    """The first findings, and how many more."""
     if found:
         yield Text(f"! {head}:", style="bold red")
     yield from (Text(f"  {printable(text)}") for text in found[:LISTED])

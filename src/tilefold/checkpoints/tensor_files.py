@@ -1,6 +1,6 @@
 """The tensors of a file, one at a time, whatever its name: safetensors, npy, npz, and torch.save's read with `weights_only`.
 
-Nothing is unpickled but what `weights_only` admits, and no code in a file runs. Files are mapped into memory or read in
+Only objects that `weights_only` admits are unpickled, and no code in a file runs. Files are mapped into memory or read in
 chunks, so that only the tensor at hand needs to be there, and of compressed ones a chunk.
 """
 
@@ -41,7 +41,7 @@ def tensors_of(path: str | Path) -> Entries:
 
     Raises:
         FileError: the file is missing, unreadable, truncated, of another format, or needs code to be read. A reader
-            raises it too, for a tensor that is no array of numbers.
+            raises it too, for a tensor that is not an array of numbers.
     """
     path = Path(path)
     kind = kind_of(path)
@@ -177,7 +177,7 @@ def _chunks_in(file: Any, kind: Any) -> Iterator[torch.Tensor]:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the warnings of those who read a file for us: they are not about what is asked here."""
+    """Without the warnings of libraries that read a file: they are about other uses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,10 +1,10 @@
 """What torch.save wrote, tensor by tensor: structure first, without data, then each storage where it lies.
 
-A pickle says what there is, the archive beside it holds the bytes. The pickle is loaded with `weights_only` onto the device
+A pickle lists the tensors, the archive beside it holds the bytes. The pickle is loaded with `weights_only` onto the device
 "meta", which allocates nothing, from an archive of our own that holds the pickle and empty records: where torch looks for a
 storage's record tells its name. Sizes are then checked against the file's own records. Stored ones are mapped; deflated ones
 are inflated in chunks, or once for all of their views. Bytes in another order are put in order part by part. So memory does
-not follow from what a pickle claims. Files from before torch 1.6 are one stream and are read as a whole.
+not follow from the sizes that a pickle claims. Files from before torch 1.6 are one stream and are read as a whole.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _entries_of_whole(path: Path, mapped: bool) -> Entries:
 def _load(file: Any, device: str, **options: Any) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # not about what is asked here
+            warnings.simplefilter("ignore")  # they are about other uses
             return torch.load(file, map_location=device, weights_only=True, **options)
     except pickle.UnpicklingError as error:
         if "GLOBAL" not in str(error) and "Unsupported" not in str(error):
@@ -226,7 +226,7 @@ class _Archive:
         return all(m.compress_type == zipfile.ZIP_STORED for m in self._members.values())
 
     def structure(self) -> Any:
-        """What the pickle holds, its tensors without data; None where some cannot be without."""
+        """The pickle's object with tensors without data; None where some tensor needs its data."""
         content = bytes(self._bytes("data.pkl"))
         check_pickles(content)
         buffer = io.BytesIO()
@@ -284,7 +284,7 @@ class _Archive:
             return self._make(view)
 
     def _without_record(self, found: Found) -> torch.Tensor:
-        """What the pickle made by itself: without data, or of a length that it names."""
+        """A tensor that the pickle made by itself: without data, or of a length that the pickle names."""
         if isinstance(found, torch.Tensor) and (
             found.layout != torch.strided or found.is_nested or found.is_meta
         ):

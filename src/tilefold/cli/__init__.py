@@ -1,4 +1,4 @@
-"""The command line: each command's module reads options and shows what one public function returns."""
+"""The command line: each command's module reads options and shows the result of one public function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMANDS = {
 MODULES = {
     "describe": "tilefold.checkpoints.command",
     "plan": "tilefold.cli.plan",
-}  # the others stand beside what they run
+}  # the others stand beside their packages
 
 __all__ = ["COMMANDS", "main", "run"]
 
@@ -60,7 +60,7 @@ def _named(text: str, command: str) -> str:
 
 
 def _help(arguments: Sequence[str]) -> int:
-    """Without a command: help, the version, or what is wrong."""
+    """Without a command: help, the version, or an error."""
     parser = top_parser()
     parser.parse_args(arguments)
     parser.print_help()
@@ -77,13 +77,13 @@ def top_parser() -> Parser:
         f"Fold any tensor with any monoid, and see what became of it.\n\ncommands:\n{commands}",
         usage="tilefold COMMAND ...",
         examples={
-            "describe model.safetensors": "what is in a checkpoint",
+            "describe model.safetensors": "statistics of a checkpoint's tensors",
             "plan 16384x8192 --monoid logsumexp --dim 1": "how an H200 would fold it",
             "xray kernels.py::softmax --arg x_ptr=*fp32": "a kernel line by line",
             "watch logsumexp --html page.html": "its states chunk by chunk, in a browser",
             "bench folds --device cpu": "measure, here at small sizes",
         },
-        exit_codes={**EXIT_CODES, 1: "what was looked for was found: a command's own help says what"},
+        exit_codes={**EXIT_CODES, 1: "a finding that the command was to look for: its own help says which"},
         notes="tilefold COMMAND --help has a command's options.",
     )
     parser.add_argument("--version", action="version", version=f"tilefold {__version__}")

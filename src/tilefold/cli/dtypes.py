@@ -9,7 +9,7 @@ from tilefold.errors import ArgumentError
 if TYPE_CHECKING:
     import torch
 
-# torch's name of each dtype, and what else it is called: by Triton, LLVM, numpy, C and papers.
+# torch's name of each dtype, and its other names: in Triton, LLVM, numpy, C and papers.
 SPELLINGS = {
     "float64": ("fp64", "f64", "double"),
     "float32": ("fp32", "f32", "float"),
@@ -48,7 +48,7 @@ def dtype_name(text: str) -> str | None:
 
 
 def dtype_of(text: str) -> torch.dtype:
-    """The torch dtype that a text spells; besides those listed here, any by torch's own name.
+    """The torch dtype that a text spells; besides the names listed here, any dtype by torch's own name.
 
     Raises:
         ArgumentError: it spells none.

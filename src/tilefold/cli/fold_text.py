@@ -2,7 +2,8 @@
 
     MONOID SHAPE [DTYPE] [dim=1 | dim=0,2 | dim=all] [strides=1,16384] [offset=3] [guarantee=batch_invariant]
 
-MONOID is a name of `tilefold.monoids` in any case of letters, or `FILE.py::name`; SHAPE is sizes joined by x.
+MONOID is a name of `tilefold.monoids` in any case of letters, or `FILE.py::name`; SHAPE is sizes joined by x,
+each as 4096 or 2^12.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilefold.cli.dtypes import dtype_of
 from tilefold.cli.python_files import load_file, said, split_target
-from tilefold.errors import ArgumentError, CompileError
+from tilefold.errors import ArgumentError, CompileError, nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
 
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
 OPTIONS = ("dim", "strides", "offset", "guarantee", "dtype")
-_SHAPE = re.compile(r"\d+(?:x\d+)*", re.ASCII)
+_SIZE = r"\d{1,40}(?:\^\d{1,2})?"
+_SHAPE = re.compile(rf"{_SIZE}(?:x{_SIZE})*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class FoldText:
-    """A fold that was written: what with, over which dims, of which tensors.
+    """A fold as written: its monoid, dims and tensors.
 
     `dims` None is all of them. `strides` None is contiguous; `offset` counts the elements before the first one, of memory
     that begins at a multiple of 16 bytes. Every input of a monoid of several has this shape, dtype and place.
@@ -81,7 +83,7 @@ def read_fold(text: str, dtype: str = "bf16") -> FoldText:
     """The fold that a text of words says; `dtype` where it says none. Dims are the last one where it says none.
 
     Raises:
-        ArgumentError: a word that is none of the form, or no monoid or shape.
+        ArgumentError: a word of another form, or a missing monoid or shape.
         CompileError: the monoid's file does not import.
     """
     given, plain = _words(text)
@@ -121,10 +123,13 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def read_shape(text: str) -> tuple[int, ...]:
-    """Sizes joined by x, as `16384x8192`."""
+    """Sizes joined by x, as `16384x8192` or `64x2^20`; a power as the tables of results write it."""
     if not _SHAPE.fullmatch(text):
-        raise ArgumentError(f"a shape must be sizes joined by x, got {text!r}; write it like 16384x8192")
-    return tuple(int(size) for size in text.split("x"))
+        raise ArgumentError(
+            f"a shape must be sizes joined by x, got {text!r}; write it like 16384x8192 or 64x2^20"
+        )
+    sizes = (size.partition("^") for size in text.split("x"))
+    return tuple(int(base) ** int(power or 1) for base, _, power in sizes)
 
 
 def read_dims(text: str) -> tuple[int, ...] | None:
@@ -156,10 +161,30 @@ def _of_catalogue(name: str) -> Monoid:
 
     known = _monoids_in(vars(monoids))
     if name.upper() not in known:
+        meant = monoid_meant(name)
         raise ArgumentError(
-            f"a monoid must be one of {', '.join(sorted(known))}, or FILE.py::name, got {name!r}; take one of these"
+            f"a monoid must be one of {', '.join(sorted(known))}, or FILE.py::name, got {name!r}; "
+            f"{meant or 'take one of these'}"
         )
     return known[name.upper()]
+
+
+def monoid_meant(name: str, spelt: bool = True) -> str | None:
+    """What to write for a name that other libraries have, "use welford ..." for `var`; `spelt`: for a misspelt one too."""
+    from tilefold import monoids
+
+    known = _monoids_in(vars(monoids))
+    found = monoids.ALIASES.get(name.replace("_", "").lower()) or (
+        "NORM(2)" if name.lower() == "norm" else name.upper()
+    )
+    if found.startswith("NORM"):
+        return f"use FILE.py::name, of a file with name = tilefold.monoids.{found if '(' in found else 'NORM(2)'}"
+    if found not in known:
+        close = nearest(name, known) if spelt else None
+        return close and f"use {close.lower()}"
+    if found == "WELFORD":
+        return "use welford: its results are count, mean and M2, and M2 / (count - 1) is the variance"
+    return f"use {found.lower()}"
 
 
 def _of_file(text: str) -> Monoid:
@@ -179,7 +204,7 @@ def _of_file(text: str) -> Monoid:
 
 
 def _made(make: Any, text: str, path: Path) -> Any:
-    """What a function without arguments makes; a class or a function that wants some makes nothing."""
+    """The monoid that a function without arguments makes; a class, or a function with arguments, is refused."""
     try:
         return make()
     except TypeError as error:

@@ -11,7 +11,7 @@ from tilefold.errors import printable as printable
 
 
 def run_command(command: Callable[[], object]) -> None:
-    """Run a command as a process of its own: what it returns is the exit code, as `sys.exit` takes it.
+    """Run a command as a process of its own: its return value is the exit code, as `sys.exit` takes it.
 
     Who reads no further, like `head`, ends the process by SIGPIPE, as with other Unix tools; a traceback or an exit code
     of 1 would say something else. Output that cannot be written is one line on stderr and exit code 2.
@@ -22,7 +22,7 @@ def run_command(command: Callable[[], object]) -> None:
         sys.exit(2)
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # A name in a file may hold what the terminal's encoding lacks: shown escaped, never a crash.
+    # A name in a file may hold characters that the terminal's encoding lacks: shown escaped, never a crash.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""What all commands have in common: one parser, one style of help, one line for what cannot be done.
+"""The parser of all commands: one style of help, and one line for an error.
 
 argparse alone, so that `plan`, `xray` and `bench` run where torch and Triton are all there is.
 """
@@ -17,8 +17,8 @@ from tilefold.errors import ArgumentError, TilefoldError
 
 T = TypeVar("T")
 
-FAILED = "what was asked for cannot be done, in one line on stderr"
-WIDTH = 88  # of what help wraps itself; argparse wraps the rest to the terminal
+FAILED = "the command cannot run: one line on stderr says why"
+WIDTH = 88  # of text that help wraps itself; argparse wraps the rest to the terminal
 EXIT_CODES = {0: "done", 2: FAILED, 130: "interrupted (Ctrl-C)"}
 
 
@@ -45,7 +45,7 @@ class Format(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A command's parser: its usage, what it does, its options, examples and exit codes, in this order."""
+    """A command's parser: its usage, purpose, options, examples and exit codes, in this order."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         notes: str = "",
         **options: Any,
     ) -> None:
-        """`examples` maps commands, without `tilefold`, to what they do; `notes` stand below all."""
+        """`examples` maps commands, without `tilefold`, to their descriptions; `notes` stand below all."""
         shown = [line for text, said in examples.items() for line in (f"tilefold {text}", f"    {said}")]
         codes = [
             textwrap.fill(f"{code:<5d}{said}", WIDTH - 2, subsequent_indent=" " * 5)
@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
             (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
-        """One line: the option, the rule, what was got, where all of them stand.
+        """One line: the option, the rule, the value found, the command that lists all options.
 
         Raises:
             ArgumentError: always.
@@ -108,7 +108,7 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 
 def as_type(read: Callable[[str], T]) -> Callable[[str], T]:
-    """What reads a text, for argparse's `type`: the reader's own sentence is what a refused text gets."""
+    """A reader of a text, for argparse's `type`: a refused text gets the reader's own sentence."""
 
     def parsed(text: str) -> T:
         try:

@@ -12,9 +12,17 @@ import torch
 
 import tilefold
 from tilefold.cli.dtypes import dtype_of
-from tilefold.cli.fold_text import GUARANTEES, FoldText, monoid_named, read_dims, read_numbers, read_shape
+from tilefold.cli.fold_text import (
+    GUARANTEES,
+    FoldText,
+    monoid_meant,
+    monoid_named,
+    read_dims,
+    read_numbers,
+    read_shape,
+)
 from tilefold.cli.parser import Parser, as_type, count, one_of
-from tilefold.errors import ArgumentError
+from tilefold.errors import ArgumentError, nearest
 from tilefold.planner.chips import ALL, chip_of
 from tilefold.planner.device import of_chip
 from tilefold.problem.canonical import normalize_dims
@@ -35,7 +43,7 @@ def parser() -> Parser:
     """The command's options."""
     made = Parser(
         "plan",
-        "How a GPU would run an operation, without one: the launches, what a program owns and why, bytes and time.",
+        "How a GPU would run an operation, without one: its launches, the work of a program and why, bytes and time.",
         examples={
             "plan 16384x8192 --monoid logsumexp --dim 1": "rows of a bf16 matrix on an H200",
             "plan 64x256x56x56 --dim 0,2,3 --dtype fp32 --chip a100": "statistics of a batch norm",
@@ -47,10 +55,10 @@ def parser() -> Parser:
         notes=WORDS,
     )
     add = made.add_argument
-    add("shape", type=as_type(read_shape), metavar="SHAPE", help="sizes joined by x, such as 16384x8192")
-    add("--operation", choices=tuple(OPERATIONS), default="reduce", metavar="NAME",
+    add("shape", type=as_type(read_shape), metavar="SHAPE", help="sizes joined by x: 16384x8192, 64x2^20")
+    add("--operation", type=as_type(_operation), default="reduce", metavar="NAME",
         help=", ".join(OPERATIONS))  # fmt: skip
-    of_some = functools.partial(add, default=argparse.SUPPRESS)  # what was not given is not there
+    of_some = functools.partial(add, default=argparse.SUPPRESS)  # options that were not given are absent
     of_some("--monoid", type=as_type(monoid_named), metavar="NAME",
         help="of reduce, scan, segment_reduce: a name of tilefold.monoids, or FILE.py::name, which is imported "
         "(default: sum)")  # fmt: skip
@@ -73,6 +81,24 @@ def parser() -> Parser:
     return made
 
 
+def _operation(name: str) -> str:
+    """One of the operations.
+
+    Raises:
+        ArgumentError: it is not; the message names the option or function to use.
+    """
+    if name in OPERATIONS:
+        return name
+    if name.strip("_").lower() in PRODUCTS:
+        fix = "a product has two shapes: use tilefold.explain_plan((a, b), tilefold.matmul) in Python"
+    else:
+        fold, close = monoid_meant(name, spelt=False), nearest(name, OPERATIONS)
+        fix = f"use {close}" if close else "take one of these"
+        if fold:
+            fix = fold.replace("use", "use --monoid", 1)
+    raise ArgumentError(f"must be one of {', '.join(OPERATIONS)}, got {name!r}; {fix}")
+
+
 def run(arguments: Sequence[str]) -> int:
     """Print the plan."""
     sys.stdout.write(f"{_planned(_complete(parser().parse_args(arguments)))}\n")
@@ -80,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _complete(options: argparse.Namespace) -> argparse.Namespace:
-    """The options with what was not given.
+    """The options, completed by their defaults.
 
     Raises:
         ArgumentError: one was given that the operation does not have.
@@ -160,7 +186,7 @@ def _segments(options: argparse.Namespace) -> dict[str, Any]:
     return {"monoid": options.monoid, "offsets": offsets} | _one(options)
 
 
-# What is asked of each function besides its input, from the command's options.
+# The arguments of each function besides its input, from the command's options.
 OPERATIONS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "reduce": lambda options: {},
     **dict.fromkeys(("softmax", "log_softmax", "normalize"), _some),
@@ -173,6 +199,7 @@ OPERATIONS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "transpose": _two,
 }
 OF_MONOIDS = ("scan", "segment_reduce")
+PRODUCTS = ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "linear", "gemm", "product")
 # Which operations have the options that not all have.
 TAKEN_BY: dict[str, tuple[str, ...]] = {
     "monoid": ("reduce", *OF_MONOIDS),

@@ -35,7 +35,7 @@ def load_file(path: Path, call: str = "xray", what: str = "kernel") -> ModuleTyp
     name. `call` is the command that asks and `what` is sought in the file: both for messages.
 
     Raises:
-        ArgumentError: no such file.
+        ArgumentError: the file does not exist.
         CompileError: the file raises; its message follows.
     """
     if not path.is_file():
@@ -84,7 +84,7 @@ def _imports_beside(path: Path) -> bool:
 def _imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # importing it says what is wrong
+    except (SyntaxError, ValueError):  # its import raises the error
         return []
     return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
 
@@ -120,9 +120,7 @@ def _module(name: str, path: Path, folder: Path | None = None) -> ModuleType:
     sys.modules[name] = module
     if specification.loader is not None:
         try:
-            with contextlib.redirect_stdout(
-                sys.stderr
-            ):  # what a file prints is no part of a command's output
+            with contextlib.redirect_stdout(sys.stderr):  # a file's prints are not part of a command's output
                 specification.loader.exec_module(module)
         except BaseException:
             sys.modules.pop(name, None)

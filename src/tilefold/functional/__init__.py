@@ -1,6 +1,6 @@
 """torch's reductions by torch's names, folded by this library: same arguments, result dtypes, NaN rules and error kinds.
 
-Each function is one `fold_tensors` with a monoid made beforehand; which backend runs is decided there. What they share:
+Each function is one `fold_tensors` with a monoid made beforehand; `fold_tensors` chooses the backend. All of them share:
 
     dims      One, several where torch takes several, or None for all (not in `prod`). `dim=()` folds all dims, as in torch,
               except in `any` and `all`, where it folds none. In the equations k is a position in the output dims, p in the
@@ -22,8 +22,8 @@ Each function is one `fold_tensors` with a monoid made beforehand; which backend
     errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
               KindError for `dim`; KindError for a `keepdim` that is no bool; DtypeError, ShapeError and DeviceError for
               inputs and `out`, ShapeError for more than 64 dims too; GradientError for an input that requires grad while
-              grad mode is on, is a dual tensor, or is inside torch.func. Below, `Raises` names what a function adds or
-              what is likeliest.
+              grad mode is on, is a dual tensor, or is inside torch.func. Below, `Raises` names the errors that a function
+              adds, or the likeliest ones.
 
 Messages hold the words of torch's own. Where `var`, `std` and their kin have no degrees of freedom, a UserWarning says so,
 as torch's does.

@@ -1,4 +1,4 @@
-"""How arguments of torch's functions are read, and what is refused in torch's kinds of error."""
+"""How arguments of torch's functions are read, and refused in torch's kinds of error."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _rename(
     arguments: dict[str, Any],
     parameters: Mapping[str, inspect.Parameter],
 ) -> None:
-    """Put what came under numpy's names where torch's are."""
+    """Move arguments given by numpy's names to torch's."""
     for name, value in names.items():
         meant = TORCH_NAMES.get(name)
         if meant not in arguments:
@@ -99,7 +99,7 @@ def need_elements(x: Tensor, dim: Dims, call: str) -> None:
 
 
 def no_dim(keepdim: bool, call: str) -> None:
-    """The default `dim` was left: torch has no such overload with `keepdim`."""
+    """The default `dim` was left: torch does not have this overload with `keepdim`."""
     if keepdim is not LEFT:
         raise KindError(
             f"{call}: `keepdim` needs a `dim`, got keepdim={shown(keepdim)} alone; pass the dims to fold"
@@ -125,7 +125,7 @@ def asked_dtype(dtype: Any, out: Any) -> Any:
 
 
 def as_number(value: Any) -> float | None:
-    """A real number, where torch takes one: Python's, numpy's, or that of a 0-d tensor; None for what is none."""
+    """A real number, where torch takes one: Python's, numpy's, or that of a 0-d tensor; None for other values."""
     if isinstance(value, Tensor):
         takes = not value.is_nested and value.ndim == 0 and not value.requires_grad and not value.is_complex()
         if not takes:
@@ -134,7 +134,7 @@ def as_number(value: Any) -> float | None:
     elif not isinstance(value, numbers.Real) and type(value).__name__ not in ("bool", "bool_"):
         return None
     try:
-        return float(value)
+        return float(value).__float__()  # under torch.compile a symbol becomes a number, which guards
     except OverflowError:  # a whole number that no float holds
         return INFINITY if value > 0 else -INFINITY
     except Exception:  # of a tensor without data; of a class of the caller's
@@ -147,13 +147,13 @@ def is_complex(value: Any) -> bool:
 
 
 def one_dim(dim: Any, call: str) -> None:
-    """Refuse several dims, and what is no dim."""
+    """Refuse several dims, and values that are not a dim."""
     if dim is not None and type(dim) is not int and not is_whole(dim):
         raise KindError(f"{call}: `dim` must be one int, got {shown(dim)}; fold one dim at a time")
 
 
 def need_float(dtype: torch.dtype, call: str) -> None:
-    """Refuse elements that are no floats."""
+    """Refuse elements that are not floats."""
     if not dtype.is_floating_point:
         fix = "convert the input, or pass a float dtype= where it is taken"
         raise DtypeError(

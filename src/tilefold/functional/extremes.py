@@ -102,7 +102,7 @@ def _read_second(
 
 
 class _Side(NamedTuple):
-    """What a function that is a fold or an elementwise one makes its results by."""
+    """One side of max and min: the elementwise function, and the folds."""
 
     name: str
     elementwise: Any

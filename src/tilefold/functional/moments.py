@@ -29,9 +29,10 @@ from tilefold.functional.arguments import (
 from tilefold.problem.validate import check_is_tensor, is_abstract
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.overrides import listed, overridden
-from tilefold.runtime.uncompiled import uncompiled
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 
+@constant_in_graphs
 @kept_outside_modes(64)
 def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
     """WELFORD that ends in M2 / max(0, count - correction): its root, and the mean beside it, if asked for."""
@@ -52,7 +53,6 @@ def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
     return powers.moments(project, name)
 
 
-@uncompiled
 def _spread(
     x: Tensor,
     dim: Any,

@@ -25,14 +25,12 @@ from tilefold.problem.canonical import is_listed, normalize_dims, whole_number
 from tilefold.problem.validate import as_dtype, check_is_tensor, check_memory, check_out
 from tilefold.runtime.overrides import overridden
 from tilefold.runtime.switch import named_key
-from tilefold.runtime.uncompiled import uncompiled
 
 Result = Tensor | tuple[Tensor, Tensor]
 USUAL = 2.0**-100  # from here on float32 has reciprocal roots, and their products with elements, in range
 _PLAIN = (float, int, type(None))  # kinds of numbers of which equal ones mean the same
 
 
-@uncompiled
 def softmax(
     input: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None = None,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -61,7 +59,6 @@ def softmax(
     return _softmax(input, dim, dtype, out, guarantee, logarithm=False)
 
 
-@uncompiled
 def log_softmax(
     input: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None = None,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -94,11 +91,11 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
     dtype = as_dtype(dtype, call)
     dims = normalize_dims(dim, x.ndim, call)
     if not (x.numel() or dtype or out is not None or x.is_floating_point()):
-        return torch.empty_like(x)  # torch asks nothing of elements that are not there
+        return torch.empty_like(x)  # torch checks nothing if there are no elements
     need_float(dtype or x.dtype, call)
     monoid, apply = kept(_shares, logarithm)
     single = len(dims) == 1 and (dtype or x.dtype).itemsize > 1
-    library = LibraryMap(f"torch.{call}", (dims[0], dtype)) if single else None
+    library = LibraryMap(f"torch.{call}", (dims[0] - x.ndim, dtype)) if single else None
     return map_tensors(
         [x],
         monoid,
@@ -114,7 +111,7 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
 
 
 def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
-    """What a row folds to: its maximum, and what is left of its exponentials' sum. Infinite maxima leave NaN, as in torch."""
+    """A row's maximum, and the rest of the sum of its exponentials. Infinite maxima leave NaN, as in torch."""
 
     def project(largest: Any, total: Any) -> Any:
         size = math.log(total) if logarithm else 1.0 / total
@@ -133,7 +130,6 @@ def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
     return monoid, replace(apply, rebase=trace(rebase, 4))
 
 
-@uncompiled
 def layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -168,7 +164,6 @@ def layer_norm(
     return _row_norm("layer_norm", input, normalized_shape, weight, bias, eps, residual, out, guarantee)
 
 
-@uncompiled
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None,
     *, residual: Tensor | None = None, out: Any = None, guarantee: str = "run_to_run",
@@ -232,7 +227,8 @@ def _row_norm(
     small = _epsilon(eps, torch.float64 if wide else x.dtype, call)
     extras = [t for t in (weight, bias) if t is not None]
     names = (None, *_named(residual=residual), *_named(weight=weight, bias=bias))
-    monoid, apply = kept(_norms, call, numbers.prod(sizes), small, which, residual is not None)
+    length = 0 if call == "layer_norm" else int(numbers.prod(sizes))  # a graph of rms_norm is of one length
+    monoid, apply = kept(_norms, call, length, small, which, residual is not None)
     alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*tensors, *extras))
     taken = which if call == "layer_norm" else which[:1]
     library = LibraryMap(f"torch.{call}", (k, small, taken, residual is not None)) if alike else None
@@ -253,7 +249,7 @@ def _with_sum(made: Sequence[Tensor], x: Tensor, residual: Tensor | None, out: A
 
 
 def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str) -> None:
-    """Refuse what stands beside the input, if anything does, and is no tensor of a shape with elements in memory."""
+    """Refuse a weight, bias or residual that is not a tensor of the shape with elements in memory."""
     if t is None:
         return
     check_is_tensor(t, call, f"`{name}`")
@@ -289,7 +285,7 @@ def _epsilon(eps: Any, dtype: torch.dtype, call: str) -> float:
 def _norms(
     call: str, length: int, eps: float, which: tuple[bool, bool], of_sums: bool
 ) -> tuple[Monoid, Traced]:
-    """What a row folds to, and what is made of an element: with weight and bias as there are any, the sum beside it."""
+    """The fold of a row and the map of an element: with a weight and a bias if they are given, and the sum beside it."""
     centred = call == "layer_norm"
     weighted, biased = which
 
@@ -308,7 +304,7 @@ def _norms(
 
 
 def _centred(eps: float, of_sums: bool) -> Monoid:
-    """What a row is multiplied by, its mean then, and the reciprocal of its standard deviation then."""
+    """The factor of a row, and the mean and the reciprocal standard deviation of the multiplied row."""
 
     def project(count: Any, mean: Any, squares: Any, units: powers.Units) -> Any:
         factor, size, root = _deviation(squares / count, eps, units)
@@ -318,7 +314,7 @@ def _centred(eps: float, of_sums: bool) -> Monoid:
 
 
 def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
-    """What a row is multiplied by, and the reciprocal of the root of its mean square then."""
+    """The factor of a row, and the reciprocal root mean square of the multiplied row."""
     count = max(1, length)
 
     def project(total: Any, units: powers.Units) -> Any:
@@ -329,7 +325,7 @@ def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
 
 
 def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, Any]:
-    """What elements and what sums in units are multiplied by, and 1 / sqrt(square + eps) then, `square` being in units.
+    """The factors of elements and of sums in units, and 1 / sqrt(square + eps) then, `square` being in units.
 
     That is 1 and the unit, so that elements stay as they are; other powers of two where the root would leave the range.
     """
@@ -346,7 +342,6 @@ def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, 
     return factor, factor * units.unit, root
 
 
-@uncompiled
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -361,7 +356,7 @@ def group_norm(
     bits from run to run.
 
     Raises:
-        ShapeError: there are no channels, no such groups of them, or not as many weights.
+        ShapeError: there are no channels, the groups do not divide them, or the weights do not fit.
         ArgumentError: a group would have one value alone.
         DtypeError: elements are no floats.
 
@@ -385,7 +380,7 @@ def group_norm(
     monoid, apply = kept(_norms, "layer_norm", 0, small, which, False)
     groups = num_groups if whole else 1
     alike = input.itemsize > 1 and all(t.dtype == input.dtype for t in extras)
-    library = LibraryMap("torch.group_norm", (groups, small, which)) if alike else None
+    library = LibraryMap("torch.group_norm", (groups, small, which), any_rank=False) if alike else None
     lengths = (groups, input.shape[1] // groups, *[1] * (input.ndim - 2))
     targets = check_out(out, [result_dtype(input.dtype)], input.shape, [input], "group_norm", in_place=True)
     made = map_tensors(
@@ -433,7 +428,6 @@ def _check_groups(x: Tensor, groups: Any, weight: Any, bias: Any) -> int:
     return number
 
 
-@uncompiled
 def normalize(
     input: Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12, out: Tensor | None = None,
     *, guarantee: str = "run_to_run",
@@ -495,12 +489,12 @@ def _library_norm(x: Tensor, order: float, dim: Any, eps: float) -> LibraryMap |
 
 
 def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
-    """What a row is multiplied by, and what it is divided by then."""
+    """The factor of a row, and the divisor of the multiplied row."""
     if order in (0, INFINITY, -INFINITY):
         return monoids.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)
 
     def usual(norm: Any, factor: Any, rest: Any) -> Any:
-        """1 and the norm where that is in range; else what it is made of, or eps."""
+        """1 and the norm where it is in range; else its factor and the rest, or eps."""
         apart = (
             (norm == INFINITY) | ((norm < USUAL) & (norm > eps))
             if eps > 0

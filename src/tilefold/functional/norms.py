@@ -25,7 +25,6 @@ from tilefold.functional.arguments import (
 from tilefold.problem.canonical import normalize_dims
 from tilefold.problem.validate import as_dtype, check_is_tensor, check_memory
 from tilefold.runtime.overrides import overridden
-from tilefold.runtime.uncompiled import uncompiled
 
 
 def vector_norm(
@@ -88,7 +87,6 @@ def norm(
     return _vector_norm(input, order, dim, keepdim, dtype, out, "norm")
 
 
-@uncompiled
 def _vector_norm(
     x: Tensor,
     order: float,
@@ -128,7 +126,7 @@ def _number(order: Any, call: str) -> float:
 
 
 def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
-    """Whether every float of one dtype is one of another: any wider dtype has all of those of 8 bits."""
+    """Whether every float of one dtype is one of another: any wider dtype has all floats of 8 bits."""
     if narrow in FLOAT8 or wide in FLOAT8:
         return wide == narrow or wide.itemsize > 1
     return torch.promote_types(narrow, wide) == wide

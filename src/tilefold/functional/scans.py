@@ -17,7 +17,6 @@ from tilefold.functional.arguments import NEEDED, NumpyNames, asked_dtype, is_wh
 from tilefold.problem.validate import check_is_tensor
 from tilefold.runtime.overrides import listed, overridden
 from tilefold.runtime.switch import named_key
-from tilefold.runtime.uncompiled import uncompiled
 
 
 def cumsum(
@@ -156,7 +155,6 @@ def logcumsumexp(
     return _prefixes(input, monoids.LOGSUMEXP, dim, None, None, out, guarantee, "logcumsumexp")[0]
 
 
-@uncompiled
 def _prefixes(
     x: Tensor,
     monoid: Monoid,

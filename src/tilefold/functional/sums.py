@@ -1,4 +1,4 @@
-"""Sums and what is made like them: sum, prod, mean, logsumexp."""
+"""Sums and folds like them: sum, prod, mean, logsumexp."""
 
 from __future__ import annotations
 

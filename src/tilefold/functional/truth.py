@@ -104,7 +104,7 @@ def bitwise_or(
         y[k] = or over p of x[k, p]
 
     Shapes: [M, K] to [M]. Of nothing it is 0.
-    Dtypes: integers and bool, in and out. torch has no such reduction.
+    Dtypes: integers and bool, in and out. torch does not have this reduction.
     Any strides, read in place. Exact: the same on every backend.
 
     Raises:
@@ -128,7 +128,7 @@ def bitwise_and(
         y[k] = and over p of x[k, p]
 
     Shapes: [M, K] to [M]. Of nothing it is all ones (-1 where signed, True for bool).
-    Dtypes: integers and bool, in and out. torch has no such reduction.
+    Dtypes: integers and bool, in and out. torch does not have this reduction.
     Any strides, read in place. Exact: the same on every backend.
 
     Raises:
@@ -152,7 +152,7 @@ def bitwise_xor(
         y[k] = xor over p of x[k, p]
 
     Shapes: [M, K] to [M]. Of nothing it is 0.
-    Dtypes: integers and bool, in and out. torch has no such reduction.
+    Dtypes: integers and bool, in and out. torch does not have this reduction.
     Any strides, read in place. Exact: the same on every backend.
 
     Raises:

@@ -59,7 +59,7 @@ def register(
 
     A product whose rows are known when it is compiled is tuned for exactly that shape. One whose rows are dynamic
     (torch.compile(..., dynamic=True), or a marked dim) is tuned for each range of rows between `split_points`, and the graph
-    chooses by the rows of each call: one graph serves them all. Registering again replaces what was registered before, but
+    chooses by the rows of each call: one graph serves them all. Registering again replaces the earlier registration, but
     Inductor's cache on disk does not know of it: graphs that were compiled with other split points, or plain torch.mm before
     mm=True, are taken from there until it is emptied.
 
@@ -73,7 +73,7 @@ def register(
         mm: whether plain torch.mm of compiled graphs takes part too, where K is large enough for us to split it.
 
     Returns:
-        What is on, and why something is off: torch 2.11 cannot replace aten.mm, nor time
+        A text that says which parts are on, and why a part is off: torch 2.11 cannot replace aten.mm, nor time
         candidates inside CUDA graphs.
 
     Raises:
@@ -118,7 +118,7 @@ def tune(
 
 
 def _ranges(split_points: Sequence[int], unbounded: int) -> dict[str, Any]:
-    """What has a choice made for each range of rows."""
+    """The options that have Inductor choose for each range of rows."""
     return {
         "dispatch_on": {"tensor_name": "a", "dim": 0, "range_upper_bound": unbounded},
         "split_points": list(split_points),
@@ -151,7 +151,7 @@ def _custom_ops() -> Any:
 
 
 def _lowerings() -> dict[Any, Any]:
-    """Where this version of Inductor looks up what to do with an operation of ours."""
+    """The table in which this version of Inductor looks up an operation of ours."""
     from torch._inductor import lowering
 
     table: dict[Any, Any] = (
@@ -263,7 +263,7 @@ def _choices_and_itself(tensors: dict[str, Tensor]) -> list[Any]:
 def _mm_choices(tensors: dict[str, Tensor]) -> list[Any]:
     """Candidates of `aten::mm`: ours and each split of K; none where our plan would be torch's product anyway.
 
-    Rows that are not known count as one: what one row is not split for is not split for more.
+    Unknown rows count as one: a product that is not split for one row is not split for more.
     """
     a, b = tensors.values()
     (rows, depth), columns = a.shape, b.shape[1]

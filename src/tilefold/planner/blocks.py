@@ -1,6 +1,6 @@
 """Rows that programs hold, each absorbed as one block: which tiles hold them so that an SM has enough on its way.
 
-Measured (docs/experiments/maps-blocks.md): what the programs of an SM hold together decides the time, and then how many
+Measured (docs/experiments/maps.md#blocks): what the programs of an SM hold together decides the time, and then how many
 instructions an element takes, those of masked lanes included.
 """
 
@@ -19,7 +19,7 @@ from tilefold.planner.stages.rows import Blocks
 from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, view_of
 from tilefold.problem.canonical import Problem
 
-# docs/experiments/maps-blocks.md:
+# docs/experiments/maps.md#blocks:
 ELEMENTS = 80  # of a block that a thread holds, at most, in as many registers: with what is computed of them for the fold
 SOME_ELEMENTS = 40  # of each input, where extra tensors' elements stand beside them in a cluster
 OTHER_REGISTERS = 16  # of a thread, beside its elements
@@ -42,7 +42,7 @@ COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow one
 REGISTERS, THREADS = 65536, 2048  # of an SM
 LANES = tuple(1 << n for n in range(10))  # threads that hold a row
 
-# Columns of 16 bits, two a thread (docs/experiments/columns-two-a-thread.md): a warp has a line of each of its rows and
+# Columns of 16 bits, two a thread (docs/experiments/maps.md#columns): a warp has a line of each of its rows and
 # exchanges nothing, or half a line of two; and the times of a place.
 NARROW_COLUMNS = {64: 1.0, 32: 1.03}
 NARROW_TILES = 32  # elements of each of its columns that a thread holds
@@ -52,9 +52,9 @@ NARROW_LENGTH = 128  # of a column at least
 NARROW_FIELDS = 2  # of a state: with more there are not enough registers
 
 # Short columns are a thread's alone, or shared by as few threads as have no more elements than this each; a thread has more
-# neighbours of them until an SM has enough bytes on their way (docs/experiments/maps-short-rows.md).
+# neighbours of them until an SM has enough bytes on their way (docs/experiments/maps.md#short-rows).
 SHORT_LANES, SHORT_EACH, SHORT_MOST, SHORT_BYTES = 4, 48, 64, 36
-# Of a column at most, by their elements' bytes; the second where rows are of odd width (docs/experiments/maps-groups.md).
+# Of a column at most, by their elements' bytes; the second where rows are of odd width (docs/experiments/maps.md#groups).
 SHORT_LENGTHS = {2: 64, 4: 48}
 
 

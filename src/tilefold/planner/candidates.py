@@ -23,7 +23,7 @@ TILE = 65536  # elements of the largest tile
 HELD_WORDS = 80  # 32-bit words of elements and states that a thread holds, at most
 SM_WARPS = (16, 8, 32)  # warps of one SM where a fold of few results is split; the first one stands for all
 
-# Of a result at least, where tiles come through shared memory, three at a time (docs/experiments/walks-of-results.md).
+# Of a result at least, where tiles come through shared memory, three at a time (docs/experiments/folds.md#walks).
 COPIED_TILES = 6
 SM_REGISTERS = 65536  # a limit of the hardware
 
@@ -134,7 +134,7 @@ def _rows_by(view: View, run: int, align: int) -> Iterator[Stage]:
     """Tiles of one kind of loads: few lanes and several rows a program where rows are short, else whole warps on a row.
 
     No thread alone reads a row that starts anywhere in aligned vectors: of six such plans that the model took, measured ones
-    were up to 1.8 times as slow as the rules' (docs/experiments/planner-model.md).
+    were up to 1.8 times as slow as the rules' (docs/experiments/planning.md#model).
     """
     vectors = power_above(math.ceil((view.length + align - 1) / run))
     if vectors >= 256:
@@ -167,7 +167,7 @@ def _column_tiles(view: View, groups: bool) -> Iterator[Stage]:
     are less than a sector also less than a line: lanes then read several of their rows, and so fewer groups at a time.
 
     Of at most four warps: programs of eight, where the model took them, were slower than the rules' in seven of eight
-    problems held back (docs/experiments/planner-model.md).
+    problems held back (docs/experiments/planning.md#model).
     """
     line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
     narrower = (line // 4, line // 2) if groups and view.vector == 1 else ()
@@ -190,7 +190,7 @@ def _column_tiles(view: View, groups: bool) -> Iterator[Stage]:
 def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
     """Neighbours of a lane, lanes of a result and results of a program; of columns also lanes that are combined once.
 
-    Lanes of a row that were combined once were slower in each of nine comparisons (docs/experiments/ordered-folds.md).
+    Lanes of a row that were combined once were slower in each of nine comparisons (docs/experiments/folds.md#ordered).
     """
     yield from _ordered_rows(rule, view) if view.by_rows else _ordered_columns(view)
 

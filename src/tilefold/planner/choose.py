@@ -33,7 +33,7 @@ from tilefold.planner.weigh import Weighed
 from tilefold.problem.canonical import Problem, canonical
 
 PLANNERS = ("rules", "model")
-DEFAULT = "model"  # docs/experiments/planner-model.md
+DEFAULT = "model"  # docs/experiments/planning.md#model
 BEST_FORMS = 2  # of which tiles are weighed (not measured: how far the search goes)
 
 

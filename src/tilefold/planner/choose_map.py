@@ -26,7 +26,7 @@ from tilefold.planner.stripes import stripes_stage
 from tilefold.problem.canonical import Problem, in_results_order, inputs_apart
 
 # Bytes of inputs that do not lie in the results' order, and of results, from which on the inputs are copied first: where rows
-# are neighbours in the results, and where they are not (docs/experiments/inputs-copied.md).
+# are neighbours in the results, and where they are not (docs/experiments/scans.md#copied).
 COPIED_ROWS, COPIED = 4 << 20, 12 << 20
 
 # A launch whose programs, or clusters of them, hold whole rows.
@@ -53,7 +53,7 @@ def planned_map(
     problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str
 ) -> tuple[Problem, Plan]:
     """The problem that the steps are of, and the plan: inputs that lie in another order than the results are copied first,
-    where reads or writes would be sectors in part (docs/experiments/inputs-copied.md)."""
+    where reads or writes would be sectors in part (docs/experiments/scans.md#copied)."""
     plan = map_plan(problem, program, results, device, guarantee)
     copied = () if guarantee == "batch_invariant" else inputs_apart(problem)
     if not copied or not _are_copied(problem, copied, plan, results):

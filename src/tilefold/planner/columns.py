@@ -19,7 +19,7 @@ from tilefold.planner.view import (
 )
 
 NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line by definition
-GROUP_LANES = 4  # down the columns of a group (docs/experiments/folds-drawn.md)
+GROUP_LANES = 4  # down the columns of a group (docs/experiments/folds.md#drawn)
 
 
 def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:

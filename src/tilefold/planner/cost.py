@@ -50,7 +50,7 @@ class Constants:
 
     All but `clock_mhz`, `issue_per_clock` and the doubts are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans
     of 185 drawn problems (benchmarks/planner/sample.py) and of the committed `folds` suite's 354 plans;
-    docs/experiments/planner-model.md has the error. `pieces_per_us` was fitted to six problems timed on an H100 and to
+    docs/experiments/planning.md#model has the error. `pieces_per_us` was fitted to six problems timed on an H100 and to
     these plans. In brackets stands what a constant began with, and from where. A fit makes some of them stand for what the
     model leaves out: `memory_gb_per_s` is more than the chip has, and other constants make up for it.
     """
@@ -81,7 +81,7 @@ class Constants:
     # What of sectors asked for again comes from the L2 again, not from an SM's own cache (0.1).
     refetched: float = 0.1314
     # Pieces of lines that the L2 is asked for, beyond the least, where rows begin between two vectors: so many a microsecond,
-    # after all bytes; by an H100's times of such rows (docs/experiments/straddling-rows.md).
+    # after all bytes; by an H100's times of such rows (docs/experiments/tiles.md#straddling).
     pieces_per_us: float = 70e3
     # How sharply the longest of a wave's needs covers the others: the norm's power (4).
     overlap: float = 2.348
@@ -90,7 +90,7 @@ class Constants:
     # How long the last wave takes, in programs' own times (0.6).
     tail: float = 0.686
     # What a launch takes, over what is expected, that reads ahead into registers or copies through shared memory (1):
-    # copies of rows are slower, of columns as fast as expected (docs/experiments/planner-model.md).
+    # copies of rows are slower, of columns as fast as expected (docs/experiments/planning.md#model).
     reading_ahead: float = 1.059
     copying_rows: float = 1.881
     copying_columns: float = 0.9602
@@ -102,9 +102,9 @@ class Constants:
     # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.7 % shorter.
     doubt: float = 0.2
     # The same of one program for a whole row, where the rules share a row among several: seven of seven such plans of which
-    # this much was expected were faster, by 5 to 14 % (docs/experiments/second-launches.md).
+    # this much was expected were faster, by 5 to 14 % (docs/experiments/folds.md#launches).
     whole_rows_doubt: float = 0.15
-    # The same of a plan whose first launch keeps reduced dims apart, over the chosen one (docs/experiments/kept-apart.md).
+    # The same of a plan whose first launch keeps reduced dims apart, over the chosen one (docs/experiments/folds.md#apart).
     apart_doubt: float = 0.1
 
 
@@ -137,7 +137,7 @@ MOST_REGISTERS = 255.0  # of a thread
 SECTORS_A_CLOCK = LINE // SECTOR  # that an SM's cache delivers
 
 # Times the registers expected of a row absorbed as one block that begins between two vectors: 153 for 100, 149 for 99, 79 for
-# 59 and 80 for 62 as compiled for sm_90 (var, logsumexp; docs/experiments/planner-model.md).
+# 59 and 80 for 62 as compiled for sm_90 (var, logsumexp; docs/experiments/planning.md#model).
 MASKED_BLOCK = 1.4
 _SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)
 

@@ -31,7 +31,7 @@ from tilefold.planner.stages.cpu import FEW, CombineParts, Geometry, Tiles, in_p
 from tilefold.planner.view import power_above, power_below
 from tilefold.problem.canonical import Dim, Problem, canonical
 
-# No record of other sizes: docs/experiments/cpu-folds.md has the times with these.
+# No record of other sizes: docs/experiments/cpu.md#folds has the times with these.
 # Elements of a thread's share. Few threads take several of them at once: tiles that the L3 holds, and fewer operations.
 LANES = 1 << 15
 BLOCK = 1 << 16  # of a block that is absorbed at once: fewer operations on each than on lanes

@@ -14,18 +14,18 @@ from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.cpu import CpuTile
 from tilefold.runtime.caching import kept_outside_modes
 
-# An operation takes a us beside its elements (docs/experiments/cpu-folds.md). Where rows lie apart a tile's states are to
-# stay in a core's cache, and their number is no power of two: lanes would share cache lines (docs/experiments/cpu-scans.md).
+# An operation takes a us beside its elements (docs/experiments/cpu.md#folds). Where rows lie apart a tile's states are to
+# stay in a core's cache, and their number is no power of two: lanes would share cache lines (docs/experiments/cpu.md#scans).
 STEPS = 64  # of rows of neighbours; half of it where lanes would be few
 FEW_LANES_EACH = 1 << 19  # elements
 MANY_LANES = 16384
 STEPS_APART = 16
 MANY_APART = 8000
 STEPS_ALONE = 16  # for any number of rows
-SOME_ELEMENTS = 1 << 16  # up to here a row is one lane, scanned by levels (docs/experiments/cpu-folds.md)
+SOME_ELEMENTS = 1 << 16  # up to here a row is one lane, scanned by levels (docs/experiments/cpu.md#folds)
 SOME_ROWS = 8  # fewer are too few neighbours for an operation
 FEW_ELEMENTS = 16384  # up to here no other thread is woken (not measured)
-MOST_THREADS = 4  # more would wait for Python (docs/experiments/cpu-folds.md)
+MOST_THREADS = 4  # more would wait for Python (docs/experiments/cpu.md#folds)
 
 
 def cpu_scan(length: int, rows: int, guarantee: str, threads: int = 1, inner: int = 1) -> Plan:

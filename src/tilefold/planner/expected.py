@@ -15,7 +15,7 @@ from tilefold.planner.plan import Buffer, Fill, Plan, Step
 from tilefold.planner.stages.segments import Pieces
 from tilefold.planner.stages.selections import Gathering
 
-# Of what its data sheet says, an H200's memory copies: 4,268 of 4,800 GB/s (docs/experiments/fold-suite.md).
+# Of what its data sheet says, an H200's memory copies: 4,268 of 4,800 GB/s (docs/experiments/folds.md#suite).
 COPIED = 0.89
 
 

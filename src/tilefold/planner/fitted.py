@@ -1,6 +1,6 @@
 """Coefficients of `instructions`. Written by benchmarks/planner/fit_instructions.py."""
 
-# Instructions of a warp, by what it does (docs/experiments/planner-model.md).
+# Instructions of a warp, by what it does (docs/experiments/planning.md#model).
 INSTRUCTIONS = {
     "plain": 0.704,
     "choice": 0.208,
@@ -33,7 +33,7 @@ INSTRUCTIONS = {
     "gathering": 34.726,
     "gathered": 1.553,
 }
-# Registers of a thread, by what it holds (docs/experiments/planner-model.md).
+# Registers of a thread, by what it holds (docs/experiments/planning.md#model).
 REGISTERS = {
     "thread": 15.964,
     "loaded words": 0.221,

@@ -14,7 +14,7 @@ from tilefold.planner.plan import Apart
 from tilefold.planner.view import VECTOR_BYTES, power_above, view_of
 from tilefold.problem.canonical import Problem
 
-# docs/experiments/kept-apart.md:
+# docs/experiments/folds.md#apart:
 INPUT_BYTES = 4  # of input for each byte of states, at least: they are written and read once more
 WIDE_ROW = 2048  # bytes of columns side by side: as many as several warps read at once
 

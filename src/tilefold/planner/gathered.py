@@ -4,7 +4,7 @@
     x[238328, 21, 8] bf16, dim 1    groups of 8 results, a vector each row: a warp's vectors would lie in 32 lines
 
 A program reads the vectors that its rows lie in, and each thread takes its own rows from shared memory. Nothing is read
-twice, no load is narrow, and no thread holds places that are masked (docs/experiments/gathered-rows.md).
+twice, no load is narrow, and no thread holds places that are masked (docs/experiments/tiles.md#gathered).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilefold.planner.stages.gathered import are_one_run, groups_of
 from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above
 from tilefold.problem.canonical import Dim, Problem
 
-# docs/experiments/gathered-rows.md:
+# docs/experiments/tiles.md#gathered:
 ITEMSIZES = (2, 4)  # of elements that shared memory hands out one by one
 GATHERED = (3, 128)  # elements of a result
 WIDE_ROW = 128  # bytes: of longer results fewer warps hold enough
@@ -27,7 +27,7 @@ PROGRAM_BYTES = (2560, 32768)  # of elements that a program reads, at least and 
 MOST_TURNS = 4  # of the banks in which a warp takes its elements
 LIGHT_ROW = 16  # words: sums and extremes of such rows on are as fast by vectors from anywhere
 
-NARROW_GROUP = 16  # bytes: a warp's vectors of such groups lie in 32 lines (docs/experiments/folds-drawn.md)
+NARROW_GROUP = 16  # bytes: a warp's vectors of such groups lie in 32 lines (docs/experiments/folds.md#drawn)
 GAP_BYTES = 32  # between rows: less than a sector, by definition, is read with them anyway
 
 

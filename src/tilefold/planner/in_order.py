@@ -8,7 +8,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
 from tilefold.planner.walk import edges
 
-# docs/experiments/ordered-folds.md:
+# docs/experiments/folds.md#ordered:
 LANE_BYTES = 64  # neighbours of a lane in a tile
 WARPS = 4  # of programs whose lanes need not be combined
 SHARING_WARPS, SHARED_RUNS = 8, 8  # of a program whose warps share columns; rows of a lane at a time

@@ -154,7 +154,7 @@ FEATURES = (
     "offset", "converted", "position", "masked element", "division", "exchanged", "stored shared", "scanned", "stored",
     "fetched ahead", "copied", "gathering", "gathered",
 )  # fmt: skip
-# Fitted to counts in machine code (docs/experiments/planner-model.md).
+# Fitted to counts in machine code (docs/experiments/planning.md#model).
 _INSTRUCTIONS = tuple(fitted.INSTRUCTIONS.get(name, 0.0) for name in FEATURES)
 LOAD = min(fitted.INSTRUCTIONS["load"], fitted.INSTRUCTIONS["masked load"])
 _OTHERS = _INSTRUCTIONS[len(CLASSES) :]

@@ -47,12 +47,14 @@ def library_fold(
 class LibraryMap:
     """The name of torch's function that makes the same of each element and its row, and its arguments but the tensors.
 
-    One that `asks` its results may find that float32 did not hold what they were made of, and gives none.
+    One that `asks` its results may find that float32 did not hold what they were made of, and gives none. `any_rank`: dims
+    in front of all others may be added, since the arguments count from the last.
     """
 
     function: str
     arguments: tuple[Any, ...] = ()
     asks: bool = False
+    any_rank: bool = True
 
     def plan(self, inputs: int, guarantee: str) -> Plan:
         """One call of that function."""

@@ -43,9 +43,9 @@ from tilefold.planner.view import (
 )
 from tilefold.problem.canonical import Problem
 
-VECTORS = 2  # that a thread of `map_elements` takes of the widest operand (docs/experiments/maps-blocks.md)
+VECTORS = 2  # that a thread of `map_elements` takes of the widest operand (docs/experiments/maps.md#blocks)
 
-# docs/experiments/maps.md:
+# docs/experiments/maps.md#clusters:
 THREAD_WORDS = 64  # registers of a thread that hold elements, at most
 ALONE_WORDS = 32  # that a thread of a program holds, where a cluster could share the row
 # Warps of a program, and a thread's registers that hold elements, where a cluster holds a row: the first pair that does.
@@ -59,7 +59,7 @@ MOST_PARTS = 512  # of a row: a program combines the states of all
 WINDOW_WARPS = 8
 
 # Threads of a row at least, if it has as many vectors: a warp's load of vectors then touches four lines, as few as can be.
-# With one to four threads rows of 3 to 40 vectors took up to five times as long (docs/experiments/maps-short-rows.md).
+# With one to four threads rows of 3 to 40 vectors took up to five times as long (docs/experiments/maps.md#short-rows).
 LINE_LANES = 8
 FEW_ROWS = 64  # along the last output dim: fewer fill no program of short rows
 ROWS_BYTES = 64  # of the inputs' elements that a thread has, where it takes several rows to have them
@@ -279,7 +279,7 @@ def windows_stage(
 ) -> Windows | None:
     """Rows in windows that the L2 holds, cut into parts; None where order matters, and for columns.
 
-    Columns' fold, then every element's map, is as fast as windows of them were (docs/experiments/maps.md).
+    Columns' fold, then every element's map, is as fast as windows of them were (docs/experiments/maps.md#clusters).
     """
     rows = rows_of(problem, program.algebra.inputs)
     view = alone(view_of(rows), rows) if invariant else view_of(rows)

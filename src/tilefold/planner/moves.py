@@ -23,7 +23,7 @@ from tilefold.problem.canonical import Dim, Problem, of_input
 LINE = 128  # of the L2 (hardware): a side that has as much leaves the other a dim that would make that one's segments longer
 MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid, a limit of the hardware
 
-# docs/experiments/transposes.md:
+# docs/experiments/transposes.md#inductor:
 # Rows, columns, warps of a tile by an element's bytes, and by whether the input's rows and the result's begin at sectors.
 TILES = {
     (1, True, True): (64, 256, 16), (1, True, False): (256, 128, 16),
@@ -38,7 +38,7 @@ AREA = {1: 1 << 14, 2: 1 << 12, 4: 1 << 12, 8: 1 << 10}  # elements of a tile at
 GROUP = 32  # tiles of rows that begin anywhere, one below the other, before the ones beside them
 L2_KEEPS = 1 << 30  # below so many bytes moved, the L2 keeps the last results
 
-# docs/experiments/transposes-kept.md:
+# docs/experiments/transposes.md#kept:
 FEW_RUNS = 16  # of the input that alternate in the result, at most, where tiles have no others
 COPIED = 1 << 12  # bytes of a tile whose columns are neighbours in the result, too
 FEW, ENOUGH = 2, 8  # programs for each SM: the first at any price, the second where tiles do not suffer
@@ -172,7 +172,7 @@ def _sides(dims: Sequence[Dim], itemsize: int) -> tuple[list[Dim], list[Dim], li
 def _interleave(dims: Sequence[Dim], columns: Sequence[Dim], area: int) -> bool:
     """Whether a few long runs of the input alternate in the result: a tile of these alone has long runs there, too.
 
-    docs/experiments/transposes-kept.md
+    docs/experiments/transposes.md#kept
     """
     if not dims or len(columns) != 1:
         return False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above, run_of
 
-# docs/experiments/odd-columns.md. Neighbours belong to neighbouring threads; False: to one, as many as are a vector where
+# docs/experiments/tiles.md#odd. Neighbours belong to neighbouring threads; False: to one, as many as are a vector where
 # rows allow one.
 NEIGHBOURS = True
 PADDED = 1.25  # times as many columns as there are, at most, where a program may have fewer

@@ -1,6 +1,6 @@
 """Rows that begin between two vectors, in shared memory and read there at any offset: how many threads and programs hold one.
 
-Measured (docs/experiments/maps-odd-rows.md): words of extra tensors are read beside the elements that they belong to, so
+Measured (docs/experiments/maps.md#odd-rows): words of extra tensors are read beside the elements that they belong to, so
 nothing is moved between threads, and no warp waits for another's.
 """
 
@@ -20,7 +20,7 @@ from tilefold.problem.canonical import Problem
 
 WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together, by definition two
 
-# docs/experiments/maps-odd-rows.md:
+# docs/experiments/maps.md#odd-rows:
 WIDE_BYTES = 28 << 10  # of a row of elements of more than 16 bits, at least: blocks are faster of fewer
 ALONE_BYTES, ALONE_LANES = 44 << 10, 256  # of a row that one program holds, at most; its threads
 SHARE_BYTES, SHARED_LANES = 26 << 10, 128  # of a longer row, each program's at most: small ones wait less
@@ -34,7 +34,7 @@ REGISTERS = 64  # of a thread: so an SM holds 1024
 LEAST_BYTES = 8 << 10  # of a row, each program's at least (not measured)
 
 # Of rows that begin at other places between two vectors than their results, or other inputs
-# (docs/experiments/maps-few-rows.md): bytes of a row at least, and of what a thread would load at once at most; and threads
+# (docs/experiments/maps.md#few-rows): bytes of a row at least, and of what a thread would load at once at most; and threads
 # of a program by the bytes it has.
 UNALIKE_BYTES, UNALIKE_LOAD = 4 << 10, 4
 UNALIKE_LANES = {8 << 10: 64, 26 << 10: 128, 64 << 10: 256}

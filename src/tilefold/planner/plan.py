@@ -237,7 +237,7 @@ class Plan:
         lines += [f"  {number}. {step}" for number, step in enumerate(self.working, 1)]
         if self.moved_bytes:
             time = f"about {self.time_us:.1f} us" if self.time_us else f"at least {self.least_us:.1f} us"
-            where = f" on an {self.chip}" if self.chip else ""
+            where = f" on {self.chip}" if self.chip else ""
             lines.append(f"  expected{where}: {time}; {self.moved_bytes / 1e6:.2f} MB read and written")
         launches = [(n, step) for n, step in enumerate(self.working, 1) if isinstance(step, Launch)]
         early = [str(number) for number, step in launches if step.early]

@@ -1,6 +1,6 @@
 """The form of rows that are held in rings of shared memory, and how many programs share a long one.
 
-Measured (docs/experiments/maps-rings.md, maps-rings-walking.md): several programs an SM that walk over no rows are faster
+Measured (docs/experiments/rings.md#rows, rings.md#walking): several programs an SM that walk over no rows are faster
 than one that does, until a row is too long for them, or a program keeps a weight.
 """
 
@@ -19,17 +19,17 @@ PROGRAM_BYTES = RESERVED_BYTES + 1024 + 512
 SM_REGISTERS = 65536
 
 # Where rows are long and programs walk over none: programs of an SM and their threads, and what of the time these lose; and
-# what each program beyond so many that share a row does, and turns of a vector (docs/experiments/maps-long-rows.md).
+# what each program beyond so many that share a row does, and turns of a vector (docs/experiments/rings.md#long-rows).
 SEVERAL, MANY_SPLITS, LATE, SHORT_TURNS = {(4, 256): 0.0, (3, 256): 0.02, (2, 512): 0.05}, 8, 0.012, 0.03
 BUSY = 0.85  # of the clusters' time, at least (not measured)
-# docs/experiments/maps-rings.md:
+# docs/experiments/rings.md#rows:
 WALKING_LANES = 1024  # its threads
 SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
 
 # Where programs walk over rows and keep an extra tensor's words in registers: threads of a program, vectors of a turn, words
 # of a thread at most by elements of a vector, and how many share a row where a ring holds so many rows at least: the first
 # that does, where states have one field and where they have several. These seldom exchange states, and their turns are nearly
-# full (docs/experiments/maps-rings-walking.md).
+# full (docs/experiments/rings.md#walking).
 KEEPING_LANES, KEEPING_UNROLL, REGISTER_WORDS = 512, 2, {8: 48, 4: 56}
 KEEPING_ONE = ((8, 1.5), (8, 1.25), (16, 1.0))
 KEEPING_MORE = ((4, 1.5), (8, 1.5), (4, 1.25), (8, 1.25))
@@ -37,7 +37,7 @@ FULL = 0.875
 AGAIN_TURNS = 16  # of a row that is longer than a ring
 
 # Of few rows: programs of an SM at most, threads of one, and its turns (not measured: counted in
-# docs/experiments/maps-few-rows.md).
+# docs/experiments/maps.md#few-rows).
 FEW_PROGRAMS, FEW_LANES, FEW_TURNS = 3, (256, 512), 16
 
 

@@ -1,6 +1,6 @@
 """Rows that programs hold in their shared memory while they are folded and mapped: rings of turns.
 
-Measured (docs/experiments/maps-rings.md): how many bytes the programs of an SM have on their way decides the time of long
+Measured (docs/experiments/rings.md#rows): how many bytes the programs of an SM have on their way decides the time of long
 rows, and shared memory holds more of them than registers do beside what is computed.
 """
 
@@ -37,7 +37,7 @@ LONGEST = 1 << 30  # elements, by definition: places in a row have 32 bits
 WALKED_PROGRAMS = 1 << 16  # by definition as many as run at once: the launch knows
 
 # Of a row, from which number on several share a program, up to which they do, up to which a program has one; and from which
-# on programs walk over long rows without extra tensors, too long for registers (docs/experiments/maps-rings.md).
+# on programs walk over long rows without extra tensors, too long for registers (docs/experiments/rings.md#rows).
 SOME_VECTORS, SHORT_VECTORS, ALONE_VECTORS, LONGEST_BLOCKS = 32, 256, 4096, 65536
 SHORT_ELEMENTS = 32  # of all inputs that a thread holds of a short row
 SHORT_THREADS = 128  # of a program that holds several rows
@@ -49,22 +49,22 @@ RING_BYTES = 192 << 10  # of its shared memory
 # Threads that share an odd row, and their vectors, by elements' bytes.
 ODD_TILES = {2: (128, 10), 4: (256, 8)}
 
-# docs/experiments/maps-odd-rows.md:
+# docs/experiments/maps.md#odd-rows:
 SHORT_LANES = (32, 16)  # of a row beside extra tensors whose vectors are no power of two
 SHORT_FILLED = 0.75  # of their places that have elements, at least
 SHORT_BESIDE = 8  # elements of extra tensors beside a vector, at most
 
-# docs/experiments/maps-long-rows.md:
+# docs/experiments/rings.md#long-rows:
 NARROW_BLOCKS = 16384  # of 16-bit rows without extra tensors: as `LONGEST_BLOCKS` of others
 ODD_VECTORS = 1024  # of an odd row of several inputs: from which number on rings hold it
 
 # Of a row of two inputs whose states have one field: registers of a cluster hold so many as well
-# (docs/experiments/maps-rings-walking.md).
+# (docs/experiments/rings.md#walking).
 REGISTERS_BYTES = 1 << 19
 ROWS_AN_SM = 2  # at least, where a program has one row alone (not measured)
 
 # Threads that have such a row where its vectors are no product of theirs, by vectors at most, vectors of a thread's turn, and
-# rows an SM below which short rows have a program each as well (docs/experiments/maps-rings-parted.md).
+# rows an SM below which short rows have a program each as well (docs/experiments/rings.md#parted).
 PARTED_LANES, PARTED_UNROLL = ((384, 64), (768, 128), (ALONE_VECTORS, 256)), 2
 FEW_ROWS_AN_SM = 4
 

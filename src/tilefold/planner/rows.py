@@ -19,13 +19,13 @@ from tilefold.planner.view import (
     power_below,
 )
 
-# docs/experiments/walks-of-results.md:
+# docs/experiments/folds.md#walks:
 WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
 ALIGNED_ROW = 32  # words: from here on whole vectors from anywhere read such rows faster than single words do
 LONG_ROW = 1024  # elements: from here on a warp walks such a row by itself
 
-ROW_LOADS = 4  # of a row that one thread reads (docs/experiments/constant-lengths.md)
-# Vectors: up to here a warp or two read a row at once, of whole rows below (docs/experiments/rows-in-one-tile.md).
+ROW_LOADS = 4  # of a row that one thread reads (docs/experiments/tiles.md#lengths)
+# Vectors: up to here a warp or two read a row at once, of whole rows below (docs/experiments/tiles.md#one-tile).
 MEDIUM_ROW = 256
 
 # No record: set by sweeps on an H200, 2026-11-21, that were not kept.
@@ -111,7 +111,7 @@ def walked_rows_stage(view: View) -> Stage:
         return Stage(family, 16, 8, 2, power_below(view.length) // 16, 1, 4)
     if view.vector < view.full_vector <= 4 and view.aligns and ALIGNED_ROW <= view.length <= NARROW_ROW:
         vectors = power_above(math.ceil((view.length + view.full_vector - 1) / view.full_vector))
-        lanes = LINE_BYTES // (view.full_vector * view.element)  # docs/experiments/straddling-rows.md
+        lanes = LINE_BYTES // (view.full_vector * view.element)  # docs/experiments/tiles.md#straddling
         return Stage(
             family,
             4 * WARP // lanes,

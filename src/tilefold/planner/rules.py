@@ -37,7 +37,7 @@ from tilefold.planner.settled import (
 )
 from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View
 
-# For a large fold of few results: about 62 warps an SM on 132 SMs (docs/experiments/walks-of-results.md).
+# For a large fold of few results: about 62 warps an SM on 132 SMs (docs/experiments/folds.md#walks).
 WARPS_WANTED = 8192
 # Not measured:
 SHARING_SM_WARPS = 16  # of one SM, where lanes of ordered columns are combined once

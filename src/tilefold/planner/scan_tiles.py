@@ -11,19 +11,19 @@ from tilefold.planner.stages.scans import ScanTile
 from tilefold.planner.view import WARP, View, power_above, power_below
 from tilefold.problem.canonical import Problem
 
-# docs/experiments/scans.md; words are 32-bit ones of states that a thread has of a tile. Rows:
+# docs/experiments/scans.md#forms; words are 32-bit ones of states that a thread has of a tile. Rows:
 LANE_WORDS = 32  # of a row's tile
 SHARED_WORDS = (
     64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
 )
-LONE_ELEMENTS = 64  # that a thread has at least where few rows are shared (docs/experiments/scans-shares.md)
+LONE_ELEMENTS = 64  # that a thread has at least where few rows are shared (docs/experiments/scans.md#shares)
 SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
 # The same of a program that walks columns; and results of a chunk that are one store to Triton's compiler
-# (docs/experiments/scans-columns.md).
+# (docs/experiments/scans.md#columns).
 SUMS_WARPS, SUMS_STORED = 8, 4
 # Of a row that a thread has at least where a program walks it and a combine is not costly.
 WALKED_ROW_BYTES = 64
-# Words of their states at most: of more, registers spill (docs/experiments/registers-spilled.md).
+# Words of their states at most: of more, registers spill (docs/experiments/planning.md#spills).
 WALKED_STATES = 96
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
@@ -52,10 +52,10 @@ COLUMN_WARPS = 4  # of one that shares columns
 COLUMN_LINES = 16  # of a tile of shared columns
 COLUMN_TREE = 16  # as TREE, of columns: a state of each column is read for each share
 
-# docs/experiments/scans-offset.md:
+# docs/experiments/scans.md#offset:
 LONE_CHUNK = 8  # as COSTLY_CHUNK where a thread loads elements one by one and a combine is not costly
 
-# docs/experiments/scans-drawn.md:
+# docs/experiments/scans.md#drawn:
 WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
 NARROW_WARPS_AN_SM = 32  # the same of rows of 16 bits whose states are light
 MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
@@ -71,17 +71,17 @@ EVEN_TILES, EVEN_TILES_COSTLY = 1, 3
 # has a program; of others.
 ACROSS_ODD, ACROSS_LIGHT, ACROSS = (32, 4), (128, 8), (64, 4)
 
-# docs/experiments/inputs-copied.md. Results beside each other that a program writes at once, of so many neighbours of the
+# docs/experiments/scans.md#copied. Results beside each other that a program writes at once, of so many neighbours of the
 # elements at most; columns a thread, warps of an SM at least where a chunk is a whole column, and elements of all chunks of a
 # thread, where states are one word or sums and where not.
 NEAR_BYTES, NEAR_LAST = 128, 16
 NEAR_EACH, NEAR_WARPS_AN_SM, NEAR_HELD, NEAR_HELD_COSTLY = (4, 2, 1), 8, 48, 32
 
-# docs/experiments/scans-columns.md. Of the SMs' time that walks of columns may use at least where no tile of them is as even
+# docs/experiments/scans.md#columns. Of the SMs' time that walks of columns may use at least where no tile of them is as even
 # as EVEN_COLUMNS; the second of costly combines.
 EVEN_ALONE, EVEN_COSTLY = 0.6, 0.5
 
-# docs/experiments/scans-shares.md:
+# docs/experiments/scans.md#shares:
 BAND = 4  # rows that are shared before the next ones are, where elements are wide and combines one operation or few
 SHARED_REGISTERS = 128  # of a thread then at most, of aligned rows: four programs fit an SM
 # Whole ones of a row, and of an SM, from which on rows are shared that could be walked.
@@ -143,7 +143,7 @@ def scan_tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
 def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None:
     """Columns of two dims, neighbours of the results by neighbours of the elements, which a thread walks; None of too few.
 
-    docs/experiments/inputs-copied.md
+    docs/experiments/scans.md#copied
     """
     near, last = problem.output_dims[-2:]
     together = near.size * (last.size if last.output == near.size else 1)
@@ -317,7 +317,7 @@ def _held_columns(view: View, load: Load, vector: int, device: Device) -> ScanTi
 def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> ScanTile:
     """Several warps a program, of columns that a thread holds whole: it has few loads on their way, an SM few programs.
 
-    docs/experiments/scans-drawn.md
+    docs/experiments/scans.md#drawn
     """
     if one.chunk < one.length:
         return one
@@ -336,7 +336,7 @@ def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> Sca
 def _grouped_columns(one: ScanTile, view: View, load: Load, device: Device) -> ScanTile | None:
     """Groups of a few short columns are counted across the groups, where half of a warp's lanes and more would be idle.
 
-    docs/experiments/scans-drawn.md
+    docs/experiments/scans.md#drawn
     """
     few = view.outer > 1 and 2 * view.inner <= WARP * one.run
     many = view.inner * view.outer >= GROUPED_WARPS * WARP * device.sms

@@ -18,9 +18,9 @@ from tilefold.planner.stages.scans import Work, scan_program, shared_words, stat
 from tilefold.planner.view import View, power_above, view_of
 from tilefold.problem.canonical import Dim, Problem, canonical, in_results_order, inputs_apart
 
-ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow (docs/experiments/scans-offset.md)
+ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow (docs/experiments/scans.md#offset)
 # Of light states in vectors of more elements, rows that reach no further with what is read beside them have no vectors
-# (docs/experiments/scans-offset.md).
+# (docs/experiments/scans.md#offset).
 NARROW_VECTOR, SHORT_REACH = 4, 16
 # Bytes of inputs, from which on they are copied where a line's results are less than a sector (not measured).
 COPIED_LINES = 12 << 20
@@ -120,7 +120,7 @@ def plan_scan(
 
 def copied_inputs(problem: Problem, guarantee: str) -> tuple[int, ...]:
     """The inputs that are copied into the results' order first: neighbours of results are neither neighbours of elements,
-    nor elements of a line; nor whole sectors of such, where inputs are large (docs/experiments/inputs-copied.md).
+    nor elements of a line; nor whole sectors of such, where inputs are large (docs/experiments/scans.md#copied).
     """
     (scanned,) = problem.reduced_dims
     if guarantee == "batch_invariant" or not problem.output_dims:
@@ -143,7 +143,7 @@ def _vectors(problem: Problem, view: View, light: bool) -> tuple[int, tuple[int,
 
     Rows of any length begin as far behind a vector in each input as the results of one do, but for the input's shift. A tile
     of short ones is none of vectors where it would have twice as many places then. `light`: see `Load`.
-    docs/experiments/scans-offset.md
+    docs/experiments/scans.md#offset
     """
     (scanned,) = problem.reduced_dims
     full, element = view.full_vector, view.element

@@ -22,7 +22,7 @@ from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above, power_below
 from tilefold.problem.canonical import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
-# docs/experiments/segments-by-lanes.md:
+# docs/experiments/selections.md#segments:
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
 HELD = 16  # registers of a lane for the states of a tile's runs, where those are kept
@@ -30,7 +30,7 @@ CHUNK = 1 << 14  # elements of a chunk, at most, where positions count
 CHUNK_BYTES = 1 << 15  # of a chunk, at most, else
 SHORT_MEAN = 192  # elements of a segment on average: below, a lane's window has at most WINDOW elements
 
-# docs/experiments/odd-columns.md:
+# docs/experiments/tiles.md#odd:
 ODD_LOADS = 2  # of a row by a thread, where rows begin between vectors
 ODD_WORDS = 2  # of a thread's results there, where it combines pieces: it has TAILS of each
 

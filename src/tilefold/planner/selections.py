@@ -22,13 +22,13 @@ MOST = 32  # entries that are selected
 SHORT_PLACES = (1 << 16) - 64  # places that 16 bits hold, with some beyond a row's end
 LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
 
-# docs/experiments/moves-and-selections.md:
+# docs/experiments/selections.md#top-k:
 PROGRAMS = 8  # an SM is given where rows are shared
 WARP_BYTES = 1 << 15  # of a row that one warp walks; a longer one has four
 HELD = {"short": 64, "long": 32, "pair": 32}  # entries of a lane where no groups are made
 COLUMN_UNROLL = 16  # groups of a lane where results are neighbours; half as many of 8 bytes, or that begin between vectors
 
-# docs/experiments/selections-of-columns.md:
+# docs/experiments/selections.md#columns:
 COLUMNS_EACH = (4, 2, 1)  # columns that a thread holds whole
 EACH_HELD = 32  # entries that it holds at most where several
 
@@ -36,7 +36,7 @@ EACH_HELD = 32  # entries that it holds at most where several
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
 COLUMN_PART = 1 << 12  # places of a part where results are neighbours: a program has many rows
 ENTRIES = 1 << 12  # entries of all parts that one program of the second launch holds
-# Below so many bytes read, reads leave the L2 first: of folds that was measured (docs/experiments/evict-first.md).
+# Below so many bytes read, reads leave the L2 first: of folds that was measured (docs/experiments/memory.md#evict-first).
 CACHED = 320 << 20
 
 
@@ -129,7 +129,7 @@ def _by_columns(problem: Problem, k: int) -> bool:
 
 def _whole_columns(problem: Problem, k: int, largest: bool, device: Device) -> Selection | None:
     """A thread holds a column, or a few, so that nothing passes between threads; None of longer columns, and of so few that
-    each SM would not have a warp (docs/experiments/selections-of-columns.md)."""
+    each SM would not have a warp (docs/experiments/selections.md#columns)."""
     dtype, (along,) = problem.dtypes[0], problem.reduced_dims
     pack, places = _pack(dtype, along.size), power_above(along.size)
     if places > HELD[pack] or problem.outputs < device.sms * WARP:

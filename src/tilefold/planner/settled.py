@@ -13,9 +13,9 @@ from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, pow
 from tilefold.problem.canonical import Problem
 
 # Bytes of a line: where a warp's load takes less of it, the rest is read by later ones
-# (docs/experiments/ordered-folds.md).
+# (docs/experiments/folds.md#ordered).
 REREAD_BELOW = 64
-# From here on, a second launch takes fewer states at a time (docs/experiments/second-launches.md).
+# From here on, a second launch takes fewer states at a time (docs/experiments/folds.md#launches).
 HEAVY_FIELDS = 3
 # From here on, states fill a thread's registers: it takes few elements and partial states at a time (not measured: so nothing
 # spills).
@@ -71,7 +71,7 @@ def _rereads_lines(stage: Stage, problem: Problem) -> bool:
     """Whether an ordered tile's lines must stay in an SM's cache: where a load of a warp takes little of each, the rest is
     read by later ones, and several inputs are more lines.
 
-    Of one input in larger pieces the policy of the L2 is worth more (docs/experiments/ordered-folds.md).
+    Of one input in larger pieces the policy of the L2 is worth more (docs/experiments/folds.md#ordered).
     """
     dtypes = problem.dtypes
     rows = not problem.reduced_dims or max(problem.reduced_dims[-1].strides[: len(dtypes)]) <= 1
@@ -159,6 +159,6 @@ def second_stage(outputs: int, splits: int, program: Program) -> Stage:
         together if fields_of(program) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
     )
     warps = max(2, min(8, together * lanes // (WARP * (1 if heavy else 8))))
-    if together * lanes >= 4 * WARP:  # a state for each thread (docs/experiments/second-launches.md)
+    if together * lanes >= 4 * WARP:  # a state for each thread (docs/experiments/folds.md#launches)
         warps = max(4, warps)
     return Stage("partials", together, lanes, 1, 1, 1, warps, evict_first=False)

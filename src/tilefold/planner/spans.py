@@ -1,7 +1,7 @@
 """Short rows that lie one after the other, read and written as one flat span: which threads take which rows of it.
 
-Measured (docs/experiments/maps-spans.md): rows that no vector of 16 bytes divides are read in vectors all the same, where a
-program's rows are one piece of memory. So are groups of short columns (docs/experiments/maps-groups.md).
+Measured (docs/experiments/maps.md#spans): rows that no vector of 16 bytes divides are read in vectors all the same, where a
+program's rows are one piece of memory. So are groups of short columns (docs/experiments/maps.md#groups).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 # Limits of the hardware:
 SHARED_BYTES = 46 << 10  # that a program declares at most, beside what Triton uses: 48 KB are any program's
 
-# docs/experiments/maps-spans.md:
+# docs/experiments/maps.md#spans:
 THREADS = 128  # of a program at least
 # Elements of a row that a thread takes: at least where others share the row, at best (of all inputs where elements have so
-# many bytes: docs/experiments/maps-short-rows.md), and of all inputs at most.
+# many bytes: docs/experiments/maps.md#short-rows), and of all inputs at most.
 EACH, NARROW = (6, 20, 32), 2
 # Elements of its rows that a thread takes, at least: the second where rows share extra tensors, which it reads once.
 HELD = (16, 20)
@@ -35,7 +35,7 @@ WHOLE = 300  # elements of a row of whole vectors, at most: longer ones fill the
 # Words of a bank that a warp's load may take: it is as fast as memory then, with more it is not.
 CONFLICTS = 2
 
-# docs/experiments/maps-groups.md:
+# docs/experiments/maps.md#groups:
 SPAN_BYTES = 24 << 10  # that a program has of its inputs, at most where it could have fewer
 # Of rows beside a weight: eight lanes with vectors of their own are faster then.
 SHARING_BYTES = {2: 384, 4: 640}

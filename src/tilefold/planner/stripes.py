@@ -1,6 +1,6 @@
 """Columns that programs hold in their shared memory while they are folded and mapped, as `rings` has rows.
 
-Measured (docs/experiments/columns-rings.md): a line of each row by three programs an SM is faster than wider or narrower
+Measured (docs/experiments/rings.md#stripes): a line of each row by three programs an SM is faster than wider or narrower
 stripes, than fewer programs, and than programs that walk; of fp32 only the shortest and the longest columns are.
 """
 
@@ -29,7 +29,7 @@ DRIVER_BYTES = 1 << 10
 BARRIER_BYTES = 32  # of an exchange, with what aligns its words
 LINE, HALF_LINE = 8, 4  # vectors of a row
 
-# docs/experiments/columns-rings.md:
+# docs/experiments/rings.md#stripes:
 # Up to which registers hold columns whose states are one field as fast, and fp32 columns faster.
 BLOCKS_LENGTH = 4096
 UNROLLS = (4, 5, 6)  # rows of a thread and turn

@@ -177,7 +177,7 @@ def _meeting_passes(
 
     Triton lays the states of a result side by side, one a warp: a thread's neighbouring results are as many words apart, and
     a store of 32 threads takes as many turns as their words share banks. States are stored, and then what they combine to,
-    and that is loaded by all (docs/experiments/meeting-banks.md).
+    and that is loaded by all (docs/experiments/planning.md#banks).
     """
     if stage.ordered:
         return 0.0

@@ -17,11 +17,11 @@ WARP = 32
 BLOCKS = 128  # programs of one wave on the chips planned for
 
 # Warps of an SM where programs share results: all of them at work at once, whatever registers they take
-# (docs/experiments/walks-of-results.md).
+# (docs/experiments/folds.md#walks).
 ONE_WAVE = 32
 LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
-SHORT_COLUMN = 512  # elements: up to here one program walks whole columns (docs/experiments/short-columns.md)
-# Bytes read and written: smaller folds leave the L2 to what it holds (docs/experiments/evict-first.md).
+SHORT_COLUMN = 512  # elements: up to here one program walks whole columns (docs/experiments/tiles.md#columns)
+# Bytes read and written: smaller folds leave the L2 to what it holds (docs/experiments/memory.md#evict-first).
 EVICT_FIRST_BELOW = 320_000_000
 
 # No record: set by sweeps on an H200, 2026-11-21, that were not kept.

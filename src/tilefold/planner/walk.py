@@ -14,7 +14,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import SMALL_AXIS
 
 # Of a fold whose length is a constant: sixteen of a log-sum-exp took 49 us for 41 (64x2^20 bf16, dim 0;
-# docs/experiments/constant-lengths.md).
+# docs/experiments/tiles.md#lengths).
 CONSTANT_TILES = 8
 
 

@@ -1,1 +1,1 @@
-"""From arguments to a problem: what is refused, what is used instead, and what a call amounts to."""
+"""From arguments to a problem: checks, replacements to name in errors, and canonical dims."""

@@ -27,7 +27,7 @@ Role = Literal["map", "reduce", "scan", "segment", "shard"]
 
 @dataclass(frozen=True)
 class Dim:
-    """One canonical dim: what happens along it, its length, and how far one step along it is, in elements.
+    """One canonical dim: its role, its length, and the step along it, in elements.
 
     `strides` are those of the inputs, `output` is that of the results (0 along a dim that results do not have), `position`
     that of an element's row-major position among those that it is combined with (0 along a dim of role "map").
@@ -47,7 +47,7 @@ class Dim:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a call works on: the dims of all inputs together, output dims first, and how each input's storage is aligned.
+    """The problem of a call: the dims of all inputs together, output dims first, and how each input's storage is aligned.
 
     `aligned` holds, for each input, the largest power of two up to 16 that divides its address in bytes; `residues` the
     address modulo 16. `ragged` results, the first ones along the last output dim, have as many elements as the reduced dims
@@ -128,7 +128,7 @@ def wrapped_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number as an int, numpy's and a tensor's only element included; None for what is none, truth values too."""
+    """A whole number as an int, numpy's and a tensor's only element included; None for others, truth values too."""
     is_truth = isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
     try:
         return None if is_truth else operator.index(value)
@@ -142,7 +142,7 @@ def is_listed(value: Any) -> TypeGuard[Sequence[Any]]:
 
 
 def one_dim(dim: Any, ndim: int, call: str, name: str = "dim", fix: str = "name one dim") -> int:
-    """One dim as a non-negative number; `name` is the argument's and `fix` what to do instead, for messages.
+    """One dim as a non-negative number; `name` is the argument's and `fix` the advice, for messages.
 
     Raises:
         DimError, KindError: it is no dim of so many, or none at all.
@@ -199,7 +199,7 @@ def canonical(
     role: Role = "reduce",
     whole: bool = False,
 ) -> Problem:
-    """Make the problem of what happens along `dims` of tensors of one (broadcast) shape.
+    """Make the problem of a call along `dims` of tensors of one (broadcast) shape.
 
     With `ordered`, these dims keep their order: the monoid is not commutative. With `batches`, other dims of length 1 stay:
     their strides say how more of them would lie. With `whole`, results have the tensors' shape, contiguous.
@@ -248,7 +248,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def by_stride(dims: Sequence[Dim]) -> list[Dim]:
-    """Dims in the order of memory: far strides first; one that only broadcasts counts by what else it walks."""
+    """Dims in the order of memory: far strides first; a dim that only broadcasts counts by its other steps."""
     return sorted(dims, key=lambda d: (max(map(abs, d.strides)), d.output + d.position), reverse=True)
 
 
@@ -270,7 +270,7 @@ def _merges(outer: Dim, inner: Dim) -> bool:
 
 
 def split(dim: Dim, length: int) -> tuple[Dim, Dim]:
-    """One dim as two: whole parts of `length` elements, and the elements of a part. What is left at its end is dropped."""
+    """One dim as two: whole parts of `length` elements, and the elements of a part. Those left at its end are dropped."""
     parts = replace(
         dim,
         size=dim.size // length,

@@ -16,7 +16,7 @@ _SAME = (
     "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax", "topk",
 )  # fmt: skip
 _LAYERS = ("layer_norm", "rms_norm", "group_norm", "normalize")
-# torch's function that does what a call of ours does, and has a derivative.
+# torch's function for a call of ours, with a derivative.
 _TORCHS = {
     **{name: f"torch.{name}" for name in _SAME},
     **{name: f"torch.nn.functional.{name}" for name in _LAYERS},
@@ -68,7 +68,7 @@ def where_gradients_are(call: str, monoid: Monoid | None) -> str:
     if call == "explain_plan":
         return "use torch.no_grad(), since nothing is run"
     if call in _FLAT or _catalogued(monoid) in _FLAT:
-        return "use torch.no_grad() or detach(): what it gives has no gradient in torch either"
+        return "use torch.no_grad() or detach(): its result has no gradient in torch either"
     own = torchs_own(call, monoid)
     if own is not None:
         return f"use torch.no_grad() where no gradient is needed, and {own} where one is"
@@ -79,7 +79,7 @@ def where_gradients_are(call: str, monoid: Monoid | None) -> str:
 
 
 def torchs_own(call: str, monoid: Monoid | None = None) -> str | None:
-    """The name of torch's function that does what a call does; None where there is none."""
+    """The name of torch's function for a call; None where there is none."""
     known = _OF_MONOIDS.get(call)
     if known is None:
         return _TORCHS.get(call)
@@ -104,7 +104,7 @@ def of_complex() -> str:
 
 
 def monoid_meant(value: Any) -> str:
-    """What was given as a monoid, and what may be meant."""
+    """The value given as a monoid, and the monoid that may be meant."""
     got = type(value).__name__
     name = value if isinstance(value, str) else getattr(value, "__name__", None)
     if value is Monoid:

@@ -31,16 +31,16 @@ GUARANTEES = ("run_to_run", "batch_invariant", "none")
 
 
 def check_is_tensor(x: Any, call: str, name: str = "the input") -> None:
-    """Refuse what is no tensor before asking it for a dtype or a shape."""
+    """Refuse values that are not tensors before asking them for a dtype or a shape."""
     if not isinstance(x, torch.Tensor):
         raise KindError(f"{call}: {name} must be a tensor, got {type(x).__name__}; use torch.as_tensor")
 
 
 def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
-    """The inputs as a list: a tensor alone, or what decides as one (`__torch_function__`), or a sequence of them.
+    """The inputs as a list: a tensor alone, or a value that acts as one (`__torch_function__`), or a sequence of them.
 
     Raises:
-        KindError: something else was given, or what folds is no monoid.
+        KindError: something else was given, or the monoid is not one.
     """
     check_monoid(monoid, call)
     if isinstance(inputs, torch.Tensor) or has_torch_function((inputs,)):
@@ -71,10 +71,10 @@ def check_inputs(
 
 
 def check_monoid(monoid: Any, call: str) -> None:
-    """Refuse what is no monoid, and name the one that may be meant.
+    """Refuse a value that is not a monoid, and name the monoid that may be meant.
 
     Raises:
-        KindError: it is none.
+        KindError: it is not.
     """
     if not isinstance(monoid, Monoid):
         raise KindError(f"{call}: a tensor is folded with a tilefold.Monoid, got {monoid_meant(monoid)}")
@@ -102,9 +102,9 @@ def check_tensors(
     names: Sequence[str | None] = (),
     monoid: Monoid | None = None,
 ) -> None:
-    """Refuse what is no plain tensor of real numbers (of any, with `any_dtype`) with memory of its own, and several devices.
+    """Refuse inputs that are not plain tensors of real numbers (any, with `any_dtype`) with memory, and several devices.
 
-    `names` are those of the arguments, for messages; an input has none. So is `monoid`, what they are folded with.
+    `names` are those of the arguments, for messages; an input has none. `monoid` is for messages too.
 
     Raises:
         DeviceError, DtypeError, GradientError, KindError, ShapeError: a rule is broken; the message says which.
@@ -130,10 +130,10 @@ def _refuse_device(t: torch.Tensor, device: torch.device, name: str | None, call
 
 
 def check_memory(t: torch.Tensor, call: str, name: str | None = None) -> None:
-    """Refuse what has no elements of its own at strides, or more dims than torch walks.
+    """Refuse tensors without elements of their own at strides, or with more dims than torch walks.
 
     Raises:
-        DtypeError, KindError, ShapeError: it is such a tensor.
+        DtypeError, KindError, ShapeError: the tensor is one of these.
     """
     what, whose = ("inputs", "their") if name is None else (f"`{name}`", "its")
     if t.layout != torch.strided or t.is_nested:
@@ -161,7 +161,7 @@ def _check_numbers(dtype: torch.dtype, call: str, name: str | None) -> None:
 
 
 def check_guarantee(guarantee: str, call: str) -> None:
-    """Refuse a promise that has no name.
+    """Refuse an unknown guarantee.
 
     Raises:
         ArgumentError: it is none of `GUARANTEES`.
@@ -203,7 +203,7 @@ def as_dtype(dtype: Any, call: str, name: str = "dtype") -> torch.dtype | None:
 
 
 def check_keepdim(keepdim: Any, call: str) -> None:
-    """Refuse what only stands for a truth value, as torch does.
+    """Refuse values that only stand for a truth value, as torch does.
 
     Raises:
         KindError: it is not True or False.
@@ -215,13 +215,10 @@ def check_keepdim(keepdim: Any, call: str) -> None:
 
 
 def _check_transforms(t: torch.Tensor, call: str, name: str | None, monoid: Monoid | None) -> None:
-    """Folds have no derivative and no batching rule yet: say so, and what has one, rather than lose one."""
+    """Folds have no derivative and no batching rule yet: refuse, and name a function that has one."""
     what = "an input" if name is None else f"`{name}`"
     if t.requires_grad and torch.is_grad_enabled():
-        raise GradientError(
-            f"{call}: {what} must not require grad, got one that does, and folds have no derivative yet; "
-            f"{where_gradients_are(call, monoid)}"
-        )
+        raise no_derivative(call, monoid, what)
     own = torchs_own(call, monoid)
     has = f", or use {own} which has one" if own else ""
     _check_mapped(t, what, call, has)
@@ -230,6 +227,14 @@ def _check_transforms(t: torch.Tensor, call: str, name: str | None, monoid: Mono
             f"{call}: {what} must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
             f"use forward_ad.unpack_dual(x).primal where none is needed{has}"
         )
+
+
+def no_derivative(call: str, monoid: Monoid | None, what: str = "an input") -> GradientError:
+    """The error of a call that asks for a gradient."""
+    return GradientError(
+        f"{call}: {what} must not require grad, got one that does, and folds have no derivative yet; "
+        f"{where_gradients_are(call, monoid)}"
+    )
 
 
 def _check_mapped(t: torch.Tensor, what: str, call: str, has: str = "") -> None:
@@ -288,7 +293,7 @@ def is_beyond_memory(shape: Sequence[int], itemsize: int = 1) -> bool:
 
 
 def check_apart(targets: Sequence[torch.Tensor] | None, others: Sequence[Any], name: str, call: str) -> None:
-    """Refuse an `out` that shares memory with what another argument gives.
+    """Refuse an `out` that shares memory with another argument.
 
     Raises:
         ShapeError: it does.

@@ -1,1 +1,1 @@
-"""What is in force around a call: the backend, torch's modes, classes that override, and what is kept for later calls."""
+"""State around a call: the backend in force, torch's modes, classes that override, values kept for later calls."""

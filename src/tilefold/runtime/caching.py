@@ -1,4 +1,4 @@
-"""Results that are kept by what a function was given."""
+"""Results that are kept by a function's arguments."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ _CONVERTIBLE = frozenset(
 
 @contextlib.contextmanager
 def outside_modes() -> Iterator[None]:
-    """A context in which torch's operations do what they do alone, whatever the caller has switched on.
+    """A context in which torch's operations act as if the caller had switched nothing on.
 
-    What is kept for later calls is made in it: inside the caller's modes it would be a fake tensor, an inference tensor,
+    Values for later calls are made in it: inside the caller's modes they would be a fake tensor, an inference tensor,
     one of a transform, of another device or of another precision, and every later call would get it. Left are modes of
     dispatch (FakeTensorMode, make_fx) and of functions (a default device is one), transforms (vmap, functionalize, grad),
     inference mode, gradients, autocast and torch.jit's trace. The default dtype is no mode but one of the whole process,
-    which other threads see: what is made names its dtype.
+    which other threads see: tensors made here name their dtypes.
     """
     with (
         torch._C.DisableTorchFunction(),
@@ -66,7 +66,7 @@ def as_given(device: torch.device) -> contextlib.AbstractContextManager[object]:
 
 
 def is_converted(device: torch.device) -> bool:
-    """Whether torch.autocast converts what products of this device are given."""
+    """Whether torch.autocast converts operands of products on this device."""
     return device.type in _CONVERTIBLE and torch.is_autocast_enabled(device.type)
 
 
@@ -111,7 +111,7 @@ def as_widened(call: str, tensors: Sequence[Any], *asked: Any) -> torch.dtype | 
 
 
 def converted(t: torch.Tensor) -> torch.Tensor:
-    """A tensor as torch.autocast, where it is on, gives it to a product: float64 and what is no float stay."""
+    """A tensor as torch.autocast, where it is on, gives it to a product: float64 and dtypes that are not floats stay."""
     stays = t.dtype == torch.float64 or not t.is_floating_point() or not is_converted(t.device)
     return t if stays else t.to(torch.get_autocast_dtype(t.device.type))
 
@@ -123,8 +123,17 @@ def is_recorded() -> bool:
     return early is not None or torch._C._get_dispatch_mode(records) is not None
 
 
+def is_seen(tensors: Sequence[Any]) -> bool:
+    """Whether a call must be one operation of torch's: it is recorded, or a tensor has a dim of torch.vmap."""
+    if is_recorded():
+        return True
+    return torch._C._functorch.maybe_current_level() is not None and any(
+        isinstance(t, torch.Tensor) and torch._C._functorch.is_batchedtensor(t) for t in tensors
+    )
+
+
 def is_plain() -> bool:
-    """Whether tensors made now are what torch alone makes: no mode of dispatch or of functions, no transform, no inference
+    """Whether tensors made now are plain ones: no mode of dispatch or of functions, no transform, no inference
     mode. Only those may be kept for later calls."""
     return not (
         torch.is_inference_mode_enabled()
@@ -142,7 +151,7 @@ def is_transformed() -> bool:
 
 
 def check_not_recorded(call: str, on_gpu: bool = False) -> None:
-    """Refuse what a recorded graph would hold as memory that nothing was written to.
+    """Refuse results that a recorded graph would hold as unwritten memory.
 
     torch.jit.trace sees nothing of a GPU's folds; of a CPU's see `check_not_traced`.
 
@@ -159,8 +168,8 @@ def check_not_recorded(call: str, on_gpu: bool = False) -> None:
 def check_not_traced(call: str) -> None:
     """Refuse to have a loop of torch's operations recorded by torch.jit.trace.
 
-    The trace would hold the tiles of the tensors at hand, what was decided for their elements, and nothing of what other
-    threads did. It holds a function of torch's own as such.
+    The trace would hold the tiles of the tensors at hand, the decisions for their elements, and nothing of the work of other
+    threads. It holds a function of torch's own as such.
 
     Raises:
         BackendError: torch.jit traces.

@@ -14,14 +14,15 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 from torch.overrides import has_torch_function_variadic as overridden
 
-from tilefold.runtime.modes import check_not_recorded
+from tilefold.runtime.modes import is_recorded
+from tilefold.runtime.switch import recording
 from tilefold.runtime.uncompiled import uncompiled
 
 __all__ = ["classed", "listed", "overridden", "override", "rebuildable"]
 
 
 def listed(tensors: Any) -> list[Any]:
-    """One or several of what may be tensors, or None, as a list."""
+    """One or several values that may be tensors, or None, as a list."""
     if isinstance(tensors, list | tuple):
         return list(tensors)
     return [] if tensors is None else [tensors]
@@ -29,13 +30,14 @@ def listed(tensors: Any) -> list[Any]:
 
 @uncompiled
 def override(function: Callable[..., Any], relevant: Sequence[Any], *arguments: Any, **named: Any) -> Any:
-    """What the classes of the tensors among `relevant`, or the modes in force, make of a call of `function`.
+    """Call `function` as the classes of the tensors among `relevant`, or the modes in force, override it.
 
     Raises:
-        BackendError: operations are being recorded, of which a mode shows less when it has been asked.
         TypeError: no class takes the function, as torch says it.
     """
-    check_not_recorded(function.__name__)
+    if is_recorded():  # a graph holds what the function itself does
+        with torch._C.DisableTorchFunction(), recording():
+            return function(*arguments, **named)
     # The class of nested tensors asks for names of torch's, as rms_norm.
     if any(isinstance(t, Tensor) and t.is_nested for t in relevant):
         with torch._C.DisableTorchFunction():

@@ -13,14 +13,16 @@ from torch import Tensor, get_num_threads
 from torch import is_grad_enabled as _is_grad_enabled
 from torch._C import _is_any_autocast_enabled, _is_tracing, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.errors import ArgumentError, is_one_of, shown
 
 BACKENDS = ("auto", "torch", "cpu", "reference", "interpret", "triton")
 ALIASES = {"lanes": "cpu"}
 EXPLAIN = "explain"  # in force where a call is planned and not run
+RECORDED = "recorded, "  # stands before what is in force where calls are recorded
 
-# The environment is read once, as what is in force where no block is: a repeated call asks one question.
+# The environment is read once, for calls outside of all blocks: a repeated call asks one question.
 _forced: contextvars.ContextVar[str] = contextvars.ContextVar(
     "tilefold_backend", default=os.environ.get("TILEFOLD_BACKEND") or "auto"
 )
@@ -74,9 +76,19 @@ def explaining() -> Iterator[None]:
         _forced.reset(token)
 
 
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Within it no call is taken for an earlier one: a graph is recorded, which torch's dispatch does not always show."""
+    token = _forced.set(RECORDED + _forced.get())
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
 def is_explaining() -> bool:
     """Whether calls are planned and not run."""
-    return _forced.get() == EXPLAIN
+    return _forced.get().removeprefix(RECORDED) == EXPLAIN
 
 
 def _known_backend(name: str, where: str) -> str:
@@ -91,7 +103,9 @@ def _known_backend(name: str, where: str) -> str:
 
 def forced_backend() -> str:
     """The backend in force here: from `backend(...)`, from TILEFOLD_BACKEND, or "auto"."""
-    return _known_backend(_forced.get(), "TILEFOLD_BACKEND")  # blocks have checked theirs
+    return _known_backend(
+        _forced.get().removeprefix(RECORDED), "TILEFOLD_BACKEND"
+    )  # blocks have checked theirs
 
 
 def layout(t: Tensor) -> tuple[Any, ...] | None:
@@ -122,12 +136,14 @@ def layout(t: Tensor) -> tuple[Any, ...] | None:
 
 
 def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What a plain call of some tensors is known by; None where it must be checked every time.
+    """The key of a plain call of some tensors; None where the call must be checked every time.
 
     Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count. `rest` are values of which
     equal ones mean the same.
     """
-    if type(dim) is not int and dim is not None and (dim := _whole_dims(dim)) is None:
+    if is_dynamo_compiling() or (
+        type(dim) is not int and dim is not None and (dim := _whole_dims(dim)) is None
+    ):
         return None
     if len(tensors) == 1:
         return None if (seen := layout(tensors[0])) is None else (what, seen, dim, rest)
@@ -138,8 +154,8 @@ def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ..
 def named_key(
     tensors: Sequence[Tensor], name: str, dim: Any, rest: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
-    """`call_key` of a function by its name, of which autocast may change what is computed: None inside of it."""
-    return None if _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
+    """`call_key` of a function by its name whose computation autocast may change: None inside of autocast."""
+    return None if is_dynamo_compiling() or _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
 
 
 def _whole_dims(dims: Any) -> tuple[int, ...] | None:

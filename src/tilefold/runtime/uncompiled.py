@@ -1,7 +1,8 @@
-"""Functions that torch.compile calls as they are, instead of tracing them."""
+"""Functions that torch.compile calls as they are, instead of tracing them: between its graphs, or while it makes one."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,3 +23,18 @@ def uncompiled(function: Function) -> Function:
     for name, value in (("", True), ("_msg", "folds are called, not traced"), ("_recursive", True)):
         setattr(function, f"_torchdynamo_disable{name}", value)
     return function
+
+
+def constant_in_graphs(function: Function) -> Function:
+    """A function of constants that torch.compile calls while it traces; what it gives is a constant of the graph.
+
+    torch.compiler.assume_constant_result does the same, and imports the whole of Dynamo. A cache around `function` would be
+    traced through, with a warning.
+    """
+
+    @functools.wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    called._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch's own
+    return called  # type: ignore[return-value]  # of the same signature

@@ -42,12 +42,12 @@ def make_document(monoid: Monoid, given: Sequence[torch.Tensor] | None = None) -
     """A monoid's page as JSON: its formulas, rows, and every state of every row in chunks of every size.
 
     Args:
-        monoid: what to fold with.
+        monoid: the monoid to fold with.
         given: one 1-D tensor for each input; a row is drawn without.
 
     Raises:
         ArgumentError: the row is not 1-D, too long, or not one for each input.
-        DtypeError: the monoid does not fold elements of such a dtype.
+        DtypeError: the monoid does not fold elements of this dtype.
     """
     with outside_modes():
         rows = _rows(monoid, given)
@@ -139,7 +139,7 @@ class Results:
 
 
 def find_results(monoid: Monoid) -> Results:
-    """What is drawn of a monoid's results; where it has no `project` the state is the result."""
+    """The values drawn of a monoid's results; without `project` the state is the result."""
     project, fields = monoid.algebra.project, monoid.fields
     if project is None:
         return Results((), (), tuple(range(len(fields))))
@@ -163,7 +163,7 @@ def _result_names(monoid: Monoid) -> list[str]:
 
 
 def _formulas(monoid: Monoid) -> list[Document]:
-    """What stands for an element, for two neighbours, and for the result."""
+    """The symbols for an element, for two neighbours, and for the result."""
     algebra = monoid.algebra
     named = ", ".join(formulas.input_names(algebra.inputs))
     at = " at position i" if algebra.index else ""
@@ -222,7 +222,7 @@ def _streams(program: Program, right: Streamed, wrong: Boundary | None, drawn: R
     for one, other in zip(made, made_wrong, strict=True):
         one["wrong"] = other
         if other is not None:
-            # What is shown decides: a difference in the last bit of a float is no wrong answer.
+            # Shown digits decide: a difference in the last bit of a float is not a wrong answer.
             other["changed"] = any(_drawn(other)[k] != _drawn(one)[k] for k in drawn.answer)
     return made
 

@@ -23,7 +23,7 @@ _LEAF = 9
 
 @dataclass(frozen=True)
 class Formula:
-    """One line: what it defines, and by what."""
+    """One line: the name that it defines, and the formula."""
 
     name: str
     text: str
@@ -49,7 +49,7 @@ def project_formulas(algebra: Algebra, results: Sequence[str]) -> list[Formula]:
 
 
 def input_names(inputs: int) -> tuple[str, ...]:
-    """What a monoid's inputs are called: x, y, z, w, or x0, x1 ... where there are more.
+    """The names of a monoid's inputs: x, y, z, w, or x0, x1 ... where there are more.
 
     >>> input_names(2)
     ('x', 'y')

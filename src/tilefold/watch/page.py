@@ -23,13 +23,13 @@ def render_page(monoid: Monoid, row: Sequence[torch.Tensor] | None = None) -> st
     it, and what `project` says of it, beside those of the whole row in float64.
 
     Args:
-        monoid: what to fold with.
+        monoid: the monoid to fold with.
         row: for each input one tensor [N], 1 <= N <= 4096, of any dtype that folds take; a row of 57 elements is drawn
             without. States are carried in the dtypes that `tilefold.reduce` carries them in, and computed by the definition,
             with the elements of a chunk combined by a tree.
 
     Raises:
-        ArgumentError: the row is not 1-D, of no such length, or there is not one for each input.
+        ArgumentError: a row is not 1-D, has a wrong length, or there is not one for each input.
         DtypeError: the monoid does not fold elements of this dtype.
 
     Example:

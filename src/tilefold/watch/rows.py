@@ -19,7 +19,7 @@ from tilefold.checkpoints.tensor_files import tensors_of
 from tilefold.errors import ArgumentError, DtypeError, FileError, TilefoldError
 from tilefold.watch.stream import bits
 
-MOST = 4096  # elements: what a strip of a page's width can show, and a file of a few megabytes hold
+MOST = 4096  # elements: as many as a strip of a page's width can show, and a file of a few megabytes holds
 LENGTH = 57  # of a drawn row: odd, so that chunks of any even size leave a boundary tile
 HUGE = 1e4
 _SEED = 7
@@ -63,7 +63,7 @@ def _read_row(path: str) -> torch.Tensor:
 
 
 def check_shape(shape: Sequence[int]) -> None:
-    """Refuse what is no row that a page shows.
+    """Refuse a value that is not a row for a page.
 
     Raises:
         ArgumentError: the shape is not one dim of 1 to `MOST` elements.
@@ -205,7 +205,7 @@ def _asks_truth(algebra: Algebra) -> bool:
 
 
 def _inside(tensor: torch.Tensor, place: int, domain: Domain | None) -> torch.Tensor:
-    """The elements within what the monoid's input is declared to be."""
+    """The elements within the declared domain of the monoid's input."""
     if domain is None:
         return tensor
     kind = torch.float64 if is_float(tensor.dtype) else tensor.dtype

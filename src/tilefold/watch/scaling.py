@@ -1,6 +1,6 @@
-"""What a combine does to its two sides, as its graph says: which fields are extremes, and which are sums of scaled parts.
+"""How a combine treats its two sides, by its graph: which fields are extremes, and which are sums of scaled parts.
 
-The sum of an online softmax is such a one: sum' = f * old.sum + g * chunk.sum, where f and g depend on the maxima alone.
+The sum of an online softmax is one: sum' = f * old.sum + g * chunk.sum, where f and g depend on the maxima alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def scaled_fields(program: Program) -> list[Scaled]:
 
 
 def factors(program: Program, field: int, old: State, own: State) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the old state's and the chunk's value of a field are multiplied by: the combine with 1 there, and 0 beside."""
+    """The factors of a field's old value and of its value in the chunk: the combine with 1 there, and 0 beside."""
 
     def with_value(state: State, value: float) -> State:
         return [torch.full_like(t, value) if i == field else t for i, t in enumerate(state)]
@@ -65,7 +65,7 @@ _FREE, _LINEAR, _OTHER = 0, 1, 2
 
 
 def _is_sum_of_parts(graph: Graph, field: int, fields: int) -> bool:
-    """Whether the output is linear in both sides' value of the field, by what each node does to it."""
+    """Whether the output is linear in both sides' value of the field, by the effect of each node on it."""
     one = with_outputs(graph, [field])
     degrees: list[int] = []
     for node in one.nodes:

@@ -1,4 +1,4 @@
-"""Rows read chunk by chunk: each chunk's own state, the state after it, and what a wrong fill makes of the boundary tile.
+"""Rows read chunk by chunk: each chunk's own state, the state after it, and the boundary tile with a wrong fill.
 
 All is computed with the monoid's definition (`backends.reference` and `algebra.evaluate`), for all rows at once: a state is a
 list of tensors [rows, places], one a field.
@@ -18,7 +18,7 @@ from tilefold.algebra.program import Program, as_written
 from tilefold.backends import reference
 
 State = list[torch.Tensor]
-MOST_CHUNKS = 256  # what one can still step through; smaller chunks are not offered
+MOST_CHUNKS = 256  # as many as one can step through; smaller chunks are not offered
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Streamed:
     """Rows streamed in chunks of one size.
 
     own: the state of each chunk alone, [rows, chunks]; after: the running state, [rows, chunks + 1], from the identity on;
-    results: what `project` says of `after`, in the results' dtypes; own_results: of `own`.
+    results: the projection of `after`, in the results' dtypes; own_results: of `own`.
     """
 
     own: State
@@ -133,7 +133,7 @@ def _tensors(values: Sequence[Operand], dtypes: Sequence[torch.dtype], shape: Se
 
 
 def true_fold(program: Program, tensors: Sequence[torch.Tensor]) -> tuple[Program, State, State]:
-    """The program in double precision, the state of whole rows in it, [rows, 1], and what that projects to.
+    """The program in double precision, the state of whole rows in it, [rows, 1], and its projection.
 
     Whole numbers and bools are folded as they are.
     """

@@ -10,7 +10,7 @@ from tilefold.xray.report.model import Access, Line, Observation, Report
 
 
 class UnmetError(AssertionError):
-    """A demand on a kernel is not met; `report` is what was found."""
+    """A kernel does not meet a demand; `report` has the findings."""
 
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)

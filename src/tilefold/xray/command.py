@@ -38,7 +38,7 @@ def parser() -> Parser:
             "xray --fold 'mine.py::top2 dim=0,2 64x256x56x56 fp32'": "those of a monoid of yours, any dims",
             "xray diff A.json B.json": "two reports side by side; xray diff --help has more",
         },
-        exit_codes={**EXIT_CODES, 1: "--fail-on found what it names, one line each on stderr"},
+        exit_codes={**EXIT_CODES, 1: "--fail-on found observations, one line each on stderr"},
         notes=_NOTES,
     )
     _add_launch(made)
@@ -57,7 +57,7 @@ def _add_launch(made: Parser) -> None:
     add("--const", action="append", default=[], metavar="NAME=VALUE",
         help="a tl.constexpr parameter: a literal, float(\"-inf\"), tl.float32, a tuple of these, or a word")  # fmt: skip
     add("--case", metavar="NAME",
-        help="a case that the file's xray_cases() offers; what is given beside it goes before what it says")  # fmt: skip
+        help="a case that the file's xray_cases() offers; arguments given beside it replace its own")  # fmt: skip
     add("--fold", metavar="TEXT",
         help="a fold of the library: MONOID SHAPE DTYPE dim=D[,D...]|all, and strides=, offset=, guarantee= as of plan; "
         "MONOID is a name of tilefold.monoids or FILE.py::name")  # fmt: skip
@@ -73,7 +73,7 @@ def _add_launch(made: Parser) -> None:
 
 
 def _add_report(made: Parser) -> None:
-    """What is executed, shown and written."""
+    """Options of execution, views and files."""
     add = made.add_argument
     add("--program", type=numbers, action="append", metavar="X[,Y[,Z]]",
         help="execute this program, again for more; the first, a middle and the last without")  # fmt: skip
@@ -84,7 +84,7 @@ def _add_report(made: Parser) -> None:
         help="no trials: nothing is compiled again to show that a change helps",
     )
     add("--progress", action=argparse.BooleanOptionalAction,
-        help="a line on stderr about what is done, and where the seconds went (default: on a terminal)")  # fmt: skip
+        help="a line on stderr with the current stage, at last the seconds of each (default: on a terminal)")  # fmt: skip
     add("--all", action="store_true", dest="everything", help="also observations with nothing to do about")
     add(
         "--fail-on",

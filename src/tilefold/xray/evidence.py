@@ -1,4 +1,4 @@
-"""What a report and its observations are made from: a kernel's texts, read, and the programs that were executed."""
+"""The evidence of a report and its observations: a kernel's parsed texts and its executed programs."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """Programs and what they did. `memory` is what they left behind; `arguments` are those that reach the PTX, with the
+    """Programs and their logs. `memory` is their memory afterwards; `arguments` are those that reach the PTX, with the
     `addresses` of pointers (0 of numbers); `stopped` says why fewer programs ran than were asked for."""
 
     kernel: Kernel
@@ -179,7 +179,7 @@ def _refuse_without_values(arguments: Sequence[Argument]) -> None:
 
 
 def _laid_out(memory: Memory, arguments: Sequence[Argument]) -> tuple[list[int | bytes], list[Bound]]:
-    """What a launch passes for each argument, with memory for the pointers; and where those end whose size is known."""
+    """The arguments of a launch, with memory for the pointers; and the ends of pointers whose size is known."""
     values: list[int | bytes] = []
     bounds: list[Bound] = []
     begins: dict[Storage, int] = {}  # where memory begins that several arguments may share

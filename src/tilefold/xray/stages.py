@@ -1,4 +1,4 @@
-"""What an examination is doing now, and how long each stage took."""
+"""The current stage of an examination, and how long each stage took."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Stages:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """What is done within is this stage."""
+        """Count the time within as this stage."""
         outer = self._now
         self._change(name)
         self.entries[name] = self.entries.get(name, 0) + 1
@@ -36,7 +36,7 @@ class Stages:
             self._change(outer)
 
     def end(self) -> None:
-        """Say where the seconds went, the longest stage first."""
+        """Say the seconds of each stage, the longest first."""
         self._change("")
         ordered = sorted(self.seconds.items(), key=lambda item: -item[1])
         parts = [f"{name}{self._times(name)} {seconds:.1f}" for name, seconds in ordered if name]

@@ -416,6 +416,37 @@ def test_an_infinity_excuses_nothing_but_its_wrapping(combine, identity):
         Monoid(combine, identity)
 
 
+@pytest.mark.parametrize(
+    "lift", [lambda x: (x, x), lambda x: (math.exp(x) - 3, x)], ids=["alone", "beside-floats"]
+)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_a_limit_of_whole_numbers_that_is_computed_with_is_refused_for_floats_too(dtype, lift):
+    """A limit below another, as of an absent element, is a large positive number."""
+
+    def best_prefix(a, b):
+        return a.sum + b.sum, math.maximum(a.best, a.sum + b.best)
+
+    given = {"fields": ("sum", "best"), "lift": lift}
+    Monoid(best_prefix, (0, -INF), **given)
+    with pytest.raises(
+        LawError, match=r"declare the dtype torch\.float64 of best: the infinity of a whole number"
+    ):
+        Monoid(best_prefix, (0, -INF), dtypes=dtype, **given)
+    Monoid(best_prefix, (0, -INF), dtypes=(dtype, torch.float64), **given)
+
+
+def test_positions_below_an_infinity_name_floats():
+    """As floats they would be rounded, as whole numbers the infinity wraps: a declared float does both."""
+    given = {"lift": lambda x, i: (-i, i), "index": True}
+
+    def best_prefix(a, b):
+        return a[0] + b[0], math.maximum(a[1], a[0] + b[1])
+
+    with pytest.raises(LawError, match=r"declare the dtype torch\.float64"):
+        Monoid(best_prefix, (0, -INF), **given)
+    Monoid(best_prefix, (0, -INF), dtypes=("compute", torch.float64), **given)
+
+
 # ------------------------------------------------------------------------------------------ many lifts and tolerances
 
 
@@ -508,6 +539,43 @@ def test_a_fading_mean_is_told_of_affine_maps():
         Monoid(lambda a, b: 0.9 * a + 0.1 * b, None)
     with pytest.raises(LawError, match="carry in the state what a later combine needs"):
         Monoid(lambda a, b: a - b, None)
+
+
+def hashed(p, lift, **options):
+    return Monoid(
+        lambda a, b: ((a.hash * b.power + b.hash) % p, a.power * b.power % p),
+        (0, 1),
+        lift=lift,
+        fields=("hash", "power"),
+        dtypes=torch.int64,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: hashed(p, lambda x: (x, 31)),
+        lambda p: Monoid(lambda a, b: (a + b) % p, 0, dtypes=torch.int64),
+        lambda p: Monoid(lambda a, b: a * b % p, 1, dtypes=torch.int64),
+        lambda p: Monoid(lambda a, b: (b + a) % p, 0),
+    ],
+    ids=["rolling hash", "sum", "product", "floats"],
+)
+def test_a_remainder_is_told_to_be_lifted(make):
+    with pytest.raises(LawError, match=r"must be s, got .*; take the remainder in lift too, .*x % P"):
+        make(1_000_003)
+
+
+def test_a_hash_is_told_what_it_lacks():
+    """As it is told to be, a rolling hash is a monoid."""
+    assert not hashed(1_000_003, lambda x: (x % 1_000_003, 31)).commutative
+    with pytest.raises(LawError, match=r"take P below 2\^31 in x % P: products .* wrap"):
+        hashed(2**61 - 1, lambda x: (x % (2**61 - 1), 31))
+    with pytest.raises(LawError, match=r"a rolling hash the power of its base"):
+        Monoid(lambda a, b: (a * 31 + b) % 97, None, lift=lambda x: x % 97, dtypes=torch.int64)
+    with pytest.raises(LawError, match=r"give the state that changes nothing"):
+        Monoid(lambda a, b: (a * 31 + b) % 97, 0, lift=lambda x: x % 97, dtypes=torch.int64)
 
 
 # ------------------------------------------------------------------------------------------------ what is kept

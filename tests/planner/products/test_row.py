@@ -12,14 +12,18 @@ import tilefold
 from backends.test_products import filled, interpreted
 from plans import product_calls, run_interpreted
 from tilefold import Monoid, monoids
+from tilefold.algebra.program import quick_form
+from tilefold.backends.cpu.row_tiles import map_by_definition
 from tilefold.backends.triton import call as calls
 from tilefold.errors import EmptyError
+from tilefold.functional import normalized
 from tilefold.math import exp
 from tilefold.planner.device import Device
 from tilefold.planner.products.choose import choose_product
 from tilefold.planner.products.epilogue import make_epilogue
 from tilefold.planner.products.operands import canonical_product
 from tilefold.planner.products.plan import Candidate, Finish, Tile
+from tilefold.planner.products.row import make_row_map, without_constants
 
 Tensor = torch.Tensor
 Row = tuple[Monoid, Callable[..., Any] | None]
@@ -164,3 +168,16 @@ def test_compiles(columns: int, row: Row, architecture: int) -> None:
     for plan in (choose_product(problem, chip, cublas=False, row=True), *([whole] if columns == 48 else [])):
         for call in product_calls(plan, problem, ending):
             assert "ld.local" not in calls.compile_for(call, architecture).asm["ptx"]
+
+
+def test_results_that_a_form_leaves_constant_are_no_operands() -> None:
+    """Rows whose squares are in range are divided by their norm alone: the factor beside it is 1."""
+    monoid, apply = normalized._by_norm(2, 1e-12)
+    row = make_row_map(monoid.total, apply, (torch.float32,), ())
+    quick, places = without_constants(row, quick_form(row.program))
+    assert places == (1,)
+    assert len(quick.taken) == len(row.taken) - 1
+    x, norm = torch.tensor([3.0, -7.5]), torch.tensor([2.0, 0.3])
+    (got,) = map_by_definition(quick, [x, norm])
+    assert got.equal(map_by_definition(row, [x, torch.ones(2), norm])[0])
+    assert without_constants(row, row.program) == (row, (0, 1))

@@ -54,13 +54,13 @@ def test_every_entry_is_a_plan_that_the_chip_runs(entry: Entry) -> None:
 
 
 def test_the_docs_say_how_many_entries_hold_a_plan() -> None:
-    page = (ROOT / "docs" / "experiments" / "product-plans.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "experiments" / "products.md").read_text(encoding="utf-8")
     plans = sum(entry.plan.strategy != tuned.MODEL for entry in ENTRIES)
     assert f"{plans} of the {len(ENTRIES)} entries hold a plan" in " ".join(page.split())
 
 
 def test_the_docs_say_what_was_measured() -> None:
-    page = (ROOT / "docs" / "experiments" / "product-plans.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "experiments" / "products.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (16|32|48|64) \| (8192|32768) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
     assert len(rows) == 8
     times = {(e.dtype, e.sizes): e.plan.time_us for e in ENTRIES}

@@ -35,3 +35,21 @@ def test_a_program_that_is_not_among_the_first_ones_executed_reaches_outside(hel
     found = [o for o in report.observations if o.code == "out-of-bounds"]
     assert [dict(o.numbers)["lanes"] for o in found] == [lanes] * (lanes > 0)
     assert all("of program (0, 7, 0)" in o.evidence for o in found)
+
+
+@triton.jit
+def outer(a_ptr, b_ptr, c_ptr, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    a = tl.load(a_ptr + tl.program_id(0) * B + offs)
+    b = tl.load(b_ptr + tl.program_id(1) * 3 % 8 * B + offs)
+    tl.store(c_ptr + (tl.program_id(0) * 8 + tl.program_id(1)) * B + offs, a * b)
+
+
+def test_a_second_operand_that_another_program_leaves_is_found_too() -> None:
+    """a ends within the programs that are executed, b in none of them."""
+    report = xray.explain(
+        outer, {"a_ptr": f"*fp32[{7 * 128}]", "b_ptr": f"*fp32[{8 * 128 - 1}]", "c_ptr": "*fp32"}, {"B": 128}, grid=(8, 8)
+    )  # fmt: skip
+    said = "; ".join(o.evidence for o in report.observations if o.code == "out-of-bounds")
+    assert "reach outside of a_ptr: element 1023 of 896" in said
+    assert "of program (0, 5, 0) reach outside of b_ptr: element 1023 of 1023" in said

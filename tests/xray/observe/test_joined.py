@@ -14,7 +14,7 @@ from rich.console import Console
 from tilefold import xray
 from tilefold.errors import ArgumentError
 from tilefold.xray.check import failing
-from tilefold.xray.observe.joined import ASTRAY, joined
+from tilefold.xray.observe.joined import ASTRAY, PIECES, joined
 from tilefold.xray.render.diff import differs, render_diff
 from tilefold.xray.render.terminal import render_report
 from tilefold.xray.report.model import Observation
@@ -32,7 +32,12 @@ def test_lines_of_one_cause_are_one_entry_at_the_costliest() -> None:
         observation("b", 1),
     ]
     first, second = joined(found)
-    assert (first.line, first.lines, first.cycles_at_stake, first.evidence) == (2, (2, 1), 6, "line 2")
+    assert (first.line, first.lines, first.cycles_at_stake, first.evidence) == (
+        2,
+        (2, 1),
+        6,
+        "line 2; line 1: line 1",
+    )
     assert second.code == "b"
 
 
@@ -41,7 +46,9 @@ def test_reasons_that_differ_stay_two() -> None:
 
 
 def test_sectors_of_rows_that_nothing_divides_go_with_their_narrow_accesses() -> None:
-    narrow = observation("scalar-access", 1, "divisibility: with n a multiple of 16")
+    narrow = observation(
+        "scalar-access", 1, "divisibility: with n a multiple of 16; the pointer may not be aligned"
+    )
     astray = observation("wasted-sectors", 1, ASTRAY, bytes_at_stake=64)
     (one,) = joined([narrow, astray])
     assert (one.code, one.bytes_at_stake, one.evidence) == ("scalar-access", 64, "line 1; line 1")
@@ -133,3 +140,21 @@ def test_a_race_shows_what_two_threads_write() -> None:
     assert "y_ptr[0] gets " in found.evidence
     assert "from thread 0 and" in found.evidence
     assert found.severity == "error"
+
+
+def test_what_each_line_costs_is_told_beside_the_line() -> None:
+    """Sectors of one reason at three lines, two of which share their entry: each goes with its own line's."""
+    narrow = [
+        observation("scalar-access", 1, "divisibility: with n a multiple of 4"),
+        observation("scalar-access", 2, "divisibility: with n a multiple of 4"),
+        observation("scalar-access", 3, "divisibility: with m a multiple of 4"),
+    ]
+    pieces = [
+        replace(observation("wasted-sectors", n, f"{PIECES}16"), evidence=f"sectors {n}", bytes_at_stake=n)
+        for n in (1, 2, 3)
+    ]
+    one, other = joined([*narrow, *pieces])
+    assert (one.lines, one.bytes_at_stake, one.evidence) == (
+        (2, 1), 3, "line 2; sectors 2; line 1: line 1; sectors 1",
+    )  # fmt: skip
+    assert (other.lines, other.bytes_at_stake, other.evidence) == ((3,), 3, "line 3; sectors 3")

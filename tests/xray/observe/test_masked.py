@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import triton
 import triton.language as tl
@@ -49,6 +50,13 @@ def largest_of_magnitudes(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=9.0)
     tl.store(y_ptr, tl.max(tl.abs(x), 0))
+
+
+@triton.jit
+def sum_of_shifted_squares(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0) - 3.0
+    tl.store(y_ptr, tl.sum(x * x, 0))
 
 
 @triton.jit
@@ -101,10 +109,13 @@ def test_a_loop_s_update_is_executed_too() -> None:
 
 
 def test_a_remedy_that_breaks_the_kernel_is_not_given() -> None:
-    """Under a maximum of magnitudes other=-inf is the largest of all, and under a sum of exponentials 0 is 1."""
+    """Under a maximum of magnitudes other=-inf is the largest of all, and 0 the least; under a sum of exponentials 0 is 1,
+    and -inf is 0. Of squares of x - 3 neither makes 0."""
     (found,) = fills(largest_of_magnitudes, {**XY, "n": 1000}, {"BLOCK": 1024})
-    assert found.change.startswith("fill with tl.where(mask, x, identity) in front of the reduction (tried")
+    assert found.change == "say other=0 (tried: then it stores what it should)"
     (found,) = fills(sum_of_exponentials, {**XY, "n": 1000}, {"BLOCK": 1024, "FILL": 0.0})
+    assert found.change == "say other=-inf (tried: then it stores what it should)"
+    (found,) = fills(sum_of_shifted_squares, {**XY, "n": 1000}, {"BLOCK": 1024})
     assert found.change.startswith("fill with tl.where(mask, x, identity) in front of the reduction (tried")
 
 
@@ -254,3 +265,21 @@ def maximum_of_a_block(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 def test_a_block_pointer_takes_no_other() -> None:
     (found,) = fills(maximum_of_a_block, {**XY, "n": 100}, {"BLOCK": 128})
     assert found.change.startswith("fill with tl.where(mask, x, identity)")
+
+
+@triton.jit
+def longest(lengths_ptr, y_ptr, n, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    tl.store(y_ptr, tl.max(tl.load(lengths_ptr + offs, mask=offs < n, other=0), 0))
+
+
+@pytest.mark.parametrize(
+    ("given", "severity"),
+    [("*i32", ["warning"]), (np.arange(9), []), (np.arange(9) - 10, ["error"])],
+    ids=str,
+)
+def test_a_fill_that_only_negative_numbers_show(given: Any, severity: list[str]) -> None:
+    """Nobody says whether lengths are drawn: where they are given, their own numbers decide."""
+    given = given if isinstance(given, str) else given.astype(np.int32)
+    found = fills(longest, {"lengths_ptr": given, "y_ptr": "*i32", "n": 9}, {"B": 16})
+    assert [o.severity for o in found] == severity

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
-from tilefold.xray.report.model import Observation
+from tilefold.xray.observe.joined import ASTRAY
+from tilefold.xray.observe.memory import _why_wasted
+from tilefold.xray.report.model import Access, Observation
 from xray.observe.planted import XY, copy_column
 from xray.versions import TRITON
 
@@ -109,3 +113,65 @@ def test_atomics_of_neighbours_go_one_element_a_lane() -> None:
     (found,) = wasted(add_all, {"x_ptr": "*i32", "y_ptr": "*i32"}, {"BLOCK": 256})
     assert "let a lane hold one element" in found.change
     assert not wasted(add_all, XY, {"BLOCK": 256})
+
+
+@triton.jit
+def taps(x_ptr, w_ptr, y_ptr, stride, n, K: tl.constexpr, B: tl.constexpr):
+    row, offs = tl.program_id(1), tl.program_id(0) * B + tl.arange(0, B)
+    acc = tl.zeros((B,), tl.float32)
+    for k in range(K):
+        acc += tl.load(x_ptr + row * stride + offs + k, mask=offs + k < n, other=0.0) * tl.load(w_ptr + k)
+    tl.store(y_ptr + row * B * 4 + offs, acc)
+
+
+@triton.jit
+def ragged(x_ptr, begin_ptr, y_ptr, B: tl.constexpr):
+    pid, offs = tl.program_id(0), tl.arange(0, B)
+    begin, end = tl.load(begin_ptr + pid), tl.load(begin_ptr + pid + 1)
+    x = tl.load(x_ptr + begin + offs, mask=begin + offs < end, other=0.0)
+    tl.store(y_ptr + pid * B + offs, x)
+
+
+@triton.jit
+def odd_rows(x_ptr, y_ptr, stride, SHIFTS: tl.constexpr, B: tl.constexpr):
+    offs, acc = tl.arange(0, B), tl.zeros((B,), tl.float32)
+    for row in range(64):
+        acc += tl.load(x_ptr + (tl.program_id(0) * 64 + row) * stride + row % SHIFTS + offs)
+    tl.store(y_ptr + tl.program_id(0) * B + offs, acc)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args", "constants", "grid", "severity"),
+    [
+        (odd_rows, {"stride": 83}, {"SHIFTS": 1, "B": 32}, 9, {"warning"}),
+        (odd_rows, {"stride": 83}, {"SHIFTS": 7, "B": 32}, 9, {"note"}),
+        (taps, {"w_ptr": "*fp32", "stride": 512, "n": 512}, {"K": 7, "B": 32}, (4, 8), {"note"}),
+        (taps, {"w_ptr": "*fp32", "stride": 519, "n": 512}, {"K": 7, "B": 32}, (4, 8), {"note"}),
+        (ragged, {"begin_ptr": np.array([0, 101, 230, 331], np.int32)}, {"B": 32}, 3, {"note"}),
+    ],
+    ids=["rows", "windows of rows", "taps", "taps of odd rows", "ragged"],
+)
+def test_requests_between_two_sectors_are_a_warning_where_padding_helps(
+    kernel: Any, args: dict[str, Any], constants: dict[str, int], grid: Any, severity: set[str]
+) -> None:
+    """Windows, taps of a convolution and rows that begin anywhere are shifted on purpose."""
+    report = xray.explain(
+        kernel, {"x_ptr": "*fp16", "y_ptr": "*fp16", **args}, constants, grid=grid, num_warps=1
+    )
+    found = [o for o in report.observations if o.code == "wasted-sectors" and o.reason.startswith(ASTRAY)]
+    assert {o.severity for o in found} == severity
+    assert (
+        severity == {"note"}
+        or "tried with multiples of 32 for stride: sectors beyond the bytes" in found[0].change
+    )
+
+
+@pytest.mark.parametrize(("sectors", "said"), [(28, ASTRAY), (137, "the line has several accesses")])
+def test_requests_that_miss_by_more_than_a_sector_are_not_said_to_miss_by_one(
+    sectors: int, said: str
+) -> None:
+    access = Access("load", "global", 2, 4, 10, sectors, None, 18, 640, 2)
+    line: Any = SimpleNamespace(file="k.py", line=1)
+    nothing: Any = SimpleNamespace(made_by=dict, walk=list, reached_from=set)
+    reason, _ = _why_wasted(line, access, SimpleNamespace(), SimpleNamespace(ttir=nothing))
+    assert reason.startswith(said)

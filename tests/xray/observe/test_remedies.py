@@ -227,3 +227,25 @@ def test_conflicts_are_tried_with_other_warps() -> None:
     report = xray.explain(sums_of_two, XY, {"ROWS": 32, "COLUMNS": 128})
     (found,) = [o for o in report.observations if o.code == "bank-conflict"]
     assert "tried num_warps=2: passes through shared memory" in found.change
+
+
+@triton.jit
+def told_of(x_ptr, y_ptr, count_ptr, HOW: tl.constexpr):
+    x = tl.load(x_ptr + tl.program_id(0))
+    if HOW == "sums":
+        tl.atomic_add(y_ptr, x, sem="relaxed")
+        tl.atomic_add(count_ptr, 1)
+    elif HOW == "rounds":
+        for n in range(4):
+            tl.atomic_add(count_ptr, 1)
+            tl.store(y_ptr + tl.program_id(0) * 4 + n, x)
+    else:
+        tl.atomic_add(count_ptr, 1)
+        tl.store(y_ptr + tl.program_id(0), x)
+
+
+@pytest.mark.parametrize(("how", "severity"), [("sums", "note"), ("rounds", "note"), ("behind", "warning")])
+def test_an_atomic_may_publish_sums_and_the_stores_of_earlier_rounds(how: str, severity: str) -> None:
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "count_ptr": "*i32"}
+    found = entry("strong-atomic", told_of, args, {"HOW": how}, grid=4)
+    assert found.severity == severity

@@ -113,3 +113,22 @@ def test_observations_come_in_the_order_of_what_is_shown() -> None:
 def test_bytes_go_at_the_rate_of_memory() -> None:
     moved = Observation("wasted-sectors", "warning", "k.py", 1, "", "", "", bytes_at_stake=1987)
     assert clocks(moved, CHIP) == pytest.approx(100, rel=0.01)
+
+
+@triton.jit
+def rows_of_tail(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """The last program has less to do, and its loads cost another share of it than those of the others."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + rows * 16, mask=rows < n, other=0.0)
+    tl.store(y_ptr + rows, x)
+
+
+def test_the_stakes_of_three_programs_are_those_of_all() -> None:
+    """Each line is scaled by what the executed programs do at it: where those between are alike, to the byte."""
+    args, count = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 128 * 8 + 24}, 9
+    some, every = (
+        xray.explain(rows_of_tail, args, {"BLOCK": 128}, grid=count, programs=programs)
+        for programs in (None, [(n, 0, 0) for n in range(count)])
+    )
+    ours, theirs = ({o.code: o.bytes_at_stake for o in r.observations} for r in (some, every))
+    assert ours["wasted-sectors"] == theirs["wasted-sectors"] > 0

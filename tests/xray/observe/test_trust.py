@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
+import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
+from tilefold.xray.observe import trials
 from tilefold.xray.report.model import Observation
-from xray.observe.planted import XY, copy, sum_of_transposed, total_of_rounds
+from xray.observe.planted import PLANTED, XY, copy, sum_of_transposed, total_of_rounds
 from xray.versions import TRITON
 
 HALVES = {"x_ptr": "*fp16", "y_ptr": "*fp16"}
@@ -235,3 +238,53 @@ def test_conflicts_of_a_fold_that_no_launch_mends_are_a_note() -> None:
     for one in rows:
         assert one.severity == "note"
         assert "tried, and then other values are stored" in one.change
+
+
+def test_a_faster_unit_that_was_not_tried_is_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "TRIALS", 0)
+    plant = PLANTED["older-tensor-core"][0]
+    report = xray.explain(plant.kernel, plant.args, plant.constants, **plant.options)
+    (found,) = [o for o in report.observations if o.code == "older-tensor-core"]
+    assert (found.severity, "not tried: more than 0 trials" in found.change) == ("note", True)
+
+
+@triton.jit
+def normed_in_place(x_ptr, r_ptr, y_ptr, B: tl.constexpr):
+    offs = tl.program_id(0) * B + tl.arange(0, B)
+    x = tl.load(x_ptr + offs) + tl.load(r_ptr + offs)
+    tl.store(x_ptr + offs, x)
+    scale = 1 / tl.sqrt(tl.sum(x * x, 0))
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs) * scale)
+
+
+def test_what_was_stored_in_between_is_to_be_kept_as_it_is_stored() -> None:
+    args = {"x_ptr": "*fp32", "r_ptr": "*fp32", "y_ptr": "*fp32"}
+    report = xray.explain(normed_in_place, args, {"B": 1024}, grid=4)
+    (found,) = [o for o in report.observations if o.code == "read-again"]
+    assert re.search(r"line \d+ has stored before", found.evidence)
+    assert "keep what is stored" in found.change
+
+
+@triton.jit
+def add_tiles(x_ptr, y_ptr, GROUPS: tl.constexpr, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    x = tl.load(x_ptr + tl.program_id(0) * B + offs)
+    tl.atomic_add(y_ptr + tl.program_id(0) % GROUPS * B + offs, x, sem="relaxed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups", "severity", "said"),
+    [
+        ("fp32", 1, "note", "256 atomics of a program, each of 4 elements (8 requests of warps); about 8 programs"),
+        ("fp16", 1, "note", "each of 8 elements (4 requests of warps)"),
+        ("i32", 1, "warning", "1024 atomics of a program (32 requests of warps); about 8 programs"),
+        ("i32", 8, "note", "1024 atomics of a program (32 requests of warps); about 1 programs"),
+    ],
+)  # fmt: skip
+def test_atomics_of_a_tile_are_counted_as_the_chip_does_them(
+    kind: str, groups: int, severity: str, said: str
+) -> None:
+    args = {"x_ptr": f"*{kind}", "y_ptr": f"*{kind}"}
+    report = xray.explain(add_tiles, args, {"GROUPS": groups, "B": 1024}, grid=8)
+    (found,) = [o for o in report.observations if o.code == "per-element-atomic"]
+    assert (found.severity, said in found.evidence) == (severity, True), found.evidence

@@ -159,3 +159,28 @@ def test_an_atomic_orders_what_stands_before_and_behind_it() -> None:
 def test_an_atomic_behind_both_orders_nothing() -> None:
     (found,) = raced(stored_then_counted, {**XY, "count_ptr": NONE}, {"B": 64})
     assert found.severity == "error"
+
+
+@triton.jit
+def overhanging(x_ptr, y_ptr, rows, B: tl.constexpr, D: tl.constexpr, FLAT: tl.constexpr):
+    """A head has fewer rows than its programs' tiles: the last of one reaches into the first of the next."""
+    tile, head, offs = tl.program_id(0), tl.program_id(1), tl.arange(0, B * D)
+    if FLAT:
+        tile, head = tl.program_id(0) % 2, tl.program_id(0) // 2
+    at = head * rows * D + tile * B * D + offs
+    tl.store(y_ptr + at, tl.load(x_ptr + at) * (1 + tile))
+
+
+@pytest.mark.parametrize(
+    ("rows", "flat", "races"), [(96, 0, True), (128, 0, False), (96, 1, True), (128, 1, False)]
+)
+def test_programs_that_are_not_executed_together_are_tried_in_pairs(
+    rows: int, flat: int, races: bool
+) -> None:
+    """The first, a middle and the last program touch nothing of each other's."""
+    args, sizes = {"x_ptr": "*fp32", "y_ptr": "*fp32", "rows": rows}, {"B": 64, "D": 16, "FLAT": flat}
+    report = xray.explain(overhanging, args, sizes, grid=(12,) if flat else (2, 6))
+    found = [o for o in report.observations if o.code == "race"]
+    assert [o.severity for o in found] == ["error"] * races
+    meeting = "(1, 0, 0) and (2, 0, 0)" if flat else "(1, 0, 0) and (0, 1, 0)"
+    assert not races or f"programs {meeting} write y_ptr" in found[0].evidence

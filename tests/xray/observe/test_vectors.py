@@ -6,6 +6,7 @@ import random
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import triton
 import triton.language as tl
@@ -292,3 +293,72 @@ def test_what_is_said_to_widen_an_access_does() -> None:
         assert words is not None
         made = offline.recompile(compiled, promising(compiled.ttir, words[1].split(" and "), int(words[2])))
         assert {w for place, w in narrowest(made).items() if place[1] == o.line} == {int(words[3])}
+
+
+@pytest.mark.parametrize("most", [2, 4, 6, 9, 32])
+def test_no_divisor_is_named_that_is_more_than_was_shown_to_suffice(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few trials there are: 4 elements of 4 bytes need no more than 4, and what was not tried is said."""
+    monkeypatch.setattr(trials, "TRIALS", most)
+    pointers = {f"{name}_ptr": "*fp32" for name in "abcy"}
+    strides = {f"{kind}_{name}": 1001 for name in "abc" for kind in ("plane", "row")}
+    reasons = [
+        o.reason
+        for o in narrow(sums_of_rows, pointers | strides, {"BLOCK": 1024}, grid=(4, 4))
+        if o.reason.startswith("divisibility")
+    ]
+    assert reasons
+    assert all("a multiple of 4 it is" in r or "less may do: not tried" in r for r in reasons), reasons
+    assert most < 6 or all("a multiple of 4 it is" in r for r in reasons)
+
+
+@triton.jit
+def chosen(x_ptr, m_ptr, y_ptr, n_ptr, BY_TILE: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = tl.load(m_ptr + offs) != 0 if BY_TILE else offs < tl.load(n_ptr)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=mask, other=0.0))
+
+
+@pytest.mark.parametrize(("by_tile", "severity"), [(True, "note"), (False, "warning")])
+def test_a_mask_that_is_loaded_has_no_tail_to_split_off(by_tile: bool, severity: str) -> None:
+    args = {"x_ptr": "*fp16", "m_ptr": "*i8", "y_ptr": "*fp16", "n_ptr": np.array([3000], np.int32)}
+    found = narrow(chosen, args, {"BY_TILE": by_tile, "BLOCK": 1024}, grid=3)
+    assert [(o.reason.partition(":")[0], o.severity) for o in found] == [("mask", severity)]
+
+
+@triton.jit
+def scaled_by_channel(x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    n, offs = n // 2 * 2, tl.arange(0, BLOCK)
+    at = tl.program_id(0) * n + offs
+    x = tl.load(x_ptr + at, mask=offs < n)
+    w = tl.load(w_ptr + offs // GROUP, mask=offs < n)
+    tl.store(y_ptr + at, x * w, mask=offs < n)
+
+
+def test_a_place_that_many_threads_ask_for_is_a_group_s() -> None:
+    args = {"x_ptr": "*fp16", "w_ptr": "*fp32", "y_ptr": "*fp16", "n": 1002}
+    found = narrow(scaled_by_channel, args, {"BLOCK": 1024, "GROUP": 196}, grid=3)
+    asked = [o for o in found if o.reason.startswith("a thread asks")]
+    assert [o.severity for o in asked] == ["note"]
+
+
+@triton.jit
+def counted_places(x_ptr, y_ptr, width, row, TILES: tl.constexpr, BLOCK: tl.constexpr):
+    """Places of an image by its width, or tiles of rows by their number, or rows that wrap around."""
+    pid, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    if TILES == 2:
+        at, on = (pid * 7 + offs // BLOCK) % width * row + offs, offs < width
+    elif TILES:
+        tiles = tl.cdiv(width, BLOCK)
+        at, on = pid // tiles * row + pid % tiles * BLOCK + offs, pid % tiles * BLOCK + offs < width
+    else:
+        at, on = offs // width * row + offs % width, offs < width * 4
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=on), mask=on)
+
+
+@pytest.mark.parametrize(("tiles", "severity"), [(2, {"warning"}), (1, {"warning"}), (0, {"note"})])
+def test_a_length_that_places_are_counted_in_is_not_padded(tiles: int, severity: set[str]) -> None:
+    args = {"x_ptr": "*fp16", "y_ptr": "*fp16", "width": 250, "row": 250}
+    found = narrow(counted_places, args, {"TILES": tiles, "BLOCK": 1024}, grid=4)
+    assert {o.severity for o in found if o.reason.startswith("divisibility")} == severity

@@ -20,7 +20,7 @@ from tilefold.algebra.proofs.exact import State as ExactState
 from tilefold.algebra.proofs.reach import MANY
 from tilefold.algebra.proofs.samples import ROWS, Pool, State
 
-INFINITY = float("inf")
+_INFINITIES = (float("inf"), -float("inf"))
 S = TypeVar("S")  # a state, of tensors or of exact numbers
 _TRIED = 5  # rows that are looked at without rounding, of each kind
 
@@ -70,7 +70,7 @@ def apart_in_effect(pool: Pool, one: State, other: State, states: Sequence[State
     combined with others. Where whole numbers wrap at an infinity's limit, that they agree in samples says nothing.
     """
     rows = disagreement(pool, one, other, states)
-    if not bool(rows.any()) or pool.program.algebra.project is None or wraps(pool):
+    if not bool(rows.any()) or pool.program.algebra.project is None or limited(pool):
         return rows
     pairs = _with_others(pool.combine, one, other, pool.states)
     return rows & any_of(results_apart(pool, x, y, [*states, x, y]) for x, y in pairs)
@@ -93,15 +93,21 @@ def results_apart(
     return disagreement(pool, pool.project(one), pool.project(other), involved, lost=lost, states=False)
 
 
-def wraps(pool: Pool) -> bool:
-    """Whether an infinity stands for a limit of whole numbers, with which arithmetic wraps."""
-    return not is_float(pool.program.elements[0]) and begins_infinite(pool.program.algebra)
+def limited(pool: Pool) -> list[int]:
+    """The fields of whole numbers in which an infinity is their dtype's limit, with which arithmetic wraps."""
+    program = pool.program
+    lifted = _lifts_infinity(program.algebra)
+    fields = enumerate(zip(program.state, program.algebra.identity_numbers or (), strict=True))
+    return [f for f, (dtype, n) in fields if not is_float(dtype) and (lifted or n in _INFINITIES)]
 
 
 def begins_infinite(algebra: Algebra) -> bool:
     """Whether a field of the identity, or a constant in lift, is an infinity."""
-    constants = [node.value for node in algebra.lift.nodes if node.op == "const"]
-    return any(number in (INFINITY, -INFINITY) for number in (*(algebra.identity_numbers or ()), *constants))
+    return _lifts_infinity(algebra) or any(n in _INFINITIES for n in algebra.identity_numbers or ())
+
+
+def _lifts_infinity(algebra: Algebra) -> bool:
+    return any(node.op == "const" and node.value in _INFINITIES for node in algebra.lift.nodes)
 
 
 def close(a: torch.Tensor, b: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
@@ -137,16 +143,20 @@ def any_of(rows: Iterator[torch.Tensor]) -> torch.Tensor:
     return functools.reduce(torch.logical_or, rows, torch.zeros((), dtype=torch.bool))
 
 
-def first_sure(pool: Pool, rows: torch.Tensor, ways: Callable[..., list[ExactState]]) -> int | None:
-    """The first of these rows in which two states differ without rounding too, None where it may be rounding.
+def first_sure(
+    pool: Pool, rows: torch.Tensor, one: State, other: State, ways: Callable[..., list[ExactState]]
+) -> int | None:
+    """The first of these rows in which `one` and `other` differ without rounding too, None where it may be rounding.
 
     `ways` makes the two of the row's three states, and what else came up. Whole numbers are what they are, but for those of
-    many lifts, which wrap.
+    many lifts, which wrap. So are those at a limit in an infinity's place, which has no exact arithmetic.
     """
     if not bool(rows.any()):
         return None
-    if not pool.rounding and (pool.kind != MANY or wraps(pool)):
-        return int(rows.nonzero()[0])
+    if pool.kind != MANY:
+        sure = rows & any_of(one[f] != other[f] for f in limited(pool)) if pool.rounding else rows
+        if bool(sure.any()):
+            return int(sure.nonzero()[0])
     exact = Exact(pool.program.algebra, pool.program.state)
     return next((row for row in _in_turn(pool, rows) if _surely_apart(pool, exact, row, ways)), None)
 

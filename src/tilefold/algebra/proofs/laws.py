@@ -66,7 +66,9 @@ from tilefold.errors import DtypeError, LawError
 from tilefold.runtime.caching import kept_outside_modes
 
 INFINITY = float("inf")
+_MOST_SQUARED = 3_037_000_500  # of whole numbers below it products fit int64
 _NAME = "\0"
+_IDENTITIES = "give the state that changes nothing, or identity=None"
 
 
 def verify(algebra: Algebra, name: str) -> bool:
@@ -114,6 +116,14 @@ def _where_lawful(algebra: Algebra) -> str:
     only_infinite = algebra.domain is None and _is_lawful(finite)
     if not only_infinite and whole != algebra and _is_lawful(whole):
         return ", or declare dtypes=torch.int64 if it is for whole numbers: the laws hold for those"
+    endless = [f for f, n in enumerate(algebra.identity_numbers or ()) if n in (INFINITY, -INFINITY)]
+    floats = tuple(torch.float64 if f in endless else d for f, d in enumerate(algebra.dtypes))
+    if floats != algebra.dtypes and _is_lawful(replace(algebra, dtypes=floats)):
+        named = ", ".join(algebra.fields[f] for f in endless)
+        return (
+            f", or declare the dtype torch.float64 of {named}: the infinity of a whole number is its dtype's limit, with "
+            "which arithmetic wraps, and in floats the laws hold"
+        )
     domain = None if algebra.domain is not None else _lawful_domain(algebra)
     if domain is None:
         return ""
@@ -227,7 +237,7 @@ def _exchanged(pool: Pool) -> tuple[torch.Tensor, State, State]:
 
 def _first_exchanged(pool: Pool) -> int | None:
     """The first row in which sides may not be exchanged."""
-    return first_sure(pool, _exchanged(pool)[0], _sides)
+    return first_sure(pool, *_exchanged(pool), _sides)
 
 
 def _sides(exact: Exact, a: ExactState, b: ExactState, c: ExactState) -> list[ExactState]:
@@ -251,13 +261,13 @@ def _check_identity(pool: Pool, name: str) -> None:
             rows = disagreement(pool, got, s, [s])  # a NaN of the identity excuses nothing
             if bool(rows.any()) and not _makes_nan(pool, got, s):
                 rows = apart_in_effect(pool, got, s, [s])  # it may be another form of s
-            row = first_sure(pool, rows, functools.partial(_beside_identity, which=which, left=left))
+            row = first_sure(pool, rows, got, s, functools.partial(_beside_identity, which=which, left=left))
             if row is not None:
                 call = "combine(identity, s)" if left else "combine(s, identity)"
                 raise LawError(
                     f"{name}: {call} must be s, got {_show(pool, got, row)} for s = {_show(pool, s, row)} and "
                     f"identity = {_show(pool, e, row)} ({_elements(pool)}); "
-                    f"{_of_a_mean(pool) or 'give the state that changes nothing, or identity=None'}"
+                    f"{_of_a_mean(pool) or _of_a_remainder(pool, left, got, row) or _IDENTITIES}"
                 )
 
 
@@ -291,7 +301,7 @@ def _check_associativity(pool: Pool, name: str) -> None:
     a, b, c = pool.states
     ab, bc = pool.combine(a, b), pool.combine(b, c)
     left, right = pool.combine(ab, c), pool.combine(a, bc)
-    row = first_sure(pool, apart_in_effect(pool, left, right, [a, b, c, ab, bc]), _groupings)
+    row = first_sure(pool, apart_in_effect(pool, left, right, [a, b, c, ab, bc]), left, right, _groupings)
     if row is not None:
         raise LawError(
             f"{name}: combine must be associative, got combine(combine(a, b), c) = {_show(pool, left, row)} but "
@@ -300,10 +310,28 @@ def _check_associativity(pool: Pool, name: str) -> None:
         )
 
 
+def _of_a_remainder(pool: Pool, left: bool, got: State, row: int) -> str:
+    """What to do where combine takes a remainder that lift does not: the identity changes a state once, and not again."""
+    again = pool.combine(pool.identity, got) if left else pool.combine(got, pool.identity)
+    if not _divisors(pool) or bool(disagreement(pool, again, got, [got])[row]):
+        return ""
+    return "take the remainder in lift too, lift=lambda x: x % P, so that an element is a state as combine gives them"
+
+
+def _divisors(pool: Pool) -> list[float]:
+    """Of the remainders that combine takes; infinite where it is no constant."""
+    nodes = pool.program.combine.graph.nodes
+    divisors = (nodes[node.args[1]] for node in nodes if node.op == "mod")
+    return [abs(node.value) if node.op == "const" else INFINITY for node in divisors]
+
+
 def _remedy(pool: Pool) -> str:
     """How to make a monoid of what is none."""
+    if _MOST_SQUARED < max(_divisors(pool), default=0) < INFINITY:
+        return "take P below 2^31 in x % P: products of whole numbers wrap at 2^63, and other remainders are left then"
     return _of_a_mean(pool) or (
-        "carry in the state what a later combine needs (a mean needs its count), and finish in project"
+        "carry in the state what a later combine needs (a mean needs its count, a rolling hash the power of its base), "
+        "and finish in project"
     )
 
 
@@ -346,7 +374,7 @@ def _check_commutativity(pool: Pool, name: str) -> None:
     rows, one, other = _exchanged(pool)
     if bool(rows.any()):
         rows = apart_in_effect(pool, one, other, [a, b])  # they may be two forms of one state
-    row = first_sure(pool, rows, _sides)
+    row = first_sure(pool, rows, one, other, _sides)
     if row is not None:
         raise LawError(
             f"{name}: commutative=True must hold, got combine(a, b) = {_show(pool, one, row)} but combine(b, a) = "

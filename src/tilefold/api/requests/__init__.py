@@ -1,4 +1,4 @@
-"""What a validated call asks for: its computation, dims and results. One class an operation; `dispatch` runs any."""
+"""Requests of validated calls: computation, dims and results. One class an operation; `dispatch` runs any."""
 
 from tilefold.api.requests.base import Request, Result
 from tilefold.api.requests.product import Product

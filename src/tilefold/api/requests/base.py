@@ -31,7 +31,7 @@ class Request(ABC):
     @property
     @abstractmethod
     def computation(self) -> Any:
-        """The graphs that kernels are made of, as the operation's kernel calls take them; None of those without any."""
+        """The graphs of the operation's kernels, as its kernel calls take them; None without graphs."""
 
     @property
     @abstractmethod
@@ -40,7 +40,7 @@ class Request(ABC):
 
     @abstractmethod
     def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
-        """What a chip must load and store.
+        """The bytes that a chip must load and store.
 
         Raises:
             DtypeError, ShapeError: no GPU computes this.

@@ -18,7 +18,7 @@ from tilefold.problem.canonical import Problem
 
 @dataclass(frozen=True)
 class Product(Request):
-    """Multiply a and b and finish each result with what the extra tensors hold there; `shape` is the result's."""
+    """Multiply a and b and finish each result with the extra tensors' elements there; `shape` is the result's."""
 
     call = "matmul"
     backends = ("auto", "torch", "cpu", "reference", "interpret", "triton")
@@ -36,7 +36,7 @@ class Product(Request):
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """The result, and what rows fold to."""
+        """The result, and the folds of its rows."""
         folded = () if self.ending.row is None else self.ending.row.program.outputs
         return ((self.shape, self.ending.result), *((self.shape[:-1], dtype) for dtype in folded))
 

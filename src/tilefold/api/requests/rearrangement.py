@@ -40,6 +40,6 @@ class Rearrangement(Request):
         return (self.dtype,)
 
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
-        """As `planner.moves` has it; torch copies what changes no places."""
+        """The plan of `planner.moves`, or torch's copy where no element changes its place."""
         problem = canonical(tensors, (), ordered=False)
         return problem, plan_move(problem, device, self.guarantee, library=library)

@@ -35,7 +35,7 @@ class RowMap(Request):
 
     @property
     def computation(self) -> Row:
-        """The monoid's graphs, and what is made of an element."""
+        """The monoid's graphs, and the graph of the map."""
         return self.row
 
     @property
@@ -44,7 +44,7 @@ class RowMap(Request):
         return tuple((self.shape, dtype) for dtype in self.row.results)
 
     def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
-        """Inputs, elements as they are read, what rows fold to, results."""
+        """Inputs, elements as they are read, the folds of rows, results."""
         return (*(t.dtype for t in tensors), *self.row.taken, *self.row.results)
 
     def problem(self, tensors: Sequence[Tensor]) -> Problem:

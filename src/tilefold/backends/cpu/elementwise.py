@@ -154,7 +154,7 @@ def _kernel(
 
 @dataclass(frozen=True)
 class Kernels:
-    """What a fold runs: `lift` elements (and positions) to states; `step` a state and the elements after it to a state;
+    """A fold's functions: `lift` elements (and positions) to states; `step` a state and the elements after it to a state;
     `combine` two states, the result possibly in the second one's memory; `project` a state to the results in their dtypes."""
 
     lift: Kernel

@@ -37,7 +37,7 @@ class Settled:
     finish: Callable[[Sequence[Tensor]], list[Tensor]]
 
     def __call__(self, *tensors: Tensor) -> list[Tensor] | None:
-        """What was asked for."""
+        """The results of these tensors; None where torch does not make them."""
         made = self.make(*tensors)
         return None if made is None else self.finish(made)
 

@@ -1,4 +1,4 @@
-"""What is made of every element and its row's results on torch operations: a loop over tiles that stay in cache."""
+"""Maps on torch operations: a loop over tiles of elements and their rows' results that stay in cache."""
 
 from __future__ import annotations
 

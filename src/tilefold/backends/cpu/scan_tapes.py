@@ -1,4 +1,4 @@
-"""What a CPU's scan computes of a tile: a list of torch's operations, bound to the tile's buffers once and run for each tile.
+"""The tape of a CPU's scan: a list of torch's operations, bound to a tile's buffers once and run for each tile.
 
 A tile has `lanes` lanes of `steps` neighbours of each row: lane l holds the positions l * steps ... (l + 1) * steps - 1.
 Lanes are scanned all at once, step by step or by levels; what they hold in the end is scanned over the lanes in log2(lanes)
@@ -23,7 +23,7 @@ from tilefold.algebra.proofs.derive import by_field
 from tilefold.algebra.typing import element_dtype
 from tilefold.backends.cpu.elementwise import Call, Kernel, Kernels, Workspace, begin_kernel
 
-BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu-scans.md)
+BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu.md#scans)
 # Elements of an operation on many steps, whose buffers are to stay in a core's cache.
 TOGETHER = 1 << 16
 Tensor = torch.Tensor
@@ -47,7 +47,7 @@ class Memory:
 
     @property
     def bytes(self) -> int:
-        """What is held."""
+        """The bytes held."""
         return sum(t.nbytes for ts in (self._tensors.values(), *self.workspace.values()) for t in ts)
 
 
@@ -309,7 +309,7 @@ class Tape:
         return self._beside_lanes(rows)
 
     def _before(self, totals: State) -> State:
-        """What comes before each lane: the carry or the identity, and the lanes before it."""
+        """The state before each lane: the carry or the identity, combined with the lanes before it."""
         before = [self._of_lanes(stored(d)) for d in self.program.state]
         first = self._beside_lanes(self.carry) if self.carried else self._nothing()
         self._copy(first, self._some(before, 0, 1))

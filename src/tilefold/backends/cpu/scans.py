@@ -120,7 +120,7 @@ class Settled:
 
 
 class _Kind:
-    """What a walk's buffers depend on, with a hash that is asked for once: that of a program takes longer than a scan."""
+    """The key of a walk's buffers, with a hash computed once: the hash of a program takes longer than a scan."""
 
     def __init__(
         self,

@@ -119,7 +119,7 @@ class Builder:
         return self._emit(functools.partial(_convert, dtype=stored(dtype)), (place,), dtype)
 
     def _number(self, place: int) -> Any:
-        """What a constant means."""
+        """The value of a constant."""
         slot = self.slots[place]
         assert slot.constant is not None
         held = slot.constant.item() if slot.number is None else slot.number
@@ -268,7 +268,7 @@ def _block_count(value: Tensor, whole: Tensor, *, function: Function, axes: tupl
     return torch.tensor(function(whole, axes), device="cpu")
 
 
-# What is no reduction of the values, whose bits would have to be looked after.
+# Operations that do not reduce values, so that their bits need no care.
 _BLOCKS: dict[str, Function] = {"block_first": _block_first, "block_count": _block_count}
 
 

@@ -56,7 +56,7 @@ class Steps:
     direct: set[int] = field(default_factory=set)  # positions among the outputs
 
     def __post_init__(self) -> None:
-        """Leave out what nobody reads."""
+        """Leave out values that no step reads."""
         needed, steps = set(self.outputs), []
         for step in reversed(self.steps):
             if step.result in needed:

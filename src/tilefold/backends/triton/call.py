@@ -339,5 +339,5 @@ def compile_for(call: Call, architecture: int) -> Any:
         return triton.compile(source_of(call), target=target, options=options_of(call))
     except OSError as error:
         raise BackendError(
-            f"triton: what is compiled must go into a folder that can be written, got {error}; set TRITON_CACHE_DIR to one"
+            f"triton: compiled kernels must go into a folder that can be written, got {error}; set TRITON_CACHE_DIR to one"
         ) from error

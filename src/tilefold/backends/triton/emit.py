@@ -294,7 +294,7 @@ def emit_products(operand: torch.dtype, accumulator: torch.dtype, interpret: boo
 
 
 def _no_absorb(a: Sequence[str], x: Sequence[str]) -> list[str]:
-    """What the kernels name but a fold without `absorb` never calls."""
+    """Functions that the kernels name but a fold without `absorb` never calls."""
     given = {"BEGIN": [*x, "i"], "BEGIN_MASKED": ["mask", *x, "i"]}
     given |= {"ABSORB": [*a, *x, "i"], "ABSORB_MASKED": ["mask", *a, *x, "i"]}
     return [_function(name, parameters, [], [parameters[-1]]) for name, parameters in given.items()]

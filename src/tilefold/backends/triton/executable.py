@@ -154,7 +154,7 @@ _interpreter = threading.Lock()
 def interpret_call(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     """One kernel call under the interpreter; bool tensors are seen as bytes, powers of two as what `words` calls them.
 
-    As on a GPU no arithmetic warns: not inf - inf, nor what lanes beyond a row's end make of bytes that are no one's.
+    As on a GPU no arithmetic warns: not inf - inf, nor arithmetic of lanes beyond a row's end on stray bytes.
     """
     kernel = instantiate.kernel(call.kernel, call.source, True)
     tensors = [_seen(t) for t in (*inputs, *outputs)]

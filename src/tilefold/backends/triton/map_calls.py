@@ -76,7 +76,7 @@ def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpre
 
 
 def _promised(dtype: torch.dtype, aligned: int, stage: Elements) -> int:
-    """What the compiler is told of an address: of a wider vector than the stage's it would give a thread more neighbours."""
+    """The promised alignment of an address: of a wider vector than the stage's Triton would give a thread more."""
     return min(aligned, stage.run * dtype.itemsize) if stage.run else aligned
 
 
@@ -261,7 +261,7 @@ def row_arguments(
 
 
 def _row_constants(stage: Stage, problem: Problem, row: Row) -> dict[str, Any]:
-    """What a launch over rows decides, and what follows from the sizes."""
+    """Constants of a launch over rows, from its plan and from the sizes."""
     last = problem.output_dims[-1] if problem.output_dims else _none(problem)
     return {
         "BLOCK_OUTPUTS": stage.block_outputs,

@@ -128,7 +128,7 @@ def _results_place(problem: Problem) -> tuple[Any, ...]:
 
 
 def _between(step: Launch, program: Program, split: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a first launch leaves for a second one."""
+    """The buffers that a first launch leaves for a second one."""
     partials = tuple(Pointer(d, 16) for d in partial_dtypes(program)) if split else ()
     closing = (Pointer(torch.int64, 16),) if split else ()
     return (partials, closing), {"SPLIT": split, "RELEASE": step.releases}

@@ -103,7 +103,7 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
 
 
 def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any]:
-    """What a launch over rings decides. `words`: of a state.
+    """Constants of a launch over rings. `words`: of a state.
 
     Where no warps exchange states, Triton uses no shared memory, and the ring is declared beside it.
     """
@@ -184,7 +184,7 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
 
 
 def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
-    """What a launch over spans decides, and what follows from the sizes."""
+    """Constants of a launch over spans, from its plan and from the sizes."""
     n, threads = row.program.algebra.inputs, stage.num_warps * WARP
     dense, every = dense_tensors(problem), problem.outputs * problem.length
 

@@ -1,4 +1,9 @@
-"""The words that device functions are written in: dtypes, literals, operators, conversions."""
+"""The words that device functions are written in: dtypes, literals, operators, conversions.
+
+Device functions are text from this fixed vocabulary: names of operations from a table, numbered variables, checked
+literals. No name, docstring or path of a user reaches it. Where Triton's own operator does not give the one answer that
+tilefold defines, the text calls a function of `kernels.scalars`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,7 @@ def literal(number: Number, dtype: torch.dtype) -> str:
 
 
 def _float_literal(value: float, written: float, dtype: torch.dtype) -> str:
-    """As written, where Triton reads that as `value`: it drops 0's sign, and reads what is no normal float32 as float64."""
+    """As written, where Triton reads that as `value`: 0 loses its sign, and numbers beyond normal float32 are float64."""
     if math.isnan(value):
         return 'float("nan")'
     if math.isinf(value):
@@ -48,7 +53,7 @@ def _float_literal(value: float, written: float, dtype: torch.dtype) -> str:
 
 
 def absent(block: Op, dtype: torch.dtype) -> str:
-    """What an element that does not count is to a block operation: an infinity is the dtype's limit."""
+    """The value of a masked element in a block operation: an infinity is the dtype's limit."""
     assert block.triton is not None
     number = block.triton.absent
     assert number is not None, "the first element of a block is chosen by its mask"

@@ -7,7 +7,7 @@ from tilefold.bench.operations import Dim, fold_case, make_fold
 from tilefold.bench.ours import OURS
 from tilefold.bench.planners import PLANNED
 
-# What it is, the fold, its dims, the shape, and a small shape for a look on a CPU.
+# A name, the fold, its dims, the shape, and a small shape for a CPU.
 FOLDS: tuple[tuple[str, str, Dim, tuple[int, ...], tuple[int, ...]], ...] = (
     ("bias gradient", "sum", 0, (8192, 4096), (64, 32)),
     ("bias gradient", "sum", (0, 1), (16, 2048, 5120), (4, 16, 24)),

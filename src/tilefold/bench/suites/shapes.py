@@ -92,7 +92,7 @@ def draw_other(rng: random.Random, size: str, number: int) -> Case:
         least, most = (b // DTYPES[dtype].itemsize for b in BYTES[size])
         if name == "segment":
             return draw_segments(rng, int(log_uniform(rng, least, most // 4)), dtype)
-        # What is written counts as what is read.
+        # Bytes written count like bytes read.
         kind = "last" if name in NORMS else rng.choice(("last", "last", "first", "middle"))
         drawn = draw_shape(rng, kind, least, most // 4)
         case = drawn and other_case(rng, name, *drawn, dtype)

@@ -109,7 +109,7 @@ def plan_tensors(
     return problem, _faster_fold(plan, problem, epilogue, device) or plan
 
 
-# From two models to one clock, by 40 timed products of one row or column (docs/experiments/products-as-folds.md): an empty
+# From two models to one clock, by 40 timed products of one row or column (docs/experiments/products.md#folds): an empty
 # kernel took 4.03 us where the folds' model was fitted and 3.3 us where products were timed; tiles of one row or column took
 # 3.4 us, and so many times as long as their model expects after a launch. Short folds took an empty kernel's time and so many
 # times what their model expects beyond its launch, which is more than that. Of that a fold must be expected to save a share,

@@ -26,9 +26,9 @@ from tilefold.planner.view import VECTOR_BYTES
 class Costs:
     """A chip in the numbers that the choice turns on. The defaults are an H200's: fitted to the times of 20,000 plans of two
     searches, those near the fastest counting most; then launches, what is on its way, partial products, copies and cuBLAS to
-    cold times of 600 plans of random products and of the suites' (docs/experiments/products-drawn.md); then what the L2 and
-    SMs read, and partial products, to 400 plans of large ones of an H100 besides (docs/experiments/products-large.md); then
-    results to 660 plans of products of short and middle K (docs/experiments/products-short.md).
+    cold times of 600 plans of random products and of the suites' (docs/experiments/products.md#drawn); then what the L2 and
+    SMs read, and partial products, to 400 plans of large ones of an H100 besides (docs/experiments/products.md#large); then
+    results to 660 plans of products of short and middle K (docs/experiments/products.md#short).
     benchmarks/fit_products.py fits those of a chip.
 
     Launches: `launch_us` is a first one, the L2 cold, `next_us` another, `dependent_us` one that began early, `chained_us`
@@ -54,7 +54,7 @@ class Costs:
     takes for splits, `cublas_memory` how many times as long as memory allows it reads, `cublas_loose` and `cublas_narrow`
     how many times as long it multiplies where elements are loaded one by one, and where rows are no multiples of 16 bytes.
     `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors, `pack_us` a program's
-    way there and back (docs/experiments/products-packed.md). Results of one launch are written at `results_gb_per_s`, and
+    way there and back (docs/experiments/products.md#packed). Results of one launch are written at `results_gb_per_s`, and
     take `results_odd` times as long where not all their rows begin at vectors.
     """
 

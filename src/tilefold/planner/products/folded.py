@@ -23,7 +23,7 @@ from tilefold.problem.canonical import Problem, by_stride, merged
 from tilefold.runtime.caching import kept_outside_modes
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-# Of a matrix whose elements are loaded one by one (docs/experiments/products-as-folds.md): bytes of columns, of which folds
+# Of a matrix whose elements are loaded one by one (docs/experiments/products.md#folds): bytes of columns, of which folds
 # of more took 1.5 to 2.2 times what is expected; bytes of rows, and elements that one program reads of a row: a fold took
 # 0.84 of the tiles' time of 6.3 MB, 0.84 of 8,219 elements; 1.7 of 19.6 MB, 1.2 of 19,311 elements.
 LOOSE_COLUMNS, LOOSE_ROWS, LOOSE_DEPTH = 1 << 22, 1 << 23, 1 << 14

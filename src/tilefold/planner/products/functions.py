@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from tilefold.algebra import text
 from tilefold.algebra.expression import OPS, Graph, trace
-from tilefold.errors import ArityError, TraceError
+from tilefold.errors import ArityError, TextError, TraceError, shown
 from tilefold.planner.products.unchanged import contents
 from tilefold.runtime.caching import kept_outside_modes
 
@@ -30,11 +31,30 @@ class Traced:
 
     graph: Graph
     rebase: Graph | None = None
+    text: str = ""  # both graphs' own; `of_text` reads it
+
+    def __post_init__(self) -> None:
+        """Graphs that torch keeps hold the text: Dynamo finds it made."""
+        object.__setattr__(self, "text", text.dumps((self.graph, self.rebase)))
 
 
 @kept_outside_modes(1024)
-def _of(graph: Graph) -> Traced:
-    return Traced(graph)
+def _of(graph: Graph, rebase: Graph | None = None) -> Traced:
+    return Traced(graph, rebase)
+
+
+def of_text(written: str) -> Traced:
+    """What `Traced.text` was written of.
+
+    Raises:
+        TextError: it is another text.
+    """
+    graphs = text.loads(written)
+    if not (isinstance(graphs, tuple) and len(graphs) == 2 and isinstance(graphs[0], Graph)):
+        raise TextError(
+            f"text: a function's text must be of two graphs, got {shown(graphs)}; write Traced.text"
+        )
+    return _of(*graphs)
 
 
 # For each code, what its functions gave: by the identities of what they read, which are held beside it.

@@ -118,6 +118,24 @@ def make_row_map(
     return replace(row, results=results, rebase=typing.infer(apply.rebase, [*seen, *seen]))
 
 
+@kept_outside_modes(256)
+def without_constants(row: Row, folding: Program) -> tuple[Row, tuple[int, ...]]:
+    """The row's function where results that are constants of `folding`, its fold in another form, are such; and the places of
+    the results that it still takes."""
+    project, n = folding.project.graph, row.program.algebra.inputs
+    made = [project.nodes[o] for o in project.outputs[: len(row.program.outputs)]]
+    places = tuple(p for p, node in enumerate(made) if node.op != "const")
+
+    def apply(*values: Any) -> Any:
+        varying = iter(values[n:])
+        results = [node.value if node.op == "const" else next(varying) for node in made]
+        return row.apply.graph(*values[:n], *results, *varying)
+
+    varying = replace(row.program, outputs=tuple(row.program.outputs[p] for p in places))
+    graph = trace(apply, n + len(places) + len(row.extras))
+    return replace(_typed(varying, graph, row.extras), results=row.results), places
+
+
 def _typed(folding: Program, graph: Graph, extras: tuple[torch.dtype, ...]) -> Row:
     row = (*folding.elements, *folding.outputs, *extras)
     return Row(folding, typing.infer(graph, [typing.element_dtype(dtype) for dtype in row]), extras)

@@ -57,7 +57,7 @@ def tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile]:
 def _large_tiles(sizes: Sizes, device: Device) -> Iterator[Tile]:
     """The largest tiles of half precision, four steps on their way: they read the least of the L2 for a product.
 
-    Of 26 products of 2 GFLOP and more 128 x 256 was the fastest tile of ours in 14 (docs/experiments/products-large.md).
+    Of 26 products of 2 GFLOP and more 128 x 256 was the fastest tile of ours in 14 (docs/experiments/products.md#large).
     """
     for block_n, warps in ((128, 4), (256, 8)):
         tile = Tile(128, block_n, 64, warps, 4)
@@ -69,7 +69,7 @@ def _large_tiles(sizes: Sizes, device: Device) -> Iterator[Tile]:
 def packed_tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile]:
     """Tiles of operands that were copied first: the largest with four steps on their way.
 
-    They were faster in most of 28 random products (docs/experiments/products-packed.md).
+    They were faster in most of 28 random products (docs/experiments/products.md#packed).
     """
     for tile in tiles_of(sizes, asked, device):
         large = replace(tile, num_stages=4)

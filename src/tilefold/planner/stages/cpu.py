@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from tilefold.planner.plan import count
 from tilefold.problem.canonical import Dim, Problem, split
 
-# No record of other sizes: docs/experiments/cpu-folds.md has the times with these.
+# No record of other sizes: docs/experiments/cpu.md#folds has the times with these.
 SHORT = 64  # elements of a reduced dim up to which results are walked next to each other
 
 # Sharing parts among threads takes 0.7 of the time of sharing operations at 2 threads of an idle machine, half at 4 and a
-# quarter at 16; on two cores that others use too it took up to ten times as long (docs/experiments/cpu-folds.md).
+# quarter at 16; on two cores that others use too it took up to ten times as long (docs/experiments/cpu.md#folds).
 FEW = 4
 
 

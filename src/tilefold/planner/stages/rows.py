@@ -17,7 +17,7 @@ RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton u
 LINE_VECTORS = 8  # of 128 bytes
 BANKS, BANK_BYTES = 32, 4  # of shared memory
 
-# docs/experiments/columns-rings.md:
+# docs/experiments/rings.md#stripes:
 EARLY_TURNS = 8  # of a stripe, at most, that are folded one by one as they come
 
 

@@ -9,7 +9,7 @@ import torch
 from tilefold.planner.plan import count
 from tilefold.planner.view import WARP
 
-# docs/experiments/segments-by-lanes.md:
+# docs/experiments/selections.md#segments:
 SHORT = 48  # elements: segments of LANES neighbours that are all as short are read once more, without what is folded
 LOOKED = 128  # offsets that a program's search looks at at a time
 NEAR = 4  # pieces of a segment that a lane combines by itself

@@ -43,7 +43,7 @@ class Argument:
     """One argument of a kernel.
 
     `type` is Triton's name of the element or number; a pointer has `pointer` set, and `size` elements where somebody said
-    how many. `value` is a number's. `divisor` is what is promised to divide the number or the address. `data` holds the
+    how many. `value` is a number's. `divisor` is promised to divide the number or the address. `data` holds the
     elements of a pointer that were given, of which `before` lie before its address. Pointers of one `storage` share their
     memory: a tensor's storage, an array's base, or the name of the argument whose memory this one is said to be. What is
     None has the type "none"; what the kernel declares `do_not_specialize` is not `special`.
@@ -165,7 +165,7 @@ def _plain(text: str) -> Any:
 
 
 def _promised(name: str, text: str) -> int:
-    """What stands behind `!div`."""
+    """The number behind `!div`."""
     divisor = int(text) if text.isdecimal() else 0
     if divisor < 1 or divisor & (divisor - 1):
         raise ArgumentError(

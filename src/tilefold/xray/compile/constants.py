@@ -33,7 +33,7 @@ def constant(text: str) -> Any:
         if _is_word(text):
             return text
     word = _WORDS.get(text.strip().lower())
-    fix = f"write {word}" if word else f"write the value itself, or quote what is text: {text!r}"
+    fix = f"write {word}" if word else f"write the value itself, or quote a text: {text!r}"
     raise ArgumentError(
         'xray: --const must be a literal, float("-inf"), a name of triton.language, a tuple of these or a word, '
         f"got {text!r}; {fix}"
@@ -41,7 +41,7 @@ def constant(text: str) -> Any:
 
 
 def _value(node: ast.expr) -> Any:
-    """What a node says.
+    """The value of a node.
 
     Raises:
         ValueError, TypeError: nothing that is read here.

@@ -1,4 +1,4 @@
-"""What is compiled, and what came of it. Frozen values without a word of Triton."""
+"""A compilation's input (`Job`) and output (`Compiled`): frozen values without a word of Triton."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a program occupies, as the assembler says: registers a thread, bytes a thread of spills and of stack."""
+    """The assembler's resources of a program: registers a thread, bytes a thread of spills and of stack."""
 
     registers: int
     spill_stores: int

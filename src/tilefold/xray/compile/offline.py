@@ -63,19 +63,24 @@ def complete_constants(
     _refuse("--const", set(constants) - set(fixed), fixed, kernel)
     defaults = {p.name: p.default for p in kernel.params if p.has_default}
     constants = {n: constants.get(n, defaults.get(n)) for n in fixed if n in constants or n in defaults}
-    missing = [n for n in fixed if n not in constants]
-    if missing:
-        raise ArgumentError(
-            f"xray: every tl.constexpr of {kernel.__name__!r} must have a value, got none for {', '.join(missing)}; "
-            f"add --const {missing[0]}=..."
-        )
-    missing = [n for n in ordinary if n not in given]
-    if missing:
-        raise ArgumentError(
-            f"xray: every parameter of {kernel.__name__!r} must have a type, got none for {', '.join(missing)}; "
-            f"add --arg {missing[0]}=*fp32 or {missing[0]}=i32:1000"
-        )
+    _require(kernel, [n for n in fixed if n not in constants], [n for n in ordinary if n not in given])
     return tuple(_specialised(p, given[p.name]) for p in kernel.params if not p.is_constexpr), constants
+
+
+def _require(kernel: Any, constants: Sequence[str], arguments: Sequence[str]) -> None:
+    """All that a kernel's parameters lack, in one message."""
+    name, options = kernel.__name__, " ".join(f"--const {n}=..." for n in constants)
+    rules = (
+        [f"every tl.constexpr of {name!r} must have a value, got none for {', '.join(constants)}"]
+        if constants
+        else []
+    )
+    if arguments:
+        rules.append(f"every parameter of {name!r} must have a type, got none for {', '.join(arguments)}")
+        options += f"{' and ' * bool(constants)}--arg {arguments[0]}=*fp32 or {arguments[0]}=i32:1000"
+        options += ", and so on" if len(arguments) > 1 else ""
+    if rules:
+        raise ArgumentError(f"xray: {', and '.join(rules)}; add {options}")
 
 
 def _specialised(parameter: Any, argument: Argument) -> Argument:
@@ -142,7 +147,7 @@ def _compile(job: Job, source: Any) -> Compiled:
 def _cache_of(job: Job) -> Iterator[None]:
     """A place in Triton's cache for the kernel's file alone.
 
-    Triton knows a kernel by its text, and the lines in what it keeps name the file of whoever compiled that text first.
+    Triton knows a kernel by its text, and the lines in its cache name the file that was compiled first with that text.
     """
     file = inspect.getsourcefile(getattr(job.kernel, "fn", None) or _cache_of) or ""
     with triton.knobs.cache.scope():
@@ -203,7 +208,7 @@ def assemble(compiled: Compiled) -> Machine:
 
 
 def resources(compiled: Compiled) -> Resources:
-    """What the machine code occupies, without the code: to disassemble it takes several times as long as to assemble it."""
+    """The resources of the machine code, without the code: to disassemble takes several times as long as to assemble."""
     said, _ = _assembled(compiled.ptx, compiled.job.chip.architecture, _fuses(compiled), False)
     return _resources(said, compiled)
 
@@ -226,7 +231,7 @@ def _resources(said: str, compiled: Compiled) -> Resources:
 
 @functools.lru_cache(maxsize=64)
 def _assembled(ptx: str, architecture: int, fusing: bool, disassemble: bool) -> tuple[str, str]:
-    """What the assembler says, and the code as the disassembler writes it where that is asked for."""
+    """The assembler's output, and the disassembled code if it is asked for."""
     target = f"sm_{architecture}{'a' if architecture >= 90 else ''}"
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"

@@ -53,7 +53,7 @@ def _written_in(kernel: Any) -> str:
 
 
 def _under(kernel: Any, name: str) -> Any:
-    """What has an attribute: the kernel, or what is under decorators of it."""
+    """The object that has an attribute: the kernel, or the function under its decorators."""
     while not hasattr(kernel, name) and hasattr(kernel, "fn"):
         kernel = kernel.fn
     return kernel
@@ -101,10 +101,10 @@ def _names(kernel: Any) -> set[str]:
 
 
 def find_case(module: ModuleType, name: str) -> Mapping[str, Any]:
-    """What a file's `xray_cases()` says under a name: keyword arguments of `explain`, `kernel` among them.
+    """The case of a file's `xray_cases()` by its name: keyword arguments of `explain`, `kernel` among them.
 
     Raises:
-        ArgumentError: the file offers no cases, or none of that name, or one that is no case.
+        ArgumentError: the file has no cases, none of that name, or one of a wrong form.
         CompileError: `xray_cases()` raises; its message follows.
     """
     cases = cases_of(module)
@@ -126,7 +126,7 @@ def find_case(module: ModuleType, name: str) -> Mapping[str, Any]:
 
 
 def cases_of(module: ModuleType) -> Mapping[str, Any] | None:
-    """What a file's `xray_cases()` returns; None where it has none.
+    """The cases that a file's `xray_cases()` returns; None without this function.
 
     Raises:
         CompileError: `xray_cases()` raises, or returns no mapping; its message follows.

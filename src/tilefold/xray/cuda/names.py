@@ -46,7 +46,7 @@ class Names:
         return re.sub(r"\W", "_", name.replace("$", "")).strip("_")
 
     def width(self, operand: Operand) -> int | None:
-        """The bits of a register, 0 for a predicate; None for what is no general register."""
+        """The bits of a register, 0 for a predicate; None for other registers."""
         return self.widths.get(operand.name) if isinstance(operand, Register) else None
 
     def value(self, operand: Operand, kind: str) -> str:

@@ -75,7 +75,7 @@ def translate(module: Module, *, lines: Lines | None = None) -> str:
 
 
 def _prelude(names: Names, module: Module, entry: Entry) -> Iterator[str]:
-    """What stands before the kernel: types, functions, the module's variables."""
+    """The text before the kernel: types, functions, the module's variables."""
     yield f"// {entry.name} for {module.target[0]}, {entry.threads} threads a block: what its PTX says, in CUDA C++."
     yield _PRELUDE + "\n".join(_vectors())
     yield _FUNCTIONS

@@ -113,7 +113,7 @@ def _results(name: str, count: str | None) -> tuple[str, ...]:
 
 
 def _own_arguments(name: str, rest: str) -> tuple[str, ...]:
-    """What a loop or a function calls the values that enter its block."""
+    """The names of the values that enter the block of a loop or a function."""
     if name == "scf.for":
         induction = _VALUE.search(rest)
         assert induction is not None
@@ -156,7 +156,7 @@ def _without_locations(text: str) -> str:
 
 
 def _split_types(text: str, region: bool) -> tuple[str, str]:
-    """What stands before and behind the colon of the types; attributes in braces have colons of their own."""
+    """The parts before and behind the colon of the types; attributes in braces have colons of their own."""
     depth = 0
     for i in range(len(text) - 1, 0, -1):
         depth += (text[i] in ")}]") - (text[i] in "([{")

@@ -42,7 +42,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation. `attributes` is what stands between name and types; `types` what stands behind the colon; `row` counts
+    """One operation. `attributes` is the text between name and types; `types` the text behind the colon; `row` counts
     the lines of the text from 0.
 
     A result of several is named `%x#0`, `%x#1`; a single one `%x`. `carried` are the first values of a loop's own
@@ -102,7 +102,7 @@ class Function:
 
 
 def _handed(operation: Operation) -> dict[str, tuple[str, ...]]:
-    """What the results and the own variables of an operation with regions come from."""
+    """The sources of the results and of the own variables of an operation with regions."""
     yielded = [
         inner.operands
         for block in operation.blocks

@@ -17,7 +17,7 @@ from tilefold.xray.machine.types import Array
 
 
 class Member(Protocol):
-    """What a cluster knows of a program: its shared memory, and for each thread how far it is."""
+    """A program of a cluster: its shared memory, and for each thread how far it is."""
 
     begun: bool
     gone: Array

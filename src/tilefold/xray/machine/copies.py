@@ -67,7 +67,7 @@ class Copy:
 
 
 class Copies:
-    """What is on its way to shared memory, in groups. Every thread commits and waits for its own."""
+    """Copies on their way to shared memory, in groups. Every thread commits and waits for its own."""
 
     def __init__(self, cta: Cta) -> None:
         self._cta = cta

@@ -1,4 +1,4 @@
-"""What the log's accesses cost: sectors of global memory, passes through the banks of shared memory."""
+"""Costs of the log's accesses: sectors of global memory, passes through the banks of shared memory."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def _masks(uses: list[Use], size: int) -> dict[str, Array]:
 
 
 def _squeezed(before: list[Use], after: list[Use]) -> list[Conflicts]:
-    """The conflicts in global memory, its bytes numbered; none where nobody writes."""
+    """The conflicts in global memory, its bytes numbered; none where no thread writes."""
     if all(u.how == "read" for u in (*before, *after)):
         return []
     places = np.unique(np.concatenate([u.places[0] for u in (*before, *after)]))

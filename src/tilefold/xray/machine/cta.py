@@ -1,4 +1,4 @@
-"""What a program's threads have while they run: registers, memories, and the log of what they did."""
+"""The state of a program's threads while they run: registers, memories, and the log."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
 
 
 def _not_negative(function: Function) -> Function:
-    """What a function gives, 0 in place of negative numbers."""
+    """A function's result, 0 in place of negative numbers."""
     return lambda a, b: np.maximum(function(a, b), 0).astype(a.dtype)
 
 

@@ -145,7 +145,7 @@ def load(module: Module, *, shared: int = 0) -> Kernel:
         )
     (entry,) = module.entries
     symbols: dict[str, int] = {}
-    # What is launched with a size of its own lies behind all else of shared memory.
+    # Dynamic shared memory, whose size comes with the launch, lies behind the rest.
     variables = tuple(sorted((*module.variables, *entry.variables), key=lambda v: ".extern" in v.linkage))
     ends = {space: _lay_out(variables, space, symbols) for space in (".shared", ".local", ".global")}
     held = np.zeros(ends[".global"], np.uint8)
@@ -254,7 +254,7 @@ def _block(
 
 
 def _step(binder: Binder, instruction: Instruction, number: int, missing: list[int]) -> Step:
-    """What an instruction does; one that nothing knows raises when a thread reaches it."""
+    """The step of an instruction; an unknown instruction raises when a thread reaches it."""
     try:
         return bind(binder, instruction, number)
     except UnknownInstructionError as error:

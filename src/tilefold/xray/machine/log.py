@@ -1,4 +1,4 @@
-"""What a program did: what it asked of memory, what engines beside the threads moved, what each instruction was issued."""
+"""The log of a program: its accesses, the transfers of engines beside the threads, how often each instruction was issued."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Memory:
         return base
 
     def read(self, name: str, dtype: Any, *, before: int = 0) -> Array:
-        """What an allocation holds now."""
+        """The current content of an allocation."""
         found = next(a for a in self.allocations if a.name == name)
         assert found.data is not None, "an allocation without bounds is no array"
         held: Array = found.data[before : found.size].view(dtype).copy()

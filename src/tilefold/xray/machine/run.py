@@ -239,7 +239,7 @@ class _Threads:
         return self._last.number
 
     def deadlock(self) -> ExecutionError:
-        """What is wrong if none of the threads can ever go on."""
+        """The reason why none of the threads can ever go on."""
         alive = self._place < self._done
         if self._held.any():
             return ExecutionError(

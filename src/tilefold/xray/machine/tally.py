@@ -49,7 +49,7 @@ class Atomic:
 
 
 def role_of(instruction: Instruction) -> str:
-    """What an instruction is for, in one word."""
+    """The purpose of an instruction, in one word."""
     opcode, words = instruction.opcode, instruction.modifiers
     if opcode == "mma" or (opcode == "wgmma" and words[0] == "mma_async"):
         return "tensor"

@@ -1,4 +1,4 @@
-"""What the lanes of a warp do together: shuffles, votes, reductions, small matrices through shared memory."""
+"""Instructions of a whole warp: shuffles, votes, reductions, small matrices through shared memory."""
 
 from __future__ import annotations
 

@@ -34,6 +34,12 @@ def asked(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
     return sum(map(len, each)), sum(len(np.unique(at)) for at in each)
 
 
+def asked_by_all(line: Line, access: Access, evidence: Evidence) -> float:
+    """How often each place is asked for by some threads of all programs together."""
+    at = np.concatenate([np.zeros(0, np.int64), *by_thread(line, access, evidence)])
+    return len(at) / max(len(np.unique(at)), 1)
+
+
 def in_equal_runs(line: Line, access: Access, evidence: Evidence) -> bool:
     """Whether each thread asks for every place as often, one after the other, as those of k // 8 do."""
     each = [

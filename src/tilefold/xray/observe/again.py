@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tilefold.xray.report.static import access_of
 
 _LEAST = 1024  # bytes from which a second reading is worth a word
 _MOST = 0.9  # of a line's bytes that another line has read
+_ATOMIC = ("an atomic", 0)
 _NOWHERE = np.iinfo(np.int64).max
 _HELD = 64  # registers of a thread that a tile may take, of 255, to be kept instead
 _SHIFTED = "nothing to do: the two windows overlap and are not the same; L1 may have what both hold"
@@ -27,6 +28,7 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
     program = int(np.argmax([o.instructions for o in execution.outcomes]))
     grain = _grain(evidence, program)
     read = _read(evidence, program, grain)
+    most, loads = _bytes_loaded(evidence, [program]), _bytes_loaded(evidence, range(len(execution.programs)))
     for at, (place, (once, times, _)) in enumerate(read.items()):
         if len(once) * grain < _LEAST:
             continue
@@ -35,11 +37,16 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         )
         if before is None and times < 2:
             continue
+        stored = _stored_between(place, once, grain, evidence, program)
+        if stored == _ATOMIC:
+            continue
         name, _ = execution.named(int(once[0]) * grain)
         size = len(once) * grain
         registers = -(-size // (4 * 32 * report.num_warps))
         again = (
-            f"line {before[1]} has read before"
+            f"line {stored[1]} has stored before"
+            if stored is not None
+            else f"line {before[1]} has read before"
             if before is not None
             else f"it has read {'once' if times == 2 else f'{times - 1} times'} before"
         )
@@ -54,15 +61,57 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             *place,
             f"{size} bytes of {name} are read that {again}, in program {execution.programs[program]}",
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
-            _SHIFTED if shifted else _change(size, registers, rounds, kept),
-            bytes_at_stake=size * (1 if before is not None else times - 1) * len(execution.programs),
-            numbers=(("bytes", size), ("registers", registers)),
+            _SHIFTED if shifted else _change(size, registers, rounds, kept, stored=stored is not None),
+            bytes_at_stake=(1 if before is not None else times - 1)
+            * size
+            * loads[place]
+            // max(most[place], 1),
+            numbers=(
+                ("bytes", size),
+                ("registers", registers),
+                ("from", "L2"),
+            ),  # which had them a moment ago
         )
 
 
-def _change(size: int, registers: int, rounds: int, kept: bool) -> str:
+def _bytes_loaded(evidence: Evidence, programs: Iterable[int]) -> dict[tuple[str, int], int]:
+    """Bytes that each line's loads ask for, lane by lane, in some of the executed programs."""
+    assert evidence.execution is not None
+    lines, found = _loads(evidence), dict[tuple[str, int], int]()
+    for n in programs:
+        for a in evidence.execution.outcomes[n].accesses:
+            if a.space == "global" and (place := lines.get(a.instruction)) is not None:
+                found[place] = found.get(place, 0) + int(a.active.sum()) * a.bytes
+    return found
+
+
+def _stored_between(
+    place: tuple[str, int], once: Array, grain: int, evidence: Evidence, program: int
+) -> tuple[str, int] | None:
+    """The line that stored most of what a line reads, ahead of its last reading; `_ATOMIC` where atomics reached it: what is
+    there now another program may have left."""
+    assert evidence.execution is not None
+    accesses, lines = evidence.execution.outcomes[program].accesses, _loads(evidence)
+    last = max(n for n, a in enumerate(accesses) if lines.get(a.instruction) == place)
+    written: dict[tuple[str, int], list[Array]] = {}
+    for a in accesses[:last]:
+        if a.space == "global" and a.kind in ("store", "atomic") and a.active.any():
+            line = evidence.places.line(evidence.entry.instructions[a.instruction]) or ("", 0)
+            at = a.addresses[a.active].astype(np.int64)[:, None] // grain + np.arange(
+                max(a.bytes // grain, 1)
+            )
+            written.setdefault(_ATOMIC if a.kind == "atomic" else line, []).append(at.ravel())
+    found = {line: np.isin(once, np.concatenate(parts)).mean() for line, parts in written.items()}
+    if found.get(_ATOMIC, 0) > 0:
+        return _ATOMIC
+    return next((line for line, share in found.items() if share >= _MOST), None)
+
+
+def _change(size: int, registers: int, rounds: int, kept: bool, *, stored: bool) -> str:
     """What to do about bytes that were read before, in so many rounds of a loop."""
     fits = f"they are {registers} registers a thread"
+    if stored and kept:
+        return f"keep what is stored, rounded as it is stored: {fits}"
     whole = f" of all {size} bytes (one round instead of {rounds})" if rounds > 1 else ""
     if kept:
         return f"keep the tile{whole}: {fits}"

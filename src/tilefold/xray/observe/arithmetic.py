@@ -11,6 +11,7 @@ from tilefold.xray.ir.syntax import Operation, Tensor
 from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import line_of
 
+_SLOWER = 4  # cycles by which an mma.sync takes longer: it reaches two thirds of the rate, 8 cycles each
 _FASTER = {90: "wgmma", 100: "tcgen05"}
 # Operations that move elements, and those that widen them, with the types that 10 bits of mantissa hold.
 _MOVING = ("tt.trans", "tt.reshape", "tt.expand_dims", "tt.broadcast", "tt.splat", "ttg.convert_layout")
@@ -85,7 +86,7 @@ def _older(line: Line, kinds: tuple[Tensor, ...], faster: str, warps: int) -> Ob
         f"a dot with a result of {m}x{n} takes mma.sync where {faster} would be possible",
         f"{faster} is issued by four warps together, and the program has {warps}",
         "launch with num_warps=4 or 8",
-        cycles_at_stake=(line.work.tensor if line.work else 1) * 16,
+        cycles_at_stake=(line.work.tensor if line.work else 1) * _SLOWER,
         numbers=(("warps", warps),),
     )
 

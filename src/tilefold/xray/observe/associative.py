@@ -230,7 +230,7 @@ def _text(state: State) -> str:
 
 
 def _refused(world: World, fold: Operation) -> str | None:
-    """What the library's check of laws says against a function of one value; None where it takes it, or cannot read it."""
+    """The library's objection to a function of one value; None where its laws hold, or it cannot be read."""
     try:
         tilefold.Monoid(functools.partial(_traced, world, fold), None, name="combine")
     except LawError as error:

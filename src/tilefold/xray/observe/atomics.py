@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from tilefold.xray.evidence import Evidence
+from tilefold.xray.evidence import Evidence, integer_arguments
 from tilefold.xray.ir import element_bytes, tensors
+from tilefold.xray.ir.programs import Programs
 from tilefold.xray.ir.syntax import Function, Operation, Tensor
 from tilefold.xray.machine import Access, Outcome
 from tilefold.xray.machine.counts import global_cost
@@ -15,7 +17,9 @@ from tilefold.xray.machine.types import Array
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import kind_of, line_of
 
+_SHARED = 4  # programs that add to one place from which another way is worth a word
 _TILE = 4  # elements a thread from which a tile of atomics is worth a word
+_STORES = {"tt.store", "tt.descriptor_store", "tt.descriptor_reduce"}
 _ORDERS = ("acq_rel", "acquire", "release")
 
 
@@ -27,13 +31,17 @@ def _atomics(function: Function) -> Iterator[tuple[Operation, str, int]]:
 
 
 def _before(function: Function, operation: Operation) -> set[str]:
-    """The names of the operations that stand before one in the text."""
+    """The names of the operations that stand before one in the text, or in a round of a loop before its own."""
     names = set()
     for other in function.walk():
         if other is operation:
             break
         names.add(other.name)
-    return names
+    loops = (o for o in function.walk() if o.name in ("scf.for", "scf.while"))
+    around = ([*loop.walk()] for loop in loops)
+    return names.union(
+        *({o.name for o in each if o is not operation} for each in around if operation in each)
+    )
 
 
 def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
@@ -45,7 +53,10 @@ def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
         order = next((o for o in _ORDERS if o in words), None)
         if order is None or "exch" in words or any(r in used for r in operation.results):
             continue
-        publishes = "tt.store" in _before(evidence.ttir, operation)
+        # Sums of floats tell others of nothing but themselves; a counter may stand for the sums before it.
+        before = _before(evidence.ttir, operation)
+        counts = "i32" in operation.types.split("->")[-1] and "tt.atomic_rmw" in before
+        publishes = counts or not _STORES.isdisjoint(before)
         issued = _issued(evidence, file, line)
         yield Observation(
             "strong-atomic",
@@ -69,16 +80,19 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
         if (
             tile is None
             or tile.elements < 2
+            or "exch" in operation.attributes.split("%")[0]
             or any(r in o.operands for o in evidence.ttir.walk() for r in operation.results)
         ):
             continue
-        lanes, places = _places(evidence, file, line)
-        if places is None:
+        sent = _sent(evidence, file, line)
+        lanes, places = sent.lanes, sent.places
+        if sent.places is None:
             one = _one_place(evidence.ttir, operation)
             lanes, places = tile.elements, 1 if one else tile.elements
+        assert places is not None
         if lanes < 2 * places:
             if tile.elements >= _TILE * 32 * report.num_warps and not _scattered(evidence.ttir, operation):
-                yield _added(file, line, tile, lanes, report.programs)
+                yield _added(file, line, tile, sent, _sharing(operation, report, evidence))
             continue
         yield Observation(
             "per-element-atomic",
@@ -96,19 +110,75 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
         )
 
 
-def _added(file: str, line: int, tile: Tensor, lanes: int, programs: Sequence[object]) -> Observation:
+@dataclass(frozen=True)
+class _Sent:
+    """Atomics of a line in one program: lanes that did one, bytes of each, requests of warps; places, summed over the rounds
+    of a loop (None without an execution). `moved` are bytes of all executed programs."""
+
+    lanes: int
+    size: int
+    requests: int
+    places: int | None
+    moved: int = 0
+
+
+def _sent(evidence: Evidence, file: str, line: int) -> _Sent:
+    if evidence.execution is None:
+        return _Sent(0, 0, 0, None)
+    each = [_accesses(o, evidence, file, line) for o in evidence.execution.outcomes]
+    done = max(each, key=lambda accesses: sum(int(a.active.sum()) for a in accesses))
+    rounds: dict[int, list[Array]] = {}
+    turns: dict[int, int] = {}
+    for a in done:
+        turn = turns[a.instruction] = turns.get(a.instruction, -1) + 1
+        rounds.setdefault(turn, []).append(a.addresses[a.active])
+    return _Sent(
+        sum(int(a.active.sum()) for a in done),
+        max((a.bytes for a in done), default=0),
+        sum(int(a.active.reshape(-1, 32).any(1).sum()) for a in done),
+        sum(len(np.unique(np.concatenate(parts))) for parts in rounds.values()),
+        sum(int(a.active.sum()) * a.bytes for accesses in each for a in accesses),
+    )
+
+
+def _sharing(operation: Operation, report: Report, evidence: Evidence) -> float:
+    """Programs that begin at one place of the argument an atomic adds to; 1 where that is not known."""
+    world = Programs(evidence.ttir, integer_arguments(evidence), report.grid)
+    place = world.places.get(operation.operands[0])
+    if place is None:
+        return 1.0
+    return world.count / len(np.unique(np.broadcast_to(place.offset, (world.count,))))
+
+
+def _added(file: str, line: int, tile: Tensor, sent: _Sent, sharing: float) -> Observation:
     """A whole tile added to memory, each element to a place of its own: what a split of a product's K does."""
+    size = element_bytes(tile.pointee)
+    each = max(1, sent.size // size)
+    wide = f", each of {each} elements" if each > 1 else ""
+    known = sent.places is not None
+    done = (
+        f"{sent.lanes} atomics of a program{wide} ({sent.requests} requests of warps)" if known else "atomics"
+    )
+    few = sharing < _SHARED or each > 1
     return Observation(
         "per-element-atomic",
-        "warning",
+        "note" if few else "warning",
         file,
         line,
-        f"a tile of {'x'.join(map(str, tile.shape))} is added to memory by {lanes} atomics of a program",
-        "each is read, added and written in L2; and sums come in another order every time",
-        "let programs store their tiles side by side and add them up in a second launch, or let the last program that "
-        "arrives at a counter do so; nothing to do where few programs share a tile",
-        bytes_at_stake=tile.elements * element_bytes(tile.pointee) * max(len(programs), 1),
-        numbers=(("elements", tile.elements), ("places", lanes)),
+        f"a tile of {'x'.join(map(str, tile.shape))} is added to memory by {done}; about {sharing:.3g} programs "
+        "begin at one place",
+        "each is read, added and written in L2; and sums of floats come in another order every time",
+        "nothing to do: "
+        + (
+            "a lane adds several elements at once"
+            if each > 1
+            else "few programs add to one place, by what is known of them"
+        )
+        if few
+        else "let programs store their tiles side by side and add them up in a second launch, or let the last program that "
+        "arrives at a counter do so",
+        bytes_at_stake=sent.moved if known else tile.elements * size,
+        numbers=(("elements", tile.elements), ("atomics", sent.lanes), ("requests", sent.requests)),
     )
 
 
@@ -124,14 +194,6 @@ def _again(evidence: Evidence, file: str, line: int) -> int:
     return sum(global_cost(_accesses(o, evidence, file, line)).again for o in outcomes)
 
 
-def _places(evidence: Evidence, file: str, line: int) -> tuple[int, int | None]:
-    """Lanes that did an atomic of a line in one program, and different addresses they had."""
-    if evidence.execution is None:
-        return 0, None
-    at = _addresses(evidence.execution.outcomes[0], evidence, file, line)
-    return len(at), len(np.unique(at))
-
-
 def _issued(evidence: Evidence, file: str, line: int) -> int:
     """How often warps issued an atomic of a line with a lane that acted, in all executed programs."""
     outcomes = evidence.execution.outcomes if evidence.execution is not None else ()
@@ -140,12 +202,6 @@ def _issued(evidence: Evidence, file: str, line: int) -> int:
         for o in outcomes
         for a in _accesses(o, evidence, file, line)
     )
-
-
-def _addresses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> Array:
-    """Where the lanes of a program's atomics on global memory at a line went."""
-    at = [a.addresses[a.active] for a in _accesses(outcome, evidence, file, line)]
-    return np.concatenate(at) if at else np.zeros(0, np.uint64)
 
 
 def _accesses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> list[Access]:

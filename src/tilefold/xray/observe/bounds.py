@@ -13,6 +13,7 @@ from tilefold.xray.execution import Bound, Execution, Program
 from tilefold.xray.ir.programs import Programs
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.static import line_of
 
 _NEAR = 1 << 38  # bytes around an array within which an address is meant for it; arrays lie farther apart
 _LOOKED = 1 << 12  # programs of a grid that are looked at
@@ -28,7 +29,9 @@ def out_of_bounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
     found = _reached(evidence, evidence.execution)
     yield from _observed(evidence, found, "")
     seen = set(found)
-    for program in [] if seen else _suspects(evidence, report)[:_MORE]:
+    # What was found of an array says nothing of another one, which other programs may leave.
+    told = {(file, line) for file, line, _ in seen}
+    for program in _suspects(evidence, report, told)[:_MORE]:
         try:
             more = _reached(evidence, trials.run(evidence.compiled, [program]))
         except UntriedError:
@@ -74,12 +77,12 @@ def _observed(evidence: Evidence, found: _Reached, where: str) -> Iterator[Obser
         )
 
 
-def _suspects(evidence: Evidence, report: Report) -> list[Program]:
-    """Programs that were not executed, one of whose tiles reaches outside of an array, as far as that is known before
-    an execution; for each access the one that reaches farthest."""
+def _suspects(evidence: Evidence, report: Report, told: set[tuple[str, int]]) -> list[Program]:
+    """At lines that are not told: programs that were not executed, one of whose tiles reaches outside of an array, as far as
+    that is known before an execution; for each access the one that reaches farthest."""
     parameters = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
     held = {name: (-a.before, a.size) for name, a in parameters if a.size is not None}
-    accesses = [o for o in evidence.ttir.walk() if o.name in _MASK]
+    accesses = [o for o in evidence.ttir.walk() if o.name in _MASK and line_of(o.place) not in told]
     if not held or not accesses or evidence.compiled.job.cluster > 1:
         return []
     found: dict[Program, int] = {}

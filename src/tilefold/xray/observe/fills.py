@@ -368,7 +368,7 @@ def _number(value: Any, digits: int) -> str:
 
 
 def identity_of(folding: Operation) -> tuple[str, str]:
-    """What a reduction or an update is called, and its identity."""
+    """The name of a reduction or an update, and its identity."""
     if folding.name == "tt.dot":
         return "product (a sum along K)", "0"
     inner = folding.blocks[0].operations[0].name if folding.blocks else folding.name

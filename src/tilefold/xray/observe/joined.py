@@ -1,9 +1,11 @@
-"""One cause, one entry: observations that say the same of several lines, or of one line by two codes, become one."""
+"""One cause, one entry: observations that say the same of several lines, or of one line by two codes, become one, which tells
+each line's numbers beside the line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tilefold.xray.report.model import Observation
 
@@ -13,15 +15,17 @@ PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
 TURNED = "the tile is turned on its way into shared memory"
 TRANSPOSE = "load with the array's contiguous dim last in the tile, and transpose it in registers (tl.trans)"
 UNPROVEN = "the compiler cannot prove from the pointer's arithmetic"
+_UNALIGNED = "the pointer may not be aligned"
 _WIDENED = "divisibility: "
+_TOLD = 6  # of one cause, whose numbers are told line by line
 
 
 def joined(found: Sequence[Observation]) -> list[Observation]:
     """Observations of one code, reason and change as one: at the place where most is at stake, with all that is at stake."""
     groups: dict[tuple[str, str, str, str], list[Observation]] = {}
-    for o in found:
+    for o in _absorbed(found):
         groups.setdefault((o.code, o.severity, o.reason, o.change), []).append(o)
-    return _absorbed([_one(group) for group in groups.values()])
+    return [_one(group) for group in groups.values()]
 
 
 def _one(group: Sequence[Observation]) -> Observation:
@@ -30,9 +34,38 @@ def _one(group: Sequence[Observation]) -> Observation:
     also = sorted({place for o in ordered for place in _places(o)} - {(first.file, first.line)})
     return replace(
         first,
+        evidence=_told(first, [*ordered]),
         bytes_at_stake=sum(o.bytes_at_stake for o in group),
         cycles_at_stake=sum(o.cycles_at_stake for o in group),
         also=tuple(also),
+    )
+
+
+def _told(home: Observation, parts: Sequence[Observation]) -> str:
+    """The evidence of parts: that of the home's own line as it is, that of others behind their lines."""
+    by_text: dict[str, list[Observation]] = {}
+    for o in parts:
+        by_text.setdefault(o.evidence, []).append(o)
+    own = {(home.file, home.line)}
+    said = []
+    for text, alike in by_text.items():
+        places = sorted({(o.file, o.line) for o in alike} - own)
+        named = _named(places, home.file)
+        if len(places) == len({(o.file, o.line) for o in alike}):
+            said.append(f"{named}: {text}")
+        else:
+            said.append(text + (f" (the same in {named})" if places else ""))
+    more = len(said) - _TOLD
+    return "; ".join(said[:_TOLD]) + (f"; and {more} more like these" if more > 0 else "")
+
+
+def _named(places: Sequence[tuple[str, int]], home: str) -> str:
+    """Lines in words; with their file where that is another."""
+    names = [str(line) if file == home else f"{line} of {Path(file).name}" for file, line in places]
+    return (
+        f"line{'s' * (len(names) > 1)} {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}"
+        if names
+        else ""
     )
 
 
@@ -49,14 +82,16 @@ def _absorbed(found: Sequence[Observation]) -> list[Observation]:
     for o in found:
         homes = [n for n in narrow if _places(o) & _places(n)]
         homes = homes if _places(o) <= {place for n in homes for place in _places(n)} else []
-        astray = o.reason.startswith(ASTRAY) and any(n.reason.startswith(_WIDENED) for n in homes)
+        astray = o.reason.startswith(ASTRAY) and any(
+            n.reason.startswith(_WIDENED) and _UNALIGNED in n.reason for n in homes
+        )
         sectors = o.code == "wasted-sectors" and (astray or (homes and o.reason.startswith(PIECES)))
         turned = o.code == "bank-conflict" and any(n.reason.startswith(TURNED) for n in homes)
         layout = o.code == "layout-in-loop" and o.reason.startswith(NARROWED) and homes
         if not (sectors or turned or layout):
             kept.append(o)
     gone = [o for o in found if o not in kept]
-    # What is told with several is counted with the first of them.
+    # What several of its line could tell is counted with the first of them.
     told = {id(g): next(n for n in narrow if _places(g) & _places(n)) for g in gone}
     return [_with_costs(o, [g for g in gone if told[id(g)] is o]) if o in narrow else o for o in kept]
 

@@ -1,4 +1,4 @@
-"""What a loop does in every round and need not: folds across warps that could wait, layouts changed through shared memory."""
+"""Needless work of a loop's rounds: folds across warps that could wait, layouts changed through shared memory."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             "masked-rounds",
             "warning",
             *place,
-            f"in {sum(idle)} of {sum(rounds)} rounds of a loop no lane of a load or store is on and no variable changes, "
-            f"{idle[worst]} of {rounds[worst]} in program {execution.programs[worst]}",
+            f"in {sum(idle)} of {sum(rounds)} rounds of a loop no lane of a load or store is on and no variable changes, in "
+            f"the executed programs; {idle[worst]} of {rounds[worst]} in program {execution.programs[worst]}",
             "the loop goes on where its mask is false for the whole tile",
             "let a program that has nothing to do return at once, or launch fewer (not tried)"
             if all(n in (0, of) for n, of in zip(idle, rounds, strict=True))

@@ -11,9 +11,11 @@ with two values, and what is stored may not depend on them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from tilefold.xray.observe.fills import (
     identity_of,
     suspects,
 )
+from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
@@ -85,24 +88,49 @@ def _confirmed(
     if shown is None:
         undefined = _undefined(suspect, trials, evidence, programs)
         if undefined is not None:
-            identity = identity_of(example.folding)[1]
-            enough = identity in VALUES and not _shown(
-                trials, evidence, right, programs, refilled(evidence, suspect.load, VALUES[identity])
-            )
+            enough = _enough(suspect, example, right, report, trials, evidence, programs)
             yield _of_undefined(suspect, example, world.made, place, undefined, programs[0], enough=enough)
         return
     if len(suspect.examples) > 1:  # which of the folds it is
         alone = ((e, corrected(evidence, suspect.load, (e,))) for e in suspect.examples)
         example = next((e for e, text in alone if _shown(trials, evidence, text, programs)), example)
     found = f"executed, program {programs[0]} stores {shown}"
+    enough = _enough(suspect, example, right, report, trials, evidence, programs)
+    observed = _observed(suspect, example, world.made, place, found, None, enough=enough)
+    if _of_signs(suspect, right, trials, evidence, programs):
+        said = f"{observed.evidence}; where no whole number is negative, nothing else is stored (tried)"
+        observed = replace(observed, severity="warning", evidence=said)
+    yield observed
+
+
+def _of_signs(
+    suspect: Suspect, right: str, trials: Trials, evidence: Evidence, programs: list[Program]
+) -> bool:  # fmt: skip
+    """Whether only negative whole numbers, which nobody gave, come out otherwise: lengths and counts have none."""
+    drawn = set(suspect.load.results) & drawn_values(evidence)
+    if not drawn or tensors(suspect.load.types)[0].pointee in _BITS:
+        return False
+    ours, theirs = (trials.memory(k, programs, 1) for k in (evidence.compiled, trials.compile(right)))
+    return difference(evidence.compiled, ours, theirs) is None
+
+
+def _enough(
+    suspect: Suspect, example: Counterexample, right: str, report: Report, trials: Trials, evidence: Evidence,
+    programs: list[Program],
+) -> str:  # fmt: skip
+    """A fill with which the kernel stores what the corrected one does: the identity of the fold, or what becomes that on the
+    way to it (an exponential makes 0 of -inf); nothing where none was found."""
+    # A block pointer fills with zero or NaN, whatever would be right.
+    if _by_block(report, line_of(suspect.load.place) or ("", 0)):
+        return ""
     identity = identity_of(example.folding)[1]
-    try:
-        simple = refilled(evidence, suspect.load, VALUES[identity])
-        # A block pointer fills with zero or NaN, whatever would be right.
-        enough = not _by_block(report, place) and _shown(trials, evidence, right, programs, simple) is None
-    except UntriedError:
-        enough = False
-    yield _observed(suspect, example, world.made, place, found, None, enough=enough)
+    for name in dict.fromkeys((identity, "-inf", "0", "+inf")):
+        with contextlib.suppress(UntriedError):
+            if name in VALUES and not _shown(
+                trials, evidence, right, programs, refilled(evidence, suspect.load, VALUES[name])
+            ):
+                return name
+    return ""
 
 
 def _forgotten(
@@ -245,7 +273,7 @@ def corrected(
     before: dict[int, list[str]] = {}
     for number, example in enumerate(examples):
         if not tensors(example.folding.types):
-            raise UntriedError("what is folded is no tile")
+            raise UntriedError("the folded value is not a tile")
         keep = _in_fold if example.folding.name in ("tt.reduce", "tt.dot") else _in_update
         at, made = keep(rows, evidence, load, example, f"%xray_kept_{number}")
         before.setdefault(at, []).extend(made)
@@ -358,7 +386,7 @@ def _mask_of(
                 f"{kept}_turned = tt.trans {name} {{order = array<i32: 1, 0>}} : {types}",
                 f"{kept} = tt.broadcast {kept}_turned : {tile_type(given[::-1], 'i1')} -> {wanted}",
             ]
-    raise UntriedError("its mask is of another shape than what is folded")
+    raise UntriedError("its mask has another shape than the folded tile")
 
 
 def tile_type(shape: tuple[int, ...], element: str) -> str:
@@ -387,7 +415,7 @@ def literal_of(value: float, element: str) -> str:
 
 def _observed(
     suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int], shown: str,
-    untried: str | None, *, enough: bool = False,
+    untried: str | None, *, enough: str = "",
 ) -> Observation:  # fmt: skip
     folding = example.folding
     what, identity = identity_of(folding)
@@ -398,7 +426,7 @@ def _observed(
     before = "fill with tl.where(mask, x, identity) in front of the reduction"
     if shown:
         change = (
-            f"{simple} (tried: then it stores what it should)"
+            f"say other={enough} (tried: then it stores what it should)"
             if enough
             else f"{before} (tried: then it stores what it should)"
         )
@@ -430,7 +458,7 @@ def _severity(example: Counterexample, shown: str, untried: str | None) -> str:
 
 def _of_undefined(
     suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int],
-    found: tuple[float, Difference], program: Program, *, enough: bool,
+    found: tuple[float, Difference], program: Program, *, enough: str,
 ) -> Observation:  # fmt: skip
     value, shown = found
     what, identity = identity_of(example.folding)
@@ -445,7 +473,7 @@ def _of_undefined(
         f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: executed with {held} in them, program "
         f"{program} stores {shown}",
         f"this Triton puts 0 there, which may do for this {what}, but nothing promises it",
-        f"say other={identity} (tried: then nothing else is stored than now, and it is promised)"
+        f"say other={enough} (tried: then nothing else is stored than now, and it is promised)"
         if enough
         else "take masked elements out in front of it with tl.where"
         + (

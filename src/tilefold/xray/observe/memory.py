@@ -18,9 +18,11 @@ from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 
 _WRITES = ("store", "atomic")
+_SECTOR = 32  # bytes
 _UNLESS = "; nothing to do where the next request finds the rest in a cache"
 _APART = "neighbouring lanes are "
 _MOST = 0.5  # of the bytes of all requests, from which those that a cache may give are no small matter
+_AGAIN = 0.7  # of all bytes that are asked of L2, that are asked for the first time
 _SPARE = 1.2  # sectors over ideal from which it is said: a row that starts between two sectors costs 1 of 16
 
 
@@ -36,6 +38,8 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
                     _why_wasted(line, access, report, evidence),
                     due=_looked_up(line, access, evidence) or _short(access),
                     all_moved=report.totals.bytes_moved or 0,
+                    again=report.roofline is not None
+                    and report.roofline.bytes_once < _AGAIN * report.roofline.bytes_moved,
                 )
 
 
@@ -80,19 +84,25 @@ def _short(access: Access) -> bool:
 
 
 def _wasted(
-    line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int
+    line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int, again: bool
 ) -> Observation:
-    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather. Where a
-    cache gives the rest, L2 may be asked for them all the same: a warning where it is most of all that is asked of it."""
+    """`used`: what the program takes of the sectors. `again`: programs mostly ask for what others have asked for. `due`: they
+    belong to what is computed, as those of a gather. Where a cache gives the rest, L2 may be asked for them all the same: a
+    warning where it is most of all that is asked of it, and no two lanes share a sector."""
     assert access.ideal is not None
     requests, sectors = access.requests or 1, _touched(access)
     wasted = 32 * (sectors - access.ideal)
     reason, change = why
     cached = _SPARE * used >= 1
-    quiet = due or (cached and wasted < _MOST * all_moved)
+    apart = abs(access.stride or 0) >= _SECTOR or access.stride is None
+    due = due or change.startswith("nothing to do")
+    quiet = due or (cached and not (apart and wasted >= _MOST * all_moved))
+    pieces, source = reason.startswith(PIECES), ""
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
         reason += f"; the program's other requests take the rest of these sectors, from {source}"
+    elif again:
+        reason += "; other programs ask for the same sectors, which L2 has then"
     if cached and not due and reason.startswith(_APART):
         change = (
             "join what is stored side by side in registers (tl.join, tl.reshape) and store it as one tile"
@@ -112,12 +122,13 @@ def _wasted(
         f"where {access.ideal / requests:.1f} would hold its bytes",
         reason,
         change,
-        bytes_at_stake=wasted,
+        # The pieces of a thread's own tile follow each other: L1 has the rest of what the first one asked for.
+        bytes_at_stake=0 if pieces and source.startswith("L1") else wasted,
         numbers=(
             ("sectors", sectors),
             ("ideal", access.ideal),
             ("requests", requests),
-            ("from", "L2" if cached else "memory"),
+            ("from", "L2" if cached or again else "memory"),
         ),
     )
 
@@ -126,6 +137,15 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
     stride = (
         abs(access.stride) if access.stride is not None and not _looked_up(line, access, evidence) else None
     )
+    if (
+        stride is not None
+        and stride == access.bytes
+        and _touched(access) > (access.ideal or 0) + (access.requests or 0)
+    ):
+        return (
+            "the line has several accesses, or a request several rows, which begin and end between two sectors",
+            "nothing to do by itself: make each access whole (see scalar-access, where it is said), or rows longer",
+        )
     if stride is not None and stride == access.bytes:
         return (
             f"{ASTRAY}, so each request reaches into one sector more",

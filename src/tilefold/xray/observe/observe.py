@@ -29,7 +29,7 @@ from tilefold.xray.observe import (
 )  # fmt: skip
 from tilefold.xray.observe.codes import CODES
 from tilefold.xray.observe.joined import joined
-from tilefold.xray.observe.stakes import least_clocks, over_grid, weighed
+from tilefold.xray.observe.stakes import Stakes, least_clocks, weighed
 from tilefold.xray.observe.trials import Trials
 from tilefold.xray.observe.values import StoppedError
 from tilefold.xray.report.model import Observation, Report
@@ -62,8 +62,9 @@ def observe(
     notes = [note for observations in started if (note := _collect(found, observations))]
     assert all(o.code in CODES for o in found)
     chip, least = evidence.compiled.job.chip, least_clocks(report, evidence)
-    worth = [weighed(o, least, chip) for o in joined(found)]
-    found = [over_grid(remedies.tried(o, report, evidence, trials), report, evidence) for o in worth]
+    stakes = Stakes(report, evidence)
+    worth = [weighed(o, least, chip) for o in joined([stakes.over_grid(o) for o in found])]
+    found = [stakes.timed(remedies.tried(o, report, evidence, trials)) for o in worth]
     ordered = sorted(found, key=lambda o: (_RANK[o.severity], -o.us_at_stake, o.code, o.line))
     return tuple(ordered), tuple(notes)
 

@@ -37,7 +37,8 @@ _NUMBER = re.compile(r"^(?:dense<)?(-?\d+)>?$")
 
 def offset_overflow(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
     """Sums and products of 32 bits that leave their type and reach a pointer; one observation a line. An error names the
-    program where it happens; bounds alone are a warning. What comes of a loaded index is executed in 64 bits."""
+    program where it happens; bounds alone, which know nothing of
+    what depends on what, are a note. What comes of a loaded index is executed in 64 bits."""
     known, loaded = integer_arguments(evidence), loaded_indices(evidence)
     bounds = Bounds(evidence.ttir, {**{n: (v, v) for n, v in known.items()}, **loaded}, report.grid)
     reaching = _reaching_pointers(evidence.ttir)
@@ -64,7 +65,7 @@ def offset_overflow(report: Report, evidence: Evidence, trials: Trials) -> Itera
         where = "with these arguments" if example is None else f"in program {example[1]}"
         yield Observation(
             "offset-overflow",
-            "error" if example is not None else "warning",
+            "error" if example is not None else "note",
             *place,
             f"an offset of 32 bits {'would' if example is not None else 'might'} have to be {far} {where}; the type ends at "
             f"{_HIGH if far > 0 else _LOW}",

@@ -19,8 +19,9 @@ from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL
-from tilefold.xray.observe.joined import TRANSPOSE, TURNED, UNPROVEN
+from tilefold.xray.observe.joined import ASTRAY, TRANSPOSE, TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
+from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.occupancy import occupancy
 from tilefold.xray.report.static import line_of
@@ -28,12 +29,19 @@ from tilefold.xray.report.static import line_of
 _MUCH = 0.5  # of the bytes of all requests, which a change leaves at most that makes a note a warning
 _GAIN = 0.98  # of what there was: what leaves more is no gain
 _NO_GAIN = "nothing was gained by "
+_SECTOR = 32  # bytes; of elements as many suffice, too
+# Codes that say that one change gains something: where it gains nothing, or stores something else, they are notes.
+_ONE_REMEDY = (
+    "older-tensor-core", "redundant-threads", "idle-warps", "repeated-dot", "strong-atomic", "fold-in-loop", "bank-conflict",
+    "wasted-sectors",
+)  # fmt: skip
+_MOVING = ("tt.load", "tt.store", "tt.atomic_rmw")
 _STRONG = ("acq_rel", "acquire", "release")
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """What was changed, in words; the kernel that came of it; how it is measured, less being better."""
+    """A change in words, the changed kernel, and its measure, less being better."""
 
     what: str
     compiled: Compiled
@@ -49,6 +57,8 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
     make = _REMEDIES.get(found.code)
     if evidence.execution is None or found.change.startswith("nothing to do"):
         return found
+    if found.code == "wasted-sectors" and found.reason.startswith(ASTRAY):
+        return _padded(found, evidence, trials)
     try:
         remedy = None if make is None else make(found, report, evidence, trials)
         if remedy is None:
@@ -60,16 +70,68 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
             exact=remedy.precision,
         )
     except UntriedError as reason:
-        return replace(found, change=f"{found.change}; not tried: {reason}")
+        severity = "note" if _by_trial(found) and found.severity == "warning" else found.severity
+        return replace(found, severity=severity, change=f"{found.change}; not tried: {reason}")
     if remedy.advice and changed is None:
         found = replace(found, severity="warning", change=remedy.advice)
     said = _said(found.change, remedy, changed)
     if PARTIAL in found.reason and "and the same is stored" not in said:
         # No other launch helps, and the kernel does not say where its partial results lie.
         return replace(found, severity="note", change=said)
-    if found.code == "older-tensor-core" and said.startswith(_NO_GAIN):
+    useless = said.startswith(_NO_GAIN) and (found.code in _ONE_REMEDY or _by_trial(found))
+    refuted = changed is not None and not remedy.precision and (found.code in _ONE_REMEDY or _by_trial(found))
+    same = remedy.precision and changed is None and found.code == "tf32-dot"
+    if found.severity == "warning" and (useless or refuted or same):
         return replace(found, severity="note", change=said)
     return replace(found, change=said)
+
+
+def _by_trial(found: Observation) -> bool:
+    """Whether only a trial shows that a change gains something."""
+    return found.code in ("older-tensor-core", "fold-in-loop") or found.reason.startswith(UNPROVEN)
+
+
+def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observation:
+    """Requests that begin between two sectors: a warning where they do not if the numbers that their addresses depend on are
+    multiples of a sector. Where they still do, the kernel shifts them: a window, a tap, an offset that is loaded."""
+    if found.severity != "warning":
+        return found
+    names = _strides(found, evidence)
+    places = {(found.file, found.line), *found.also}
+    here = {n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) in places}
+
+    def moved(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+        costs = [global_cost(a for a in o.accesses if a.instruction in here) for o in outcomes]
+        return sum(c.sectors - c.ideal for c in costs), sum(c.ideal for c in costs)
+
+    try:
+        if not names:
+            raise UntriedError("no number that the launch gives moves them")
+        made = trials.padded(names, _SECTOR)
+        assert evidence.execution is not None
+        (before, least), (after, still) = moved(evidence.execution.outcomes), moved(trials.run(made).outcomes)
+        if 2 * still < least:
+            raise UntriedError("with such strides the kernel does something else")
+    except UntriedError as reason:
+        return replace(found, severity="note", change=f"{found.change}; not tried: {reason}")
+    said = f"tried with multiples of {_SECTOR} for {' and '.join(names)}: sectors beyond the bytes {before:,} -> {after:,}"
+    if after <= _MUCH * before:
+        return replace(found, change=f"{found.change} ({said})")
+    return replace(
+        found, severity="note", change=f"nothing to do: they are shifted by what the kernel computes ({said})"
+    )
+
+
+def _strides(found: Observation, evidence: Evidence) -> list[str]:
+    """Whole numbers that the addresses of an observation's lines are computed from, and that nothing is divided by: those are
+    lengths that places are counted in."""
+    moved = {v for kind in _MOVING for o in _at(evidence, found, kind) for v in o.operands[:1]}
+    reached, lengths = evidence.ttir.reached_from(moved), dividing(evidence)
+    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
+    return [
+        a.name for name, a in pairs
+        if name in reached and a.name not in lengths and isinstance(a.value, int) and not a.pointer and a.value % _SECTOR
+    ]  # fmt: skip
 
 
 def _as_it_is(found: Observation) -> Observation:

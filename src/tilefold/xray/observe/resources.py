@@ -1,4 +1,4 @@
-"""What the assembler had to do: spills, and how many warps an SM holds."""
+"""Resources: spills, and how many warps an SM holds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
         f"{used.registers} registers in use",
         *_why_spilled(report),
         bytes_at_stake=spilled * threads,
-        numbers=(("spill_stores", used.spill_stores), ("spill_loads", used.spill_loads)),
+        numbers=(("spill_stores", used.spill_stores), ("spill_loads", used.spill_loads), ("from", "L2")),
     )
 
 

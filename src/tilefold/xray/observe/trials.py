@@ -59,11 +59,11 @@ class Trials:
         self._left, self._done = STEPS, TRIALS
         self._compiled = {compiled.ttir.strip(): compiled}
         self._launched: dict[Job, Compiled] = {}
-        self._kept: dict[tuple[str, tuple[Program, ...], int, Turns], Memory] = {}
+        self._kept: dict[tuple[Compiled, tuple[Program, ...], int, Turns], Memory] = {}
         self._last: tuple[Compiled, Execution] | None = None
 
     def compile(self, ttir: str) -> Compiled:
-        """What the compiler makes of another TTIR.
+        """Compile another TTIR.
 
         Raises:
             UntriedError: it does not compile, or there were too many trials.
@@ -84,6 +84,17 @@ class Trials:
         if job not in self._launched:
             self._launched[job] = self._made(lambda: offline.compile_job(job))
         return self._launched[job]
+
+    def padded(self, names: Sequence[str], multiple: int) -> Compiled:
+        """The same code, launched with some numbers rounded up to multiples."""
+        job = self.compiled.job
+        arguments = tuple(
+            replace(a, value=-(-a.value // multiple) * multiple)
+            if a.name in names and isinstance(a.value, int)
+            else a
+            for a in job.arguments
+        )
+        return replace(self.compiled, job=replace(job, arguments=arguments))
 
     def _made(self, make: Callable[[], Compiled]) -> Compiled:
         if self._stages is None:
@@ -106,7 +117,7 @@ class Trials:
         chosen = self._programs(programs)
         if self._last is None or self._last[0] is not compiled or self._last[1].programs != chosen:
             self._last = (compiled, self._run(compiled, chosen, 0))
-            self._kept[compiled.ptx, chosen, 0, "together"] = self._last[1].memory
+            self._kept[compiled, chosen, 0, "together"] = self._last[1].memory
         return self._last[1]
 
     def memory(
@@ -128,7 +139,7 @@ class Trials:
             and chosen == first.programs
         ):
             return first.memory
-        key = (compiled.ptx, chosen, sign, turns)
+        key = (compiled, chosen, sign, turns)
         if key not in self._kept:
             self._kept[key] = self._run(compiled, chosen, sign, turns).memory
         return self._kept[key]

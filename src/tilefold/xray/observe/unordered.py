@@ -2,19 +2,20 @@
 
 Programs run in any order, and at once. Two that write different bits to one place leave either. That one reads what another
 writes is tried: it stores something else where the other ran before it. Where both write the same bits, the same stays
-whoever comes last: that is a note.
+whichever program comes last: that is a note.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilefold.xray.evidence import Evidence
+from tilefold.xray.evidence import Evidence, integer_arguments
 from tilefold.xray.execution import Program
+from tilefold.xray.ir.programs import ENDS, Programs
 from tilefold.xray.machine import Access, Outcome
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.racing import lines_by_chance
@@ -24,6 +25,8 @@ from tilefold.xray.report.model import Observation, Report
 
 _ORDERS = ("acquire", "release", "acq_rel", "volatile", "cas", "exch")
 _READS = ("load", "copy")
+_PAIRS = 4  # of programs that are executed together because their stores may meet
+_LOOKED = 1 << 16  # programs of a grid, up to which all are looked at
 Line = tuple[str, int]
 
 
@@ -35,7 +38,9 @@ def race_of_programs(report: Report, evidence: Evidence, trials: Trials) -> Iter
     by_chance = lines_by_chance(evidence, ("tt.store", "tt.load"))
     seen: set[Line] = set()
     sides = [_Side(p, o, evidence) for p, o in zip(execution.programs, execution.outcomes, strict=True)]
-    for one, other in itertools.combinations(sides, 2):
+    for one, other in itertools.chain(
+        itertools.combinations(sides, 2), _neighbours(report, evidence, trials, execution.programs)
+    ):
         for meeting in _meetings(one, other):
             lines = {meeting.ours.line, meeting.theirs.line}
             if lines & (seen | by_chance):
@@ -47,6 +52,51 @@ def race_of_programs(report: Report, evidence: Evidence, trials: Trials) -> Iter
             if found is not None:
                 seen |= lines
                 yield found
+
+
+def _neighbours(
+    report: Report, evidence: Evidence, trials: Trials, executed: Sequence[Program]
+) -> Iterator[tuple[_Side, _Side]]:
+    """Programs that follow each other whose stores may meet by what is known of them before an execution, executed as pairs;
+    one pair of those whose tiles begin equally far apart."""
+    for pair in itertools.islice(_close(report, evidence, executed), _PAIRS):
+        try:
+            ran = trials.run(evidence.compiled, pair)
+        except UntriedError:
+            return
+        if len(ran.outcomes) == len(pair):
+            one, other = (_Side(p, o, evidence) for p, o in zip(pair, ran.outcomes, strict=True))
+            yield one, other
+
+
+def _close(
+    report: Report, evidence: Evidence, executed: Sequence[Program]
+) -> Iterator[tuple[Program, Program]]:
+    """Pairs of programs, neighbours along a dim of the grid, that may store to one place; none of a grid that is too large
+    to be looked at whole."""
+    x, y, z = report.grid
+    if x * y * z > _LOOKED:
+        return
+    known = integer_arguments(evidence)
+    worlds = [Programs(evidence.ttir, known, report.grid, ends=ends) for ends in ENDS]
+    reached: dict[str, list[Array]] = {}
+    for operation in evidence.ttir.walk():
+        for world in worlds if operation.name == "tt.store" else ():
+            place = world.places.get(operation.operands[0])
+            if place is not None:
+                reached.setdefault(place.argument, []).append(np.broadcast_to(place.offset, (world.count,)))
+    ends = [(np.min(columns, 0), np.max(columns, 0)) for columns in reached.values()]
+    for step in dict.fromkeys((1, x, x * y)) if ends else ():
+        if step >= x * y * z:
+            continue
+        meet = np.any(
+            [(low[step:] <= high[:-step]) & (low[:-step] <= high[step:]) for low, high in ends], axis=0
+        )
+        apart = np.stack([low[step:] - low[:-step] for low, _ in ends], 1)
+        for first in sorted(np.unique(apart, axis=0, return_index=True)[1].tolist()):
+            pair = worlds[0].program(first), worlds[0].program(first + step)
+            if meet[first] and not set(pair) <= set(executed):
+                yield pair
 
 
 def _meetings(one: _Side, other: _Side) -> Iterator[_Meeting]:
@@ -240,7 +290,7 @@ def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observat
         said = f"{programs} write {name}[{element}] without an atomic: {values[0]} and {values[1]}"
     else:
         said = f"{programs} write {name}[{element}] without an atomic, the same bits"
-        severity, reason = "note", "whoever comes last, the same stays"
+        severity, reason = "note", "the same value stays, whichever program comes last"
         change = "nothing to do where that is meant; else let one program write it"
     return Observation(
         "race",
@@ -255,7 +305,7 @@ def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observat
 
 
 def _value(place: int, side: _Side, evidence: Evidence) -> str:
-    """What a program leaves at a place, as a number of its argument's type."""
+    """The value that a program leaves at a place, as a number of its argument's type."""
     assert evidence.execution is not None
     size, kind = evidence.execution.element(place)
     first = place - evidence.execution.within(place) % size

@@ -58,7 +58,7 @@ class StoppedError(Exception):
 
 
 class World:
-    """What a draw decides for all elements alike: arguments, the program, how far its loops are, and all that is unknown.
+    """Choices of a draw for all elements alike: arguments, the program, how far its loops are, and all unknown values.
 
     `known` gives numbers by name, `grid` the programs. Positions and programs are drawn at their ends more often
     than between: that is where masks are false. After `steps` values computed it stops.
@@ -124,7 +124,7 @@ class Element:
         return self._values[name]
 
     def _missing(self, name: str) -> list[str]:
-        """What has to be known before a value can be computed."""
+        """The values that must be known before a value can be computed."""
         operation, loop = self._world.made.get(name), self._world.loops.get(name)
         wanted: tuple[str, ...] = ()
         if operation is None:
@@ -279,7 +279,7 @@ def _float_of_bits(bits: int, element: str) -> float:
 
 
 def combine(world: World, seed: int, region: Block, left: list[Any], right: list[Any]) -> list[Any]:
-    """What a reduction's own function makes of two states.
+    """Two states combined by a reduction's own function.
 
     Raises:
         UnknownError: it holds an operation that is not known.

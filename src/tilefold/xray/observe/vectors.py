@@ -11,18 +11,29 @@ from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
 from tilefold.xray.layouts import holding
-from tilefold.xray.observe.addresses import asked, backwards, in_equal_runs, run_of, runs_of, turned
+from tilefold.xray.observe.addresses import (
+    asked,
+    asked_by_all,
+    backwards,
+    in_equal_runs,
+    run_of,
+    runs_of,
+    turned,
+)
 from tilefold.xray.observe.joined import TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
 from tilefold.xray.report.static import Lines, access_of, line_of
 
+_OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
 WHOLE = 16  # bytes that one thread can move at once
 _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
+_DIVIDING = ("arith.divsi", "arith.divui")  # a remainder alone wraps around
+_SCALING = ("arith.muli", "arith.extsi", "arith.trunci", "tt.splat", "tt.broadcast", "tt.expand_dims")
 Place = tuple[str, int, str]  # file, line, load or store
 
 
@@ -81,7 +92,10 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
     what the compiler knows."""
     times, different = asked(line, access, evidence)
     if times >= 2 * different > 0:
-        return _repeated(times / different, in_equal_runs(line, access, evidence))
+        own = in_equal_runs(line, access, evidence)
+        # What other threads ask for, too, is a group's: there is nothing to unpack.
+        own = own and asked_by_all(line, access, evidence) <= _OWN * times / different
+        return _repeated(times / different, own)
     width = possible_width(line, access, evidence)
     if access.kind == "copy" and turned(line, access, evidence):
         return Cause(
@@ -110,7 +124,21 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
         f"{UNPROVEN} what the executed addresses show: a thread's neighbouring elements lie together",
         "write offsets as a base plus tl.arange; tell what you know with tl.multiple_of and tl.max_contiguous",
         0,
+        "note" if _of_memory(evidence, (line.file, line.line, access.kind)) else "warning",
     )
+
+
+def _of_memory(evidence: Evidence, place: Place, *, mask: bool = False) -> bool:
+    """Whether an access's places come out of memory, which may hold others the next time; or its mask, element by element."""
+    made, used = evidence.ttir.made_by(), set[str]()
+    for operation in evidence.ttir.walk():
+        line, kind = line_of(operation.place), operation.name.removeprefix("tt.")
+        if line == place[:2] and place[2] in _MADE_OF.get(kind, ()):
+            used |= set(
+                operation.operands[1 if kind == "load" else 2 :][:1] if mask else operation.operands[:1]
+            )
+    loads = [made[n] for n in evidence.ttir.reached_from(used) if n in made and made[n].name == "tt.load"]
+    return any(not mask or tensors(load.types) for load in loads)
 
 
 def _repeated(times: float, evenly: bool) -> Cause:
@@ -122,7 +150,7 @@ def _repeated(times: float, evenly: bool) -> Cause:
             0,
         )
     return Cause(
-        f"a thread asks for each place {times:.0f} times, and some more often than others, as by k // 200",
+        f"a thread asks for each place {times:.0f} times, and for some more often, or with other threads, as by k // 200",
         "load each place once where the tile's rows begin with one; nothing to do for a look-up by a divisor of its own",
         0,
         "note",
@@ -195,12 +223,13 @@ class Causes:
             needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
             width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
-            chosen, least, together = self._sufficient(enough[:1] or needed or self._of[place], place, width)
+            chosen, least, how = self._sufficient(enough[:1] or needed or self._of[place], place, width)
             return Cause(
-                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{together})"
+                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{how})"
                 f"; as it is, {through}",
                 self._divided(chosen, least, masked=masked),
                 width,
+                "note" if self._lengths(chosen, least) else "warning",
             )
         if masked:
             return Cause(
@@ -209,45 +238,50 @@ class Causes:
                 "split the last tile off and mask it alone, or compare whole vectors: mask with offs // 4 * 4 < n where n "
                 "is padded",
                 self._without_masks[place],
+                "note" if _of_memory(self._evidence, place, mask=True) else "warning",
             )
         return None
 
     def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int, str]:
-        """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where they
-        were not tried alone.
+        """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where that
+        was not compiled with them alone.
 
         What an access's own addresses depend on may not be enough: a pipelined loop copies all its operands alike, and what
         is stored is computed in the layout of the loads before it. Then one after the other of all arguments is left out.
         """
-        least = self._least(names, place, width)
-        if least is None:
-            return names, WHOLE, " with what other accesses need"
-        if least:
-            return names, least, ""
+        least, how = self._least(self._names, place, width)
+        found = self._width(names, least, place)
+        if found is not None and found < width:
+            if (self._width(names, WHOLE, place) or width) < width:
+                names = self._fewest(names, place, width)
+            least, how = self._least(names, place, width)
+            found = self._width(names, least, place)
+        return names, least, how or ("" if found is not None else " with what other accesses need")
+
+    def _fewest(self, names: list[str], place: Place, width: int) -> list[str]:
+        """All arguments but those without which an access stays as wide."""
         kept = list(self._names)
         for name in [n for n in self._names if n not in names]:
             fewer = [n for n in kept if n != name]
-            if self._widths_of(self._promise(fewer)).get(place, 0) >= width:
+            if (self._width(fewer, WHOLE, place) or 0) >= width:
                 kept = fewer
-        return kept, self._least(kept, place, width) or WHOLE, ""
+        return kept
 
-    def _least(self, names: list[str], place: Place, width: int) -> int | None:
-        """The least power of two which suffices as a divisor of these arguments for accesses as wide; 0 if none does, None
-        if that was not tried."""
+    def _least(self, names: list[str], place: Place, width: int) -> tuple[int, str]:
+        """The least power of two which suffices as a divisor of these arguments, of which 16 does, for accesses as wide; and
+        a word where less was not tried. An access is as wide as the worst of what its address is made of: what suffices where
+        all arguments have it mostly suffices where some do, and is tried once for all accesses of the kernel."""
+        divisor = WHOLE
+        while (
+            divisor > 2 and (found := self._width(names, divisor // 2, place)) is not None and found >= width
+        ):
+            divisor //= 2
+        return divisor, "; less may do: not tried" if divisor > 2 and found is None else ""
 
-        def suffices(divisor: int) -> bool | None:
-            widths = self._widths_of(self._promise(names, divisor))
-            return widths.get(place, 0) >= width if widths else None
-
-        first = max(2, width // self._widths[place])  # so many elements: mostly it is that
-        tried = {d: suffices(d) for d in (first,)}
-        while not any(tried.values()) and max(tried) < WHOLE:
-            tried[2 * max(tried)] = suffices(2 * max(tried))
-        found = max((d for d, enough in tried.items() if enough), default=0)
-        while found == min(tried) > 2 and suffices(found // 2):
-            found //= 2
-            tried[found] = True
-        return found if found or False in tried.values() else None
+    def _width(self, names: list[str], divisor: int, place: Place) -> int | None:
+        """Bytes of an access where a number divides these arguments; None if that was not tried."""
+        widths = self._widths_of(self._promise(names, divisor))
+        return widths.get(place, 0) if widths else None
 
     def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
         """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
@@ -272,6 +306,14 @@ class Causes:
             )
         alone = ", or split the last tile off and mask it alone" if astray and masked else ""
         return ", and ".join(said) + alone
+
+    def _lengths(self, names: list[str], divisor: int) -> list[str]:
+        """Those that a number is divided by, as places of an image by its width, and that the divisor does not divide: with
+        another such length it is another problem."""
+        return [
+            a.name for a in self._evidence.compiled.parameters
+            if a.name in names and a.name in dividing(self._evidence) and isinstance(a.value, int) and a.value % divisor
+        ]  # fmt: skip
 
     def _promise(self, names: list[str], divisor: int = 16) -> str:
         return promising(self._evidence.compiled.ttir, names, divisor)
@@ -346,6 +388,21 @@ def unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
         for found in re.finditer(r"%([\w.$-]+): (?:!tt\.ptr<[^>]*>|i32|i64)( \{[^}]*\})?", head)
         if "divisibility = 16" not in (found[2] or "") and f"%{found[1]}" in reached
     ]
+
+
+def dividing(evidence: Evidence) -> set[str]:
+    """Arguments that something is divided by, or by a product of: lengths that places are counted in, no strides. A number of
+    tiles, a quotient itself, is none."""
+    made = evidence.ttir.made_by()
+    pending = [v for o in evidence.ttir.walk() if o.name in _DIVIDING for v in o.operands[1:]]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in seen and (name not in made or made[name].name in _SCALING):
+            pending += made[name].operands if name in made else ()
+            seen.add(name)
+    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
+    return {a.name for name, a in pairs if name in seen}
 
 
 def promising(ttir: str, names: list[str], divisor: int) -> str:

@@ -51,7 +51,7 @@ def wants(change: Operation, evidence: Evidence) -> str:
 
 
 def _makers(operation: Operation, made: Mapping[str, Operation]) -> list[Operation]:
-    """What an operation's operands come from; of a loop also what a round hands on."""
+    """The sources of an operation's operands; of a loop also the values that a round hands on."""
     handed = [o for block in operation.blocks for o in block.operations if o.name == "scf.yield"]
     return [*handed, *(made[n] for n in operation.operands if n in made)]
 

@@ -1,4 +1,4 @@
-"""What stands between the braces of a kernel: declarations, labels, lines of the source, instructions."""
+"""The body of a kernel: declarations, labels, lines of the source, instructions."""
 
 from __future__ import annotations
 

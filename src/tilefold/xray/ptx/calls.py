@@ -126,7 +126,7 @@ def _passed(item: Instruction, wide: set[str]) -> Instruction:
 
 
 def _copies(call: Instruction, passed: Parameter, target: Operand, source: Operand) -> list[Instruction]:
-    """What is passed, register by register."""
+    """The arguments passed, register by register."""
     if not passed.count:
         return [_copy(call, passed.type, target, source)]
     assert isinstance(target, Register)

@@ -1,4 +1,4 @@
-"""What is said of a report and of two, as plain texts and numbers, whichever way they are shown."""
+"""Summaries of one report and of two, as plain texts and numbers, for every view."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def summary(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _grid(line: Roofline) -> str:
-    """What the whole launch moves and computes, and what bounds it."""
+    """The bytes and operations of the whole launch, and its bound."""
     return (
         f"{words.size(line.bytes_once)} each byte once, {words.size(line.bytes_moved)} asked of L2, "
         f"{words.count(line.flops)} operations in {words.plural(line.programs, 'program')} on "
@@ -73,7 +73,7 @@ def _anonymous(report: Report) -> Report:
 
 
 def figures(report: Report) -> dict[str, float | None]:
-    """What is compared, by its name; executed numbers are a program's."""
+    """The compared numbers by name; executed numbers are a program's."""
     used, totals, n = report.resources, report.totals, max(len(report.programs), 1)
     work, grid = totals.work, report.roofline
 

@@ -131,7 +131,7 @@ def place(found: Observation) -> str:
 
 
 def observation(found: Observation) -> list[tuple[str, str]]:
-    """What an observation says, by the names of its parts."""
+    """An observation's texts, by the names of its parts."""
     texts = [("found", found.evidence), ("why", found.reason), ("do", found.change)]
     if found.us_at_stake:
         moved = f", {size(found.bytes_at_stake)} moved" if found.bytes_at_stake else ""

@@ -102,7 +102,7 @@ def _semantics(instruction: Instruction) -> str:
 
 
 def work_of(instructions: Iterable[tuple[int, Instruction]], execution: Execution) -> Work:
-    """What the programs issued of these instructions."""
+    """How often the programs issued these instructions."""
     warps, lanes = execution.warps(), execution.lanes()
     total = Work()
     for number, instruction in instructions:
@@ -150,7 +150,7 @@ def _costs(plain: Access, logged: list[Logged]) -> Iterable[Access]:
 
 
 def _boxes(plain: Access, moved: list[Transfer]) -> Access:
-    """What the tensor memory accelerator moved: a request is a box."""
+    """The boxes that the tensor memory accelerator moved, a request each."""
     size = sum(box.bytes for box in moved)
     sectors, ideal = sum(box.sectors for box in moved), sum(-(-box.bytes // 32) for box in moved)
     return Access(

@@ -65,7 +65,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Work:
-    """What was issued, by warps: instructions and the kinds among them. `lanes_off` were not active in those.
+    """Instructions issued by warps, and the kinds among them. `lanes_off` were not active in them.
 
     `atomics` counts lanes, each of which is an operation of its own; `flops` are floating-point operations.
     """
@@ -199,7 +199,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Report:
-    """What the compiler made of one kernel for one chip, and what executing some of its programs showed.
+    """The report of one kernel for one chip: its compiled texts, and the results of executing some programs.
 
     `notes` say what the report could not do and why; `cluster` neighbours of the grid's programs start together.
     """

@@ -1,4 +1,4 @@
-"""What a whole grid moves, from the programs that were executed: each byte once, and what is asked of L2.
+"""The traffic of a whole grid, from the executed programs: each byte once, and the bytes asked of L2.
 
 An argument's bytes of one program count for every program that begins at another place of it (those that begin at one place
 touch what the longest of them does); where programs begin is computed for all of them (`ir.programs`). Programs count as

@@ -3,7 +3,7 @@
 A cluster's programs run at the same time, and may write into each other's shared memory (PTX ISA, "Cluster"). Each has
 memory for a state from every program, and a transaction barrier that expects their bytes. A program writes its state into its
 own shared memory, its threads send it to all (`st.async`, which counts bytes at the receiver's barrier), and each waits for
-its own barrier alone: nothing passes through global memory, and nobody fences it, which takes longer than all the rest.
+its own barrier alone: nothing passes through global memory, so no fence is needed, which would take longer than all the rest.
 No program ends before all states have come to it, so none writes into memory that is gone.
 
 Triton has no operations for this, so it is PTX: `exchange` declares the memory, and the functions here name it.
@@ -176,7 +176,7 @@ def received(place):
 
 
 def combine_cluster(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number):
-    """What the states of a cluster's programs, [OUTPUTS] each, combine to, in one order; of one output: numbers.
+    """Combine the states of a cluster's programs, [OUTPUTS] each, in one order; of one output: numbers.
 
     `number` counts the exchanges of these programs, from 0; None where there is one.
 
@@ -209,7 +209,7 @@ def combine_cluster(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number)
 
 
 def broadcast(results, OUTPUTS: tl.constexpr):
-    """What a program's columns fold to, from those threads that have it to all: [OUTPUTS] -> [1, 1, OUTPUTS, 1].
+    """Give all threads the folded columns of a program that some threads have: [OUTPUTS] -> [1, 1, OUTPUTS, 1].
 
     Through the program's own shared memory: threads that need eight columns each would else combine the states of eight.
     Results are words of 32 bits, no more of them than states have.

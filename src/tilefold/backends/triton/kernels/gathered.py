@@ -1,7 +1,7 @@
 """The kernel of short results that no vector divides. Arguments and generated functions as in `tiles`.
 
 Rows side by side, or groups of short columns, are one run of memory: a program reads that of its results in whole vectors,
-whoever's elements these are, and each thread then takes its own from shared memory (`tl.gather`).
+and each thread then takes its own from shared memory (`tl.gather`).
 """
 
 import triton.language as tl

@@ -2,7 +2,9 @@
 
 A lane's elements are neighbours and in the order of the lanes: tiles are [LANES, BLOCK_OUTPUTS, RUN], states [LANES,
 BLOCK_OUTPUTS] (LANES_LAST: BLOCK_OUTPUTS first). Nothing here depends on how Triton shares a tile among threads: neighbours
-are combined in a tree that is written out (`tree`), lanes in a scan, which keeps their order as a reduction does not.
+are combined in a tree that is written out (`tree`), lanes in a scan, which keeps their order as a reduction does not. A
+program of rows is one warp, so nothing goes through shared memory. Where results are contiguous a thread folds its own
+columns.
 """
 
 import triton.language as tl

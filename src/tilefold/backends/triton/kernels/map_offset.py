@@ -2,7 +2,7 @@
 
 A program, or each of a cluster of them, copies its share of one row to shared memory in vectors of 16 bytes (`cp.async`),
 with the whole vectors at its ends. Shared memory is read from any offset: each thread takes RUN neighbours of the row, and
-extra tensors' words are read beside them, which begin where rows do. What becomes of an element takes its place there, and
+extra tensors' words are read beside them, which begin where rows do. The mapped element takes its place there, and
 is stored in vectors: one by one only what shares a vector with another share.
 
 Every tensor here is [LANES], LANES the program's threads: each holds one number. LANE_BEGIN and LANE_ABSORB (also _MASKED)
@@ -17,7 +17,7 @@ from tilefold.backends.triton.kernels.map_spans import fetch_span, lead_of, put,
 
 
 def read_words(address, WORDS: tl.constexpr):
-    """A half word (WORDS 0), a word, or two of a tensor that nobody writes."""
+    """A half word (WORDS 0), a word, or two of a tensor that is only read."""
     if WORDS == 2:
         words = tl.inline_asm_elementwise(
             "ld.global.nc.v2.b32 {$0, $1}, [$2];", "=r,=r,l", [address], dtype=(tl.uint32, tl.uint32), is_pure=True, pack=1
@@ -85,7 +85,7 @@ def turn_masks(at, number, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.co
 
 
 def put_at(y, base, element, at, number, AFTER: tl.constexpr, MASKED: tl.constexpr):
-    """What becomes of an element, AFTER elements behind a thread's first, to its place in shared memory."""
+    """Store a mapped element, AFTER elements behind a thread's first, at its place in shared memory."""
     size: tl.constexpr = y.dtype.element_ty.primitive_bitwidth // 8
     some = (at + AFTER < number).to(tl.int32)
     put(base + at * size + AFTER * size, element, some, y.dtype.element_ty, MASKED)

@@ -59,7 +59,7 @@ def load_shared(place):
 
 
 def read(address):
-    """Four words of a tensor that nobody writes."""
+    """Four words of a tensor that is only read."""
     return tl.inline_asm_elementwise(
         "ld.global.nc.v4.b32 {$0, $1, $2, $3}, [$4];",
         "=r,=r,=r,=r,l", [address], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
@@ -377,7 +377,7 @@ def map_rings(
 
     SCALED: a row is folded without units of squares, and by the same code once more, or twice, times a power of two where
     NEXT_SCALE says that this state does not hold it (algebra/units). No second copy of the code: registers and instructions
-    of a path that is not taken cost as much as units do (docs/experiments/units-of-squares.md).
+    of a path that is not taken cost as much as units do (docs/experiments/answers.md#units).
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
@@ -527,7 +527,7 @@ def folded(
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, CLUSTER: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
-    """What a row's elements times `scale` fold to, as its turns come; a ring of fewer turns takes the others on the way."""
+    """Fold a row's elements times `scale` as its turns come; a ring of fewer turns takes the others on the way."""
     TURN: tl.constexpr = UNROLL * LANES * RUN
     AGAIN: tl.constexpr = max(0, TURNS - DEPTH)
     inline_ptx(tl.constexpr(WAITING[0]))

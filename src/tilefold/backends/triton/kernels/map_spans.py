@@ -156,14 +156,14 @@ def put_one(
     y, area, lead, row, at, some, length, inner, element, AFTER: tl.constexpr, MASKED: tl.constexpr,
     INNER: tl.constexpr, PIECE: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    """What becomes of a thread's element, AFTER elements of its row behind its first, to its place in the result's span."""
+    """Store a thread's mapped element, AFTER elements of its row behind its first, at its place in the result's span."""
     RUN: tl.constexpr = 128 // y.dtype.element_ty.primitive_bitwidth
     place = area + place_of(row, at, lead, length, inner, AFTER, INNER, PIECE, RUN, ALIGNED) * (16 // RUN)
     put(place, element, some, y.dtype.element_ty, MASKED)
 
 
 def read_one(x, offset, dtype: tl.constexpr):
-    """An element of a tensor that nobody writes: floats of 16 bits as float32."""
+    """An element of a tensor that is only read: floats of 16 bits as float32."""
     address = (x + offset).to(tl.int64)
     if dtype.primitive_bitwidth == 32:
         word = tl.inline_asm_elementwise(

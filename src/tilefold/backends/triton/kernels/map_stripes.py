@@ -220,7 +220,7 @@ def shared_out(states, upper, distance, FIELDS: tl.constexpr):
 
 
 def of_warps(states, thread, scratch, C: tl.constexpr, RUN: tl.constexpr, WARPS: tl.constexpr):
-    """What a program's threads have of its columns, each thread of RUN of them: a state of each column, [C * RUN]."""
+    """Combine the threads' states, RUN columns each, to one state of each of the program's columns: [C * RUN]."""
     FIELDS: tl.constexpr = len(states) // RUN
     COLUMNS: tl.constexpr = C * RUN
     column = thread % C * RUN
@@ -247,7 +247,7 @@ def of_warps(states, thread, scratch, C: tl.constexpr, RUN: tl.constexpr, WARPS:
 
 
 def taken_by(results, column, RUN: tl.constexpr, COLUMNS: tl.constexpr):
-    """What a program's columns fold to, for each of a thread's columns: RUN tuples in one."""
+    """The results of each of a thread's columns: RUN tuples in one."""
     for r in tl.static_range(len(results)):
         write_own(r * COLUMNS + tl.arange(0, COLUMNS), tl.cast(results[r], tl.uint32, bitcast=True))
     tl.debug_barrier()

@@ -67,7 +67,7 @@ def combine_parts(states, at, splits, rows, PARTS: tl.constexpr):
 
 
 def row_results(states, at, splits, rows):
-    """What a row folds to, beside its elements.
+    """The results of a row's fold, which APPLY takes beside an element.
 
     It is numbers: Triton would spread a tensor of one element over a tile before it knows the tile's threads.
     """
@@ -130,7 +130,7 @@ def map_part(
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     WIDE: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
-    """Map one part of BLOCK_OUTPUTS rows, tile by tile. What is read now is read for the last time."""
+    """Map one part of BLOCK_OUTPUTS rows, tile by tile. These elements are read for the last time."""
     TILE: tl.constexpr = RUN * LANES * UNROLL
     keep = (output < output_size)[None, None, :, None]
     if ALIGN > 1:

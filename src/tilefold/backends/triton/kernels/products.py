@@ -1,8 +1,15 @@
 """The product's kernels: tiles walk their share of K, partial products are folded, results are finished.
 
+A product is a fold over K in two launches. In the first, programs share K and leave float32 partial products; the second
+folds [splits, results] along the splits in a fixed order, and stores. No kernel knows of a bias: it is the first extra
+tensor. With "batch_invariant" tile, splits and every order of summation follow from K, N and the dtype; only masks, grids
+and addresses follow from M. How Triton gives a tile to threads follows from strides and so from M: therefore one thread
+sums over the splits.
+
 EPILOGUE, ZEROS, OPERAND and BLOCK_SUM are generated and put into these functions' globals by `instantiate`, with Triton's
-`gdc_wait` and `gdc_launch_dependents`. EPILOGUE takes the accumulator and an element of each extra tensor, and gives what is
-stored; ZEROS gives an empty accumulator; OPERAND is what is multiplied of an element as loaded (the interpreter widens it).
+`gdc_wait` and `gdc_launch_dependents`. EPILOGUE takes the accumulator and an element of each extra tensor, and gives what
+is stored; ZEROS gives an empty accumulator; OPERAND is what is multiplied of an element as loaded (the interpreter widens
+it).
 
 Arguments shared by the kernels, steps in elements:
     a, b          records: (pointer, batch steps, step along rows or columns, step along K)

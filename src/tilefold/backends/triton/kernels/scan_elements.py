@@ -213,7 +213,7 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
 
 
 def in_halves(x, LENGTH: tl.constexpr):
-    """What a thread holds along the last dim, one tensor an element, in order."""
+    """A thread's elements along the last dim, one tensor an element, in order."""
     parts = (x,)
     for level in tl.static_range(5):
         if LENGTH >> level > 1:
@@ -285,7 +285,7 @@ def column_elements(
 
     Of sums, whose code is long, four places are one load, or two, or one: Triton's compiler takes the time of the square of
     how many loads and stores there are. Pointers of one load are computed first, so others have registers for less
-    (docs/experiments/scans-columns.md).
+    (docs/experiments/scans.md#columns).
     """
     TOGETHER: tl.constexpr = 4 if SUMS else 1
     found = ()
@@ -341,7 +341,7 @@ def lifted(
     found, begin, keep, span, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """The elements that are number TURN of each chunk as states: what is not of the line is the identity."""
+    """The elements that are number TURN of each chunk as states: elements beyond the line are the identity."""
     PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
     xs = found[PLACE]
     at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE

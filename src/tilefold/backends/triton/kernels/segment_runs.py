@@ -81,7 +81,7 @@ def fold_windows(state, windows, first, many, LANES: tl.constexpr, LANES_DEPTH: 
         state = COMBINE(*state, *OR_IDENTITY(taken, *[tl.gather(field, source, 0) for field in powers]))
         first += tl.where(taken, 1 << level, 0)
         if level + 1 < LANES_DEPTH:
-            # Of the last lanes they are no windows that exist, and nobody asks for them.
+            # The last lanes have no such windows, and no lane asks for them.
             beside = [tl.gather(field, tl.minimum(lane + (1 << level), LANES - 1), 0) for field in powers]
             powers = COMBINE(*powers, *beside)
     return state

@@ -125,7 +125,7 @@ def fold_side(
     xs, places, border_at, lead, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
     DEPTH: tl.constexpr, AFTER: tl.constexpr,
 ):  # fmt: skip
-    """What is before a border in every lane's window, or (AFTER) behind it. `border_at` counts from the window's begin."""
+    """Fold the elements before a border in every lane's window, or (AFTER) behind it. `border_at` counts from its begin."""
     border_at = of_runs(border_at, LANES, STEPS)
     if AFTER:
         mask = places >= border_at

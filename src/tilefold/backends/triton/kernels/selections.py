@@ -164,7 +164,7 @@ def best_lists(keys, COUNT: tl.constexpr, MOST: tl.constexpr):
 
 
 def at_slot(found, here, best, SLOT_AXES: tl.constexpr):
-    """What was found, with the best entry of each row where it belongs."""
+    """`found` with the best entry of each row put at its place."""
     if SLOT_AXES == 2:
         found = tl.where(here, best[None, :], found)
     else:

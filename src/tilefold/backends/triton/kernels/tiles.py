@@ -1,5 +1,24 @@
 """The fold's kernel for any order of elements, written once for every monoid, and what `in_order` shares with it.
 
+A program of `fold_lanes` owns BLOCK_OUTPUTS neighbouring results. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL]
+elements; its state is [LANES, BLOCK_OUTPUTS]. Triton gives threads to the contiguous axis first and then to axes from the
+left (since 3.7 from the right: `axes`). So one kernel folds rows (a run is one 16-byte load), columns (RUN is 1,
+neighbouring results are contiguous), short axes (a thread has a row) and partial states (elements are states).
+
+    run  run  run  run ...  (lanes)      lanes are combined once, after the loop:
+    |##| |##| |##| |##|     unroll 0     in registers, by shuffles, and by one exchange through shared memory
+    |##| |##| |##| |##|     unroll 1
+
+- No data crosses threads inside the loop.
+- A lane absorbs its elements of a tile as one block (ABSORB): a log-sum-exp rescales once a block, a variance sums
+  deviations from the mean of the lane's first block (BEGIN).
+- A lane meets its elements in order, so COMBINE_LATER needs no comparison of positions. The first tile makes the state.
+- A row that starts between two vectors is read from the vector before it, and its first and last runs are masked (ALIGN).
+  So up to 15 bytes on either side of a tensor are read and not used.
+- When threads exchange states, one computes combine(a, b) and the other combine(b, a). Both may store the result, so it
+  must be the same to the bit: COMBINE_SYMMETRIC orders the fields first where the graph of `combine` does not prove it
+  (`algebra.proofs.symmetry`).
+
 LIFT, COMBINE, COMBINE_LATER, COMBINE_SYMMETRIC, BEGIN, ABSORB (both also _MASKED), PROJECT, IDENTITY, OR_IDENTITY and
 TO_INDEX are generated from the monoid's graphs and put into these functions' globals by `instantiate`, with Triton's
 `gdc_wait` and `gdc_launch_dependents`, and LANES_LAST, which is said of Triton (`axes`): tiles are then [RUN, UNROLL,

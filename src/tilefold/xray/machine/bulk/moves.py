@@ -83,7 +83,7 @@ class Box:
 
     @property
     def outside(self) -> Any:
-        """What is read for an element outside of the tensor."""
+        """The value of an element outside of the tensor."""
         return self.kind.dtype.type(np.nan if self._map.fill and self.kind.kind == "f" else 0)
 
     def transfer(self, number: int, kind: str, step: int) -> Transfer:

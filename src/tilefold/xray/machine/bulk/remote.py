@@ -73,7 +73,7 @@ def _rank_of(binder: Binder, instruction: Instruction) -> Step:
 
 
 def _arrive(instruction: Instruction) -> Step:
-    """`barrier.cluster.arrive{.release, .relaxed}{.aligned}`; relaxed, it tells nobody of what was written before."""
+    """`barrier.cluster.arrive{.release, .relaxed}{.aligned}`; a relaxed one publishes no earlier writes."""
 
     def arrive(cta: Cta, mask: Mask) -> None:
         if instruction.has("aligned"):

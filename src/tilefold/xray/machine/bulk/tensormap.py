@@ -1,7 +1,7 @@
 """Tensor maps: what the tensor memory accelerator is told of a tensor, its box and the layout in shared memory.
 
 The chip's 128 bytes are opaque. Here they hold the fields one after the other, as `pack` writes and `unpack` reads them;
-`tensormap.replace` changes one, and a map made on the host is packed by whoever calls the kernel.
+`tensormap.replace` changes one, and the caller of the kernel packs a map made on the host.
 """
 
 from __future__ import annotations

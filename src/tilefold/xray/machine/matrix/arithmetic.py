@@ -1,4 +1,4 @@
-"""What a tensor core computes: elements to float64, products summed, one rounding.
+"""Arithmetic of a tensor core: elements to float64, products summed, one rounding.
 
 A chip multiplies exactly and adds in an order and with a width that its maker does not document. Here every instruction
 computes D = A B + C with exact products, summed in float64 and rounded once to the type of D, so that a chip's float32 may

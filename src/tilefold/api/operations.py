@@ -1,0 +1,227 @@
+"""Folds, scans and maps as operations of torch's library: compiled, exported and mapped calls hold these.
+
+    tilefold::reduce        the results of a fold
+    tilefold::scan          prefixes, and the state after them
+    tilefold::reduce_map    a function of every element and of its row's results
+
+A schema has no shapes: a monoid travels as text (`algebra.text`), so that equal ones, made anew, are one graph, and a saved
+graph holds all that it needs. The frozen request, whose shapes are numbers, is made inside the implementation; the fake one
+computes with symbols. No argument has a default: torch leaves out arguments that equal one, and derivatives must then give as
+few (docs/integration.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold.algebra import program as programs
+from tilefold.algebra import text
+from tilefold.algebra.monoid import monoid_of
+from tilefold.api.reduce import fold_tensors
+from tilefold.api.reduce_map import map_tensors
+from tilefold.api.requests import Reduction, RowMap, Scan
+from tilefold.api.scan import scan_tensors
+from tilefold.planner.library import LibraryMap
+from tilefold.planner.products.functions import of_text
+from tilefold.planner.products.row import make_row_map
+from tilefold.problem.canonical import broadcast_shape
+from tilefold.problem.validate import no_derivative
+
+Tensors = list[Tensor]
+Where = list[int | None]  # the mapped dim of each tensor, None of one that is not mapped
+SCHEMAS = {
+    "reduce": (
+        "(Tensor[] inputs, str monoid, int[] dims, bool keepdim, ScalarType? dtype, ScalarType? convert, str guarantee)"
+    ),
+    "scan": (
+        "(Tensor[] inputs, Tensor[] init, str monoid, int dim, bool exclusive, bool reverse, bool return_state, "
+        "ScalarType? dtype, ScalarType? convert, str guarantee)"
+    ),
+    "reduce_map": (
+        "(Tensor[] inputs, Tensor[] extras, str monoid, str apply, int[] dims, ScalarType? convert, str guarantee, "
+        "str library)"
+    ),
+}
+
+
+# ------------------------------------------------------------------------------------------------- implementations
+
+
+def _reduce(
+    inputs: Tensors, monoid: str, dims: list[int], keepdim: bool, dtype: Any, convert: Any, guarantee: str
+) -> Tensors:
+    with torch.no_grad():  # below autograd the mode is still the caller's
+        made = fold_tensors(
+            inputs, monoid_of(monoid), tuple(dims), keepdim, dtype=dtype, convert=convert, guarantee=guarantee
+        )
+        return _fresh(made, inputs)
+
+
+def _scan(
+    inputs: Tensors, init: Tensors, monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str,
+) -> Tensors:  # fmt: skip
+    with torch.no_grad():
+        made = scan_tensors(
+            inputs, monoid_of(monoid), dim, init=init or None, exclusive=exclusive, reverse=reverse,
+            return_state=return_state, dtype=dtype, convert=convert, guarantee=guarantee,
+        )  # fmt: skip
+        return _fresh(made, [*inputs, *init])
+
+
+def _reduce_map(
+    inputs: Tensors,
+    extras: Tensors,
+    monoid: str,
+    apply: str,
+    dims: list[int],
+    convert: Any,
+    guarantee: str,
+    library: str,
+) -> Tensors:
+    with torch.no_grad():
+        made = map_tensors(
+            inputs, monoid_of(monoid), of_text(apply), tuple(dims), extras=extras, convert=convert, guarantee=guarantee,
+            library=LibraryMap(*text.loads(library)) if library else None,
+        )  # fmt: skip
+        return _fresh(made, [*inputs, *extras])
+
+
+def _fresh(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensors:
+    """Results as the fake implementation gives them: contiguous, and no memory of an input."""
+    return [
+        r if r.is_contiguous() and not any(r is t for t in given) else r.clone(memory_format=torch.contiguous_format)
+        for r in made
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- shapes without elements
+
+
+def _shape_of_reduce(
+    inputs: Tensors, monoid: str, dims: list[int], keepdim: bool, dtype: Any, convert: Any, guarantee: str
+) -> Tensors:
+    program = programs.specialize(monoid_of(monoid).total, tuple(convert or t.dtype for t in inputs), dtype)
+    shape = broadcast_shape(inputs, "reduce")
+    kept = tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
+    return _empty(inputs[0], Reduction(program, tuple(dims), guarantee, kept))
+
+
+def _shape_of_scan(
+    inputs: Tensors, init: Tensors, monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str,
+) -> Tensors:  # fmt: skip
+    own, every = monoid_of(monoid), bool(init) or return_state
+    program = programs.specialize(
+        own.total, tuple(convert or t.dtype for t in inputs), dtype, all_fields=every
+    )
+    shape = broadcast_shape(inputs, "scan")
+    whole = tuple(shape) or (1,)
+    made = _empty(
+        inputs[0], Scan(program, dim, exclusive, reverse, len(init), return_state, guarantee, whole)
+    )
+    made = made if shape else [t.view(()) for t in made]
+    return made[:-1] if return_state and own.algebra.identity is None else made
+
+
+def _shape_of_map(
+    inputs: Tensors,
+    extras: Tensors,
+    monoid: str,
+    apply: str,
+    dims: list[int],
+    convert: Any,
+    guarantee: str,
+    library: str,
+) -> Tensors:
+    elements, beside = tuple(convert or t.dtype for t in inputs), tuple(t.dtype for t in extras)
+    row = make_row_map(monoid_of(monoid).total, of_text(apply), elements, beside)
+    return _empty(
+        inputs[0], RowMap(row, tuple(dims), guarantee, tuple(broadcast_shape(inputs, "reduce_map")))
+    )
+
+
+def _empty(like: Tensor, request: Reduction | Scan | RowMap) -> Tensors:
+    return [like.new_empty(shape, dtype=dtype) for shape, dtype in request.results]
+
+
+# ------------------------------------------------------------------------------------------------------------- vmap
+
+
+def _mapped_reduce(
+    info: Any, where: tuple[Where], inputs: Tensors, monoid: str, dims: list[int], *rest: Any
+) -> Any:
+    given = _in_front(inputs, where[0], info.batch_size)
+    return _all_mapped(torch.ops.tilefold.reduce(given, monoid, [d + 1 for d in dims], *rest))
+
+
+def _mapped_scan(
+    info: Any, where: tuple[Where, Where], inputs: Tensors, init: Tensors, monoid: str, dim: int, *rest: Any
+) -> Any:
+    given = _in_front(inputs, where[0], info.batch_size)
+    before = _in_front(init, where[1], info.batch_size, given[0].ndim - 2) if init else []
+    return _all_mapped(torch.ops.tilefold.scan(given, before, monoid, dim + 1, *rest))
+
+
+def _mapped_map(
+    info: Any, where: tuple[Where, Where], inputs: Tensors, extras: Tensors, monoid: str, apply: str, dims: list[int],
+    convert: Any, guarantee: str, library: str,
+) -> Any:  # fmt: skip
+    every = _in_front([*inputs, *extras], [*where[0], *where[1]], info.batch_size)
+    given, beside = every[: len(inputs)], every[len(inputs) :]
+    library = library if library and LibraryMap(*text.loads(library)).any_rank else ""
+    made = torch.ops.tilefold.reduce_map(
+        given, beside, monoid, apply, [d + 1 for d in dims], convert, guarantee, library
+    )
+    return _all_mapped(made)
+
+
+def _in_front(tensors: Tensors, dims: Where, size: int, rank: int = 0) -> Tensors:
+    """Tensors of one call with the mapped dim first: expanded, and with as many dims besides (`rank` at least), since they
+    broadcast."""
+    rank = max([rank, *(t.ndim - (d is not None) for t, d in zip(tensors, dims, strict=True))])
+    made = []
+    for t, d in zip(tensors, dims, strict=True):
+        moved = t[None] if d is None else t.movedim(d, 0)
+        moved = moved.reshape(moved.shape[0], *[1] * (rank + 1 - moved.ndim), *moved.shape[1:])
+        made.append(moved.expand(size, *[-1] * rank))
+    return made
+
+
+def _all_mapped(made: Tensors) -> tuple[Tensors, list[int]]:
+    return made, [0] * len(made)
+
+
+# -------------------------------------------------------------------------------------------------------- registered
+
+
+def _without_gradient(operation: Any) -> Callable[..., Any]:
+    """The operation as autograd sees it: refused where a gradient is asked for, which would be lost in silence."""
+
+    def kernel(keyset: Any, *arguments: Any) -> Any:
+        tensors = [t for a in arguments if isinstance(a, list | tuple) for t in a if isinstance(t, Tensor)]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            raise no_derivative(operation._opname, None)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operation.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+
+    return kernel
+
+
+LIBRARY: Any = torch.library.Library("tilefold", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's own
+RULES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "reduce": (_reduce, _shape_of_reduce, _mapped_reduce),
+    "scan": (_scan, _shape_of_scan, _mapped_scan),
+    "reduce_map": (_reduce_map, _shape_of_map, _mapped_map),
+}
+for _name, (_run, _shape, _mapped) in RULES.items():
+    LIBRARY.define(f"{_name}{SCHEMAS[_name]} -> Tensor[]")
+    LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"tilefold::{_name}", _shape, lib=LIBRARY)
+    torch.library.register_vmap(f"tilefold::{_name}", _mapped, lib=LIBRARY)
+    _kernel = _without_gradient(getattr(torch.ops.tilefold, _name).default)
+    LIBRARY.impl(_name, _kernel, "Autograd", with_keyset=True)

@@ -1,0 +1,106 @@
+"""Calls as graphs hold them: one operation each, `tilefold::reduce` and the like, with the monoid as text.
+
+torch.compile comes here while it traces, and so do calls inside of modes and transforms that see operations. The operations
+are registered by `tilefold.api.operations`; their schemas have no shapes, so that one graph serves many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold.algebra import text
+from tilefold.algebra.monoid import Monoid
+from tilefold.planner.library import LibraryMap
+from tilefold.planner.products.functions import Traced
+from tilefold.problem.canonical import normalize_dims, one_dim
+from tilefold.runtime.uncompiled import constant_in_graphs, uncompiled
+
+OPERATIONS: Any = torch.ops.tilefold
+_text = constant_in_graphs(text.dumps)
+
+
+def recorded_fold(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    dim: Any,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+    convert: torch.dtype | None,
+    guarantee: str,
+    call: str,
+) -> list[Tensor]:
+    """`fold_tensors` as one operation."""
+    dims = normalize_dims(dim, max(t.ndim for t in tensors), call)
+    made: list[Tensor] = OPERATIONS.reduce(tensors, monoid.text, dims, keepdim, dtype, convert, guarantee)
+    return made
+
+
+def recorded_scan(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    dim: Any,
+    init: Any,
+    exclusive: bool,
+    reverse: bool,
+    return_state: bool,
+    dtype: torch.dtype | None,
+    convert: torch.dtype | None,
+    guarantee: str,
+    call: str,
+) -> list[Tensor]:
+    """`scan_tensors` as one operation."""
+    axis = one_dim(dim, max(t.ndim for t in tensors), call)
+    before = (
+        [] if init is None else [t if isinstance(t, Tensor) else tensors[0].new_full((), t) for t in init]
+    )
+    made: list[Tensor] = OPERATIONS.scan(
+        tensors, before, monoid.text, axis, exclusive, reverse, return_state, dtype, convert, guarantee
+    )
+    return made
+
+
+def recorded_map(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    apply: Traced,
+    dim: Any,
+    extras: Sequence[Tensor],
+    convert: torch.dtype | None,
+    guarantee: str,
+    library: LibraryMap | None,
+    call: str,
+) -> list[Tensor]:
+    """`map_tensors` as one operation."""
+    dims = normalize_dims(dim, max(t.ndim for t in tensors), call)
+    own = (
+        ""
+        if library is None
+        else _text((library.function, library.arguments, library.asks, library.any_rank))
+    )
+    made: list[Tensor] = OPERATIONS.reduce_map(
+        tensors, extras, monoid.text, apply.text, dims, convert, guarantee, own
+    )
+    return made
+
+
+def _as_tensor(field: Any, device: torch.device) -> Tensor:
+    """A field of a state as a tensor that holds the number exactly."""
+    if isinstance(field, Tensor):
+        return field
+    kind = torch.bool if isinstance(field, bool) else torch.int64 if isinstance(field, int) else torch.float64
+    return torch.full((), field, dtype=kind, device=device)
+
+
+def is_held(tensors: Sequence[Tensor], out: Any) -> bool:
+    """Whether a graph can hold a call: one that makes its results, and of which no gradient is asked."""
+    return out is None and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+
+
+@uncompiled
+def between_graphs(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """A call as torch.compile makes it where no graph can hold it: as it is, with what it refuses."""
+    return function(*arguments, **named)

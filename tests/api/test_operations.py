@@ -1,0 +1,252 @@
+"""What torch sees of folds, scans and maps: one operation each, in compiled, exported, recorded and mapped calls."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import tilefold
+from tilefold import Monoid, monoids
+from tilefold.errors import GradientError
+from tilefold.runtime.overrides import listed
+
+Tensor = torch.Tensor
+SEEDED = torch.Generator().manual_seed(5)
+X, WEIGHT = torch.randn(4, 33, generator=SEEDED), torch.randn(33, generator=SEEDED)
+DOT = Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, name="dot")
+DOUBLED = Monoid(lambda a, b: a + b, 0, lift=lambda x: 2 * x, name="doubled")
+
+CALLS: dict[str, Callable[[Tensor], Any]] = {
+    "reduce": lambda x: tilefold.reduce(x, monoids.LOGSUMEXP, 1, True),
+    "reduce of a user": lambda x: tilefold.reduce(x, DOUBLED, -1),
+    "reduce of two": lambda x: tilefold.reduce((x, x[0]), DOT, 1),
+    "named state": lambda x: tilefold.reduce(x, monoids.WELFORD).mean,
+    "named results": lambda x: tilefold.reduce(x, monoids.MINMAX, 0).max,
+    "no dims": lambda x: tilefold.reduce(x, monoids.SUM, ()),
+    "dtype": lambda x: tilefold.reduce(x, monoids.SUM, 1, dtype=torch.float64),
+    "batch invariant": lambda x: tilefold.reduce(x, monoids.SUM, 1, guarantee="batch_invariant"),
+    "scan": lambda x: tilefold.scan((torch.sigmoid(x), x), monoids.AFFINE, 1)[1],
+    "scan from a state": lambda x: tilefold.scan(x, monoids.SUM, 1, init=x[:, 0], return_state=True),
+    "scan from a number": lambda x: tilefold.scan(x, monoids.SUM, 0, init=0.1, exclusive=True, reverse=True),
+    "reduce_map": lambda x: tilefold.reduce_map(x, monoids.SUM, lambda v, total, e: v / total + e, 1, extras=WEIGHT),
+    "layer_norm": lambda x: tilefold.layer_norm(x, (33,), WEIGHT, WEIGHT),
+    "layer_norm of a sum": lambda x: tilefold.layer_norm(x, (33,), residual=x),
+    "group_norm": lambda x: tilefold.group_norm(x[:, :32], 4),
+    "vector_norm": lambda x: tilefold.vector_norm(x, 3, 1),
+    "amax": lambda x: tilefold.amax(x, (0, 1)),
+    "max": lambda x: tilefold.max(x, 1).indices,
+    **{
+        name: functools.partial(lambda name, x: getattr(tilefold, name)(x, dim=1), name)
+        for name in (
+            "sum", "mean", "prod", "logsumexp", "softmax", "log_softmax", "normalize", "var", "std_mean", "argmin", "all",
+            "count_nonzero", "cumsum", "cummax", "logcumsumexp",
+        )
+    },
+    "rms_norm": lambda x: tilefold.rms_norm(x, (33,), WEIGHT),
+}  # fmt: skip
+FEW = ("reduce of a user", "scan", "softmax", "var", "layer_norm")
+
+
+def assert_equal(got: Any, want: Any) -> None:
+    """The same results, to the bit."""
+    assert len(listed(got)) == len(listed(want))
+    assert all(map(torch.equal, *map(flat, (got, want))))
+
+
+def flat(results: Any) -> list[Tensor]:
+    return [t for r in listed(results) for t in (flat(r) if isinstance(r, list | tuple) else [r])]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_compiled_call_is_whole_and_has_the_bits_of_an_eager_one(name: str) -> None:
+    torch._dynamo.reset()
+    function = CALLS[name]
+    compiled = torch.compile(lambda x: function(x + 1), fullgraph=True, backend="eager")
+    assert_equal(compiled(X), function(X + 1))
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_one_graph_serves_many_shapes(name: str) -> None:
+    torch._dynamo.reset()
+    before = counters["stats"]["unique_graphs"]
+    compiled = torch.compile(CALLS[name], fullgraph=True, dynamic=True, backend="aot_eager")
+    for rows in (4, 7, 9):
+        x = torch.randn(rows, 33, generator=SEEDED)
+        assert_equal(compiled(x), CALLS[name](x))
+    assert counters["stats"]["unique_graphs"] - before == 1
+
+
+@pytest.mark.parametrize("name", ["sum", "scan", "softmax", "var"])
+def test_one_graph_serves_many_lengths(name: str) -> None:
+    torch._dynamo.reset()
+    before = counters["stats"]["unique_graphs"]
+    compiled = torch.compile(CALLS[name], fullgraph=True, dynamic=True, backend="eager")
+    for length in (33, 5, 700):
+        x = torch.randn(3, length, generator=SEEDED)
+        assert_equal(compiled(x), CALLS[name](x))
+    assert counters["stats"]["unique_graphs"] - before == 1
+
+
+def test_equal_monoids_made_anew_are_one_graph_and_others_are_not() -> None:
+    torch._dynamo.reset()
+    before = counters["stats"]["unique_graphs"]
+    compiled = torch.compile(lambda x, m: tilefold.reduce(x, m, 1), fullgraph=True, backend="eager")
+    for _ in range(3):
+        assert_equal(compiled(X, Monoid(lambda a, b: a + b, 0.0, name="mine")), tilefold.sum(X, 1))
+    assert counters["stats"]["unique_graphs"] - before == 1
+    most = Monoid(tilefold.math.maximum, -float("inf"), name="most")
+    assert_equal(compiled(X, most), tilefold.amax(X, 1))
+    assert_equal(compiled(X, Monoid(lambda a, b: a + b, 0.0, name="mine")), tilefold.sum(X, 1))
+
+
+changed = monoids.SUM
+
+
+def test_a_monoid_that_is_replaced_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: tilefold.reduce(x, changed, 1), fullgraph=True, backend="eager")
+    for monoid in (monoids.SUM, monoids.MAX, monoids.SUM):
+        monkeypatch.setitem(globals(), "changed", monoid)
+        assert_equal(compiled(X), tilefold.reduce(X, monoid, 1))
+
+
+def test_eps_is_guarded() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda x, eps: tilefold.layer_norm(x, (33,), eps=eps), fullgraph=True, dynamic=True, backend="eager"
+    )
+    for eps in (1e-5, 0.5, 0.25):
+        assert_equal(compiled(X, eps), tilefold.layer_norm(X, (33,), eps=eps))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize("name", FEW)
+def test_a_recorded_call_is_one_operation(name: str, mode: str) -> None:
+    function = (lambda x: tilefold.layer_norm(x, (33,), x[0])) if name == "layer_norm" else CALLS[name]
+    graph = make_fx(function, tracing_mode=mode)(X)
+    ours = [n for n in graph.graph.nodes if n.op == "call_function" and "tilefold" in str(n.target)]
+    assert len(ours) == 1
+    assert_equal(graph(X - 1), function(X - 1))
+
+
+class Model(torch.nn.Module):
+    """One of each kind, and a monoid of a user."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = tilefold.scan((torch.sigmoid(x), x), monoids.AFFINE, 1)[1]
+        odd = tilefold.reduce(x, DOUBLED, 1, True)
+        return tilefold.softmax(x, 1) * h + odd + tilefold.rms_norm(x, (33,))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_exported_program_needs_no_more_than_the_import(strict: bool, tmp_path: Path) -> None:
+    rows = torch.export.Dim("rows", min=2, max=64)
+    program = torch.export.export(Model(), (X,), dynamic_shapes=({0: rows},), strict=strict)
+    torch.export.save(program, tmp_path / "model.pt2")
+    torch.save(X[:3], tmp_path / "x.pt")
+    code = f"""
+import tilefold
+import torch
+x = torch.load({str(tmp_path / "x.pt")!r})
+torch.save(torch.export.load({str(tmp_path / "model.pt2")!r}).module()(x), {str(tmp_path / "y.pt")!r})
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
+    assert_equal(torch.load(tmp_path / "y.pt"), Model()(X[:3]))
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+@pytest.mark.parametrize(
+    "name", [*FEW, "group_norm", "scan from a state", "reduce_map", "argmin", "std_mean"]
+)
+def test_a_mapped_call_is_that_of_each(name: str, dim: int) -> None:
+    """A norm of groups is torch's own in an eager call, and counts dims from the first."""
+    each = torch.stack([X, 2 * X, X - 3])
+    got = torch.vmap(CALLS[name], in_dims=dim)(each.movedim(0, dim))
+    want = [flat(CALLS[name](x)) for x in each]
+    for mine, others in zip(flat(got), zip(*want, strict=True), strict=True):
+        torch.testing.assert_close(mine, torch.stack(others), rtol=1e-5, atol=1e-6)
+
+
+def test_tensors_that_are_not_mapped_stand_beside_those_that_are() -> None:
+    def affine(a: Tensor, b: Tensor) -> Tensor:
+        h: Tensor = tilefold.scan([a, b], monoids.AFFINE, 1, init=(1.0, b[:, 0]))[1]
+        return h
+
+    got = torch.vmap(affine, in_dims=(2, None))(torch.stack([X, 0.5 * X], 2), X)
+    assert_equal(got, torch.stack([affine(X, X), affine(0.5 * X, X)]))
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf"
+)  # asked for by Dynamo
+@pytest.mark.parametrize("how", ["eager", "compiled", "recorded", "of torch.func"])
+def test_a_gradient_is_refused_and_not_lost(name: str, how: str) -> None:
+    torch._dynamo.reset()
+    function, x = CALLS[name], X.clone().requires_grad_()
+    run = {
+        "eager": function,
+        "compiled": torch.compile(function, backend="eager"),
+        "recorded": make_fx(function),
+        "of torch.func": lambda x: torch.func.grad(lambda x: flat(function(x))[0].sum())(x.detach()),
+    }[how]
+    with pytest.raises(GradientError, match="have no derivative yet"):
+        run(x)
+    with torch.no_grad():
+        if how != "of torch.func":
+            run(x)
+
+
+def test_an_operation_alone_refuses_a_gradient_too() -> None:
+    given = [X.clone().requires_grad_()], monoids.SUM.text, [1], False, None, None, "run_to_run"
+    with pytest.raises(GradientError, match="have no derivative yet"):
+        torch.ops.tilefold.reduce(*given)
+
+
+@pytest.mark.parametrize("overload", ["reduce", "scan", "reduce_map"])
+def test_operations_keep_torchs_rules(overload: str) -> None:
+    soft = tilefold.functional.normalized._shares(False)
+    arguments: dict[str, tuple[Any, ...]] = {
+        "reduce": ([X], monoids.WELFORD.text, [0], True, None, None, "run_to_run"),
+        "scan": ([X.sign(), X], [], monoids.AFFINE.text, 1, False, False, True, None, None, "run_to_run"),
+        "reduce_map": ([X], [], soft[0].text, soft[1].text, [1], None, "run_to_run", ""),
+    }
+    checked = torch.library.opcheck(getattr(torch.ops.tilefold, overload).default, arguments[overload])
+    assert set(checked.values()) == {"SUCCESS"}
+
+
+def test_a_call_with_out_is_made_between_graphs() -> None:
+    torch._dynamo.reset()
+    out = torch.empty(4)
+    made = torch.compile(lambda x, out: tilefold.sum(x + 1, 1, out=out) + 1, backend="eager")(X, out)
+    assert_equal((out, made), (tilefold.sum(X + 1, 1), tilefold.sum(X + 1, 1) + 1))
+
+
+def test_inside_autocast_a_compiled_call_has_the_dtype_of_an_eager_one() -> None:
+    torch._dynamo.reset()
+    half = X.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for call in (tilefold.sum, tilefold.prod, tilefold.softmax):
+            compiled = torch.compile(call, fullgraph=True, backend="eager")
+            assert_equal(compiled(half, 1), call(half, 1))
+
+
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_a_graph_runs_on_the_backend_that_is_in_force_when_it_runs(name: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(CALLS["reduce of a user"], fullgraph=True, backend="eager")
+    compiled(X)
+    with tilefold.backend(name):
+        compiled(X)
+    plan = tilefold.last_plan()
+    assert plan is not None
+    assert plan.backend == name
