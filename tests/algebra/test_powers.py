@@ -9,6 +9,9 @@ import torch
 
 import tilefold
 from tilefold import monoids
+from tilefold.algebra.evaluate import evaluate_as
+from tilefold.algebra.program import specialize
+from tilefold.backends import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # numpy's, under Triton's interpreter
 BACKENDS = ["auto", "cpu", "reference", "interpret"]
@@ -58,6 +61,35 @@ def test_powers_of_any_order(p: float) -> None:
             with tilefold.backend(backend):
                 got = tilefold.vector_norm(x * scale, p, 1)
             torch.testing.assert_close(got, want.float(), rtol=2e-5, atol=0.0, equal_nan=True)
+
+
+BLOCKS = {
+    "welford": monoids.WELFORD, "describe": monoids.DESCRIBE, "norm2": monoids.NORM(2.0), "norm3": monoids.NORM(3.0),
+    "norm-1": monoids.NORM(-1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 3e30])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_is_its_elements(name: str, scale: float) -> None:
+    """A state begun with a block, and one that absorbs another, give the results of the elements one after another."""
+    program = specialize(BLOCKS[name].total, (torch.float32,))
+    assert program.begin is not None
+    assert program.absorb is not None
+    x = torch.tensor([3.0, -1.0, 2.5, 0.0, -7.0, 4.0, 0.5, 1.0, -2.0, 9.0, 6.0, -0.25]).repeat(2, 1)
+    x[1] = x[1].flip(0) * 4 + 1
+    x = x * scale
+    if name == "norm-1":
+        x = x + scale / 8  # none of them 0
+    parts, index = x.split([5, 7], 1), torch.zeros(1, dtype=torch.int64)
+    state = evaluate_as(program.begin, [parts[0], index], program.state, (1,))
+    state = [torch.as_tensor(field).expand(2, 1) for field in state]
+    state = evaluate_as(program.absorb, [*state, parts[1], index], program.state, (1,))
+    results = evaluate_as(program.project, state, program.outputs)
+    for got, want in zip(results, reference.fold([x], program, (1,)), strict=True):
+        torch.testing.assert_close(
+            torch.as_tensor(got).expand(2, 1)[:, 0], want, rtol=2e-6, atol=0.0, equal_nan=True
+        )
 
 
 @pytest.mark.parametrize("scale", [2.0**-330, 2.0**-100, 1.0, 2.0**330])

@@ -203,7 +203,8 @@ def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
             f for f in every if f.parent != TESTS and re.search(rf"\b{name}\b", f.read_text(encoding="utf-8"))
         )
     using = [f for f in every if _dotted(path) in imported(f)]
-    near = [f for f in using if anywhere or f.is_relative_to(TESTS.joinpath(*folders[:1]))]
+    beside = TESTS.joinpath(*folders[:1])
+    near = [f for f in using if anywhere or f.parent == TESTS or f.is_relative_to(beside)]
     return tuple(dict.fromkeys([*(f for f in every if _likeness(f, path)), *near]))
 
 

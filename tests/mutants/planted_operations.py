@@ -196,4 +196,18 @@ OPERATIONS = (
         "if target.is_conj():",
         ("tests/api/test_transpose.py::test_memory_that_is_not_what_it_shows",),
     ),
+    Mutant(
+        "proofs take the inverse of a root for positive",
+        "algebra/operations.py",
+        "_smooth(*_EVERY, ulps=4)),  # of -0.0",
+        "_smooth(0, math.inf, ulps=4)),  # of -0.0",
+        ("tests/algebra/test_operations.py::test_what_a_row_says_of_its_values_holds[rsqrt]",),
+    ),
+    Mutant(
+        "a description absorbs other elements than it is given",
+        "algebra/powers.py",
+        "    def absorb(state: Any, given: Any) -> tuple[Any, ...]:\n        x = element(given) * 1.0",
+        "    def absorb(state: Any, given: Any) -> tuple[Any, ...]:\n        x = element(given) + 1.0",
+        ("tests/algebra/test_powers.py::test_a_block_is_its_elements[describe-1.0]",),
+    ),
 )
