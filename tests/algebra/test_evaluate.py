@@ -40,6 +40,12 @@ def fold(monoid, x):
         pytest.param(lambda a, b: a + b, [torch.int64, torch.float32], torch.float32, id="int-with-float"),
         pytest.param(lambda a, b: a < b, [torch.int64, torch.float32], torch.bool, id="comparison"),
         pytest.param(lambda a: math.where(a > 0, 1, a), [torch.float32], torch.float32, id="where"),
+        pytest.param(
+            lambda a, b: math.where(a, b, 2), [torch.float32, torch.int64], torch.int64, id="where-float"
+        ),
+        pytest.param(
+            lambda a, b: math.where(a, b, b), [torch.int64, torch.bool], torch.bool, id="where-bool"
+        ),
         pytest.param(lambda a: math.cast(a, torch.int32), [torch.float32], torch.int32, id="cast"),
         pytest.param(lambda a: math.isnan(a), [torch.float32], torch.bool, id="test"),
         pytest.param(math.exp, [torch.bool], torch.float32, id="exp-of-bool"),

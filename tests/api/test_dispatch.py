@@ -22,9 +22,12 @@ from tilefold.api.reduce import requested
 from tilefold.api.requests import Reduction
 from tilefold.backends.triton import executable as executables
 from tilefold.backends.triton import launch
-from tilefold.planner.device import H200
+from tilefold.errors import DtypeError
+from tilefold.planner.chips import NAMED
+from tilefold.planner.device import H200, of_chip
 
 SRC = Path(tilefold.__file__).parent
+A100 = of_chip(NAMED["a100"])
 
 
 @pytest.fixture
@@ -98,3 +101,17 @@ def test_a_request_is_lowered_without_being_run() -> None:
     assert len(calls) == 2
     assert request.call == "mine"
     assert tilefold.last_plan() is before
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16], ids=str)
+def test_a_chip_that_cannot_convert_a_dtype_refuses_it_before_anything_is_written(dtype: torch.dtype) -> None:
+    x = torch.empty(64, 4096, dtype=dtype, device="meta")
+    request, tensors = requested(x, monoids.MAX, 1, "run_to_run", "mine")
+    assert dispatch.lowered(request, tensors, H200)[1]
+    if dtype != torch.float8_e4m3fn:
+        assert dispatch.lowered(request, tensors, A100)[1]
+        return
+    with pytest.raises(
+        DtypeError, match=r"mine: a GPU of compute capability 8\.0 must be able to convert the dtype"
+    ):
+        dispatch.lowered(request, tensors, A100)

@@ -441,3 +441,19 @@ def test_variance_of_one_huge_value_among_small_ones(n, place, name):
     torch.testing.assert_close(
         got.double(), x.double().var(), rtol=64 * torch.finfo(torch.float32).eps, atol=0
     )
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"])
+def test_prefixes_are_torchs(name: str, dim: int) -> None:
+    """Results and positions, of numbers with ties, and into `out`."""
+    x = torch.tensor([[1.0, 0.5, 2.0, 2.0, -1.0], [0.5, 0.5, 1.0, -2.0, 4.0]])
+    got, want = getattr(tf, name)(x, dim), getattr(torch, name)(x, dim)
+    assert type(got) is type(want)
+    pairs = list(zip(got, want, strict=True)) if isinstance(want, tuple) else [(got, want)]
+    for mine, theirs in pairs:
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
+    empty = tuple(torch.empty_like(theirs) for _, theirs in pairs)
+    getattr(tf, name)(x, dim, out=empty if len(empty) > 1 else empty[0])
+    for written, (_, theirs) in zip(empty, pairs, strict=True):
+        torch.testing.assert_close(written, theirs, rtol=1e-6, atol=1e-9)

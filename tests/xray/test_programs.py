@@ -89,6 +89,19 @@ def test_comparisons_and_choices(how: str) -> None:
     assert made.numbers("%load") is None
 
 
+def test_without_a_word_ranges_stand_for_their_first_element() -> None:
+    """And loops for their first round."""
+    made = programs(
+        "%r = tt.make_range {end = 24 : i32, start = 8 : i32} : tensor<16xi32>",
+        "scf.for %k = %three to %n step %three : i32 {",
+        "  %seen = arith.addi %k, %x : i32",
+        "  scf.yield",
+        "}",
+    )
+    assert found(made.numbers("%r")) == [8] * 30
+    assert found(made.numbers("%seen")) == (3 + X).tolist()
+
+
 @pytest.mark.parametrize(("end", "at"), [(0, 8), (1, 23), (0.5, 15)])
 def test_a_range_stands_for_an_element_of_it(end: float, at: int) -> None:
     made = programs(

@@ -132,3 +132,18 @@ def test_labels_of_inner_scopes_are_their_own() -> None:
 def test_what_is_no_ptx_is_refused_by_its_line(text: str, rule: str) -> None:
     with pytest.raises(PtxError, match=rule):
         parse(text)
+
+
+def test_variables_keep_what_they_begin_with() -> None:
+    text = (
+        ".version 8.4\n.target sm_90\n.address_size 64\n.global .align 4 .b32 table[3] = {5, -6, 7};\n"
+        ".global .b32 one = 9;\n.const .align 8 .b64 none[2];\n.extern .shared .align 16 .b8 shared[];\n"
+        ".visible .entry k() { ret; }\n"
+    )
+    module = parse(text)
+    found = {v.name: (v.count, v.initial, v.align) for v in module.variables}
+    assert found == {
+        "table": (3, (5, -6, 7), 4), "one": (None, (9,), 1), "none": (2, (), 8), "shared": (0, (), 16)
+    }  # fmt: skip
+    again = {v.name: (v.count, v.initial, v.align) for v in parse(write(module)).variables}
+    assert again == found

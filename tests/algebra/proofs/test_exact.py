@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tilefold import Monoid, math, monoids
-from tilefold.algebra.expression import trace
+from tilefold.algebra.expression import apply, trace
+from tilefold.algebra.operations import OPS
 from tilefold.algebra.proofs.exact import Ball, Exact, UndecidedError, apart, run, size
 
 INF = float("inf")
@@ -125,3 +126,24 @@ def test_log_sum_exp_of_all_floats() -> None:
     exact = Exact(algebra, (torch.float64,) * len(algebra.fields))
     got = exact.combine(exact.lift([-2000.0]), exact.lift([0.0]))
     assert all(python.isfinite(size(v)) for v in got)
+
+
+@pytest.mark.parametrize("op", ["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum"])
+def test_comparisons_of_every_pair_are_floats(op: str) -> None:
+    """Of infinities, NaN and numbers that are exactly as large, among fractions and balls without an error."""
+    numbers = (-INF, -1.5, 0.0, 2.0, INF, python.nan)
+    for x in numbers:
+        for y in numbers:
+            function = OPS[op].python
+            want = function(x, y)
+            for one in forms(x):
+                for other in forms(y):
+                    (got,) = run(trace(lambda a, b: apply(op, a, b), 2), [one, other])
+                    shown = float(got.value) if isinstance(got, Ball) else float(got)
+                    assert shown == float(want) or (shown != shown and want != want), (x, y)
+
+
+def forms(x: float) -> list[Any]:
+    """A number as all that it may be."""
+    ball = Ball(Decimal(x))
+    return [ball, Fraction(x)] if python.isfinite(x) else [ball]

@@ -14,9 +14,9 @@ from tilefold.backends.steps import run_steps
 from tilefold.backends.triton.cublas import finished_product
 from tilefold.backends.triton.executable import LIBRARY
 from tilefold.planner.device import H200, Device
-from tilefold.planner.plan import Plan
+from tilefold.planner.plan import LibraryCall, Plan
 from tilefold.planner.products import cublas
-from tilefold.planner.products.choose import PARTIAL_BYTES, candidates, choose_product
+from tilefold.planner.products.choose import PARTIAL_BYTES, candidates, choose_product, plan_tensors
 from tilefold.planner.products.costs import PROGRAM_BYTES
 from tilefold.planner.products.epilogue import make_epilogue
 from tilefold.planner.products.operands import Contraction, canonical_product
@@ -256,3 +256,25 @@ def test_a_relu_after_cublas_is_torchs_own_on_the_rounded_product(
         run_steps(plan, [a, b], [out], [], LIBRARY, lambda results: None)
         assert torch.equal(out.nan_to_num(), (a.float() @ b.float()).relu().bfloat16().nan_to_num())
         assert torch.equal(out.isnan(), (a.float() @ b.float()).isnan())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "has"),
+    [
+        (torch.float32, True),
+        (torch.bfloat16, True),
+        (torch.float64, True),
+        (torch.int8, False),
+        (torch.float8_e5m2, False),
+    ],
+)
+def test_the_library_multiplies_what_it_can_where_it_may(dtype: torch.dtype, has: bool) -> None:
+    """Large squares, which cuBLAS is faster with, but of dtypes that it sums in other ways, or where it may take no part."""
+    a, b = (
+        torch.empty(4096, 4096, dtype=dtype, device="meta"),
+        torch.empty(4096, 4096, dtype=dtype, device="meta"),
+    )
+    plain = make_epilogue(None, None, (), dtype, None)
+    for may in (True, False):
+        _, plan = plan_tensors([a, b], plain, "ieee", "run_to_run", H200, library=may)
+        assert any(isinstance(step, LibraryCall) for step in plan.steps) is (has and may)
