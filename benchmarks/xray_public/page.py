@@ -350,8 +350,8 @@ made with, judged by the reader who made them: they do not say how kernels not l
 
 _UNSEEN_AGAIN = """### And once more
 
-Thirty-six others ({date}), of the same projects' next files and of three more projects, on the X-ray that was mended after the
-forty: labelled first and judged in the same way. Of its errors 7 of 7 were true, of its warnings 48 of 56
+Thirty-six others ({date}), of the same projects' next files and of three more projects, on the X-ray that was mended after
+the forty: labelled first and judged in the same way. Of its errors 7 of 7 were true, of its warnings 48 of 56
 (86 %): less than the 95 % that were asked for. The columns after mending are of these kernels again, judged by who made the
 mends.
 """
