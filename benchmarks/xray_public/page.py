@@ -92,7 +92,11 @@ def page(results: dict[str, Any]) -> str:
             _MIDDLE.format(unknown=_unknown(results["cases"])),
             *_failures(results["cases"]),
             *_trust(results),
-            *_unseen(json.loads(UNSEEN.read_text())),
+            *[
+                row
+                for n, part in enumerate(json.loads(UNSEEN.read_text()))
+                for row in _unseen(part, _UNSEENS[n])
+            ],
             *_planted(results),
             _BEFORE_ALL,
             "| package | case | kernels | programs | instructions | outcome |",
@@ -184,7 +188,7 @@ def _because(label: dict[str, Any]) -> str:
     return f"- {label['package']}, `{label['file']}` line {label['line']}, `{label['code']}`: {label['why']}."
 
 
-def _unseen(unseen: dict[str, Any]) -> list[str]:
+def _unseen(unseen: dict[str, Any], how: str) -> list[str]:
     """Kernels of projects that nothing here was made with: what was said of them, and what of it was true."""
     labels = unseen["labels"]
     rows = []
@@ -196,7 +200,7 @@ def _unseen(unseen: dict[str, Any]) -> list[str]:
         rows.append((code, severity, len(said), true, len(said) - true, true_now, len(now) - true_now))
     return [
         "",
-        _UNSEEN.format(date=unseen["date"]),
+        how.format(date=unseen["date"]),
         "| project | repository | commit | kernels |",
         "|---|---|---|---:|",
         *[f"| {name} | {where} | `{at}` | {n} |" for name, (where, at, n) in unseen["sources"].items()],
@@ -343,6 +347,16 @@ put into the source and compiled; stakes in microseconds and counts of passes we
 whose reason or advice does not hold, counts as false. The columns after mending are of the same kernels that the mends were
 made with, judged by the reader who made them: they do not say how kernels not looked at yet would fare.
 """
+
+_UNSEEN_AGAIN = """### And once more
+
+Thirty-six others ({date}), of the same projects' next files and of three more projects, on the X-ray that was mended after
+the forty: labelled first and judged in the same way. Of its errors 7 of 7 were true, of its warnings 48 of 56
+(86 %): less than the 95 % that were asked for. The columns after mending are of these kernels again, judged by who made the
+mends.
+"""
+
+_UNSEENS = (_UNSEEN, _UNSEEN_AGAIN)
 
 _BEFORE_ALL = """
 ## All cases

@@ -43,13 +43,6 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         name, _ = execution.named(int(once[0]) * grain)
         size = len(once) * grain
         registers = -(-size // (4 * 32 * report.num_warps))
-        again = (
-            f"line {stored[1]} has stored before"
-            if stored is not None
-            else f"line {before[1]} has read before"
-            if before is not None
-            else f"it has read {'once' if times == 2 else f'{times - 1} times'} before"
-        )
         room = registers_a_thread(report) - report.resources.registers
         kept = registers <= min(_HELD, room)
         # A window beside another: a tile that is kept cannot be shifted from thread to thread.
@@ -59,19 +52,25 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             "read-again",
             "warning" if kept and not shifted else "note",
             *place,
-            f"{size} bytes of {name} are read that {again}, in program {execution.programs[program]}",
+            f"{size} bytes of {name} are read that {_before(before, stored, times)}, in program "
+            f"{execution.programs[program]}",
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
             _SHIFTED if shifted else _change(size, registers, rounds, kept, stored=stored is not None),
             bytes_at_stake=(1 if before is not None else times - 1)
             * size
             * loads[place]
             // max(most[place], 1),
-            numbers=(
-                ("bytes", size),
-                ("registers", registers),
-                ("from", "L2"),
-            ),  # which had them a moment ago
+            numbers=(("bytes", size), ("registers", registers), ("from", "L2")),  # it had them a moment ago
         )
+
+
+def _before(before: tuple[str, int] | None, stored: tuple[str, int] | None, times: int) -> str:
+    """Who had the bytes: the line that stored them, the line that read them, or the line itself."""
+    if stored is not None:
+        return f"line {stored[1]} has stored before"
+    if before is not None:
+        return f"line {before[1]} has read before"
+    return f"it has read {'once' if times == 2 else f'{times - 1} times'} before"
 
 
 def _bytes_loaded(evidence: Evidence, programs: Iterable[int]) -> dict[tuple[str, int], int]:

@@ -104,15 +104,7 @@ def _wasted(
     elif again:
         reason += "; other programs ask for the same sectors, which L2 has then"
     if cached and not due and reason.startswith(_APART):
-        change = (
-            "join what is stored side by side in registers (tl.join, tl.reshape) and store it as one tile"
-            if access.kind in _WRITES
-            else "load what lies side by side as one tile and take it apart in registers (tl.reshape, tl.split: 2 or 4 of "
-            "them)" + _UNLESS
-            if quiet
-            else "give the tile a second dim along what lies side by side, as many elements as a sector holds or more, and "
-            "fold or walk it in registers"
-        )
+        change = _joined_up(access, quiet=quiet)
     return Observation(
         "wasted-sectors",
         "note" if quiet else "warning",
@@ -130,6 +122,21 @@ def _wasted(
             ("requests", requests),
             ("from", "L2" if cached or again else "memory"),
         ),
+    )
+
+
+def _joined_up(access: Access, *, quiet: bool) -> str:
+    """What to do where neighbouring requests share their sectors."""
+    if access.kind in _WRITES:
+        return "join what is stored side by side in registers (tl.join, tl.reshape) and store it as one tile"
+    if quiet:
+        return (
+            "load what lies side by side as one tile and take it apart in registers (tl.reshape, tl.split: 2 or 4 of them)"
+            + _UNLESS
+        )
+    return (
+        "give the tile a second dim along what lies side by side, as many elements as a sector holds or more, and "
+        "fold or walk it in registers"
     )
 
 
