@@ -19,7 +19,7 @@ BENCH_ARGS ?=
 SECONDS ?= 60
 SEED ?=
 DEVICE ?= cpu
-# How many problems `make plans` draws: about 2.7 s of CPU each, for three chips and both planners. From which seed: one for
+# How many problems `make plans` draws: about 2 s of CPU each, for three chips. From which seed: one for
 # all runs of CI, so that a change fails by its own doing; try others now and then.
 PLANS ?= 200
 PLANS_SEED ?= 20261126
@@ -42,7 +42,7 @@ ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no
 TOOLS := tests/xray tests/bench tests/watch
 KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_apart.py \
 	tests/backends/test_maps_offline.py tests/backends/test_operations_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
-	tests/planner/test_traffic.py tests/planner/test_launched.py tests/planner/test_gathered.py tests/planner/test_shared.py \
+	tests/planner/test_walk.py tests/planner/test_launched.py tests/planner/test_gathered.py tests/planner/test_shared.py \
 	tests/planner/products/test_folded.py tests/backends/test_scans_across.py \
 	tests/planner/test_rings.py tests/planner/test_offset_rows.py tests/planner/test_short_columns.py \
 	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/api/test_topk.py

@@ -288,6 +288,20 @@ MUTANTS = (
         ("tests/planner/test_choose.py::test_early_start_needs_a_chip_that_can",),
     ),
     Mutant(
+        "columns of groups that lie apart count as one piece of memory",
+        "planner/needs.py",
+        "if len(geometry.flat) > 1 and operand.outer[-1] != geometry.flat[-1]:",
+        "if False:",
+        ("tests/planner/test_needs.py::test_groups_that_lie_apart_are_pieces_of_their_own",),
+    ),
+    Mutant(
+        "blocks of rows that begin between two vectors are absorbed under masks alone",
+        "planner/rules.py",
+        "while stage.absorb and has_no_whole_tile(stage, view):",
+        "while False:",
+        ("tests/planner/test_choose.py::test_rows_from_anywhere_have_a_tile_without_masks",),
+    ),
+    Mutant(
         "a batch-invariant plan sees how many results there are",
         "planner/view.py",
         "view, by_rows=by_rows, inner=1 << 20, outer=1,",

@@ -27,7 +27,9 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
     narrow = view.vector < view.full_vector
     wide = view.outer * math.ceil(view.inner / (4 * WARP * view.vector))
     if view.length <= 8:
-        return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=power_above(view.length))
+        # A thread has its columns to itself (docs/experiments/forms-by-counts.md).
+        warps = max(1, min(4, power_above(view.inner) // (WARP * view.vector)))
+        return replace(_column_tile(view, warps, 4 * WARP, 8), unroll=power_above(view.length))
     if view.length <= SHORT_COLUMN and wide >= 8 * BLOCKS:
         return _column_tile(view, 4, 4 * WARP, 16) if narrow else _short_columns(view, fields)
     if narrow:

@@ -162,34 +162,6 @@ def flattened(geometry: Geometry) -> Geometry:
     return replace(geometry, outer=(), width=geometry.outputs, flat=sizes)
 
 
-def partials_geometry(outputs: int, splits: int, itemsizes: Steps) -> Geometry:
-    """The second launch's problem: `splits` partial states a result, every field a [splits, outputs] array."""
-    along = 0 if outputs == 1 else 1
-    operands = tuple(Operand(n, 16, 0, (), along, (), outputs) for n in itemsizes)
-    return Geometry((), outputs, (), splits, operands, (), along)
-
-
-def nominal(geometry: Geometry, by_rows: bool, vector: int, results: int) -> Geometry:
-    """The same fold of so many results, rows end to end or columns side by side: nothing of it tells how many there are.
-
-    Nor where one of them lies: addresses are known to be multiples of `vector` elements, no more.
-    """
-    length = geometry.length
-    operands = tuple(
-        Operand(
-            o.itemsize,
-            min(16, vector * o.itemsize),
-            0,
-            (),
-            length if by_rows else 1,
-            (),
-            1 if by_rows else results,
-        )
-        for o in geometry.operands
-    )
-    return Geometry((), results, (), length, operands, (), 1)
-
-
 def unique_sectors(geometry: Geometry) -> int:
     """32-byte sectors that hold an element of some input, each counted once: what memory must deliver at least.
 

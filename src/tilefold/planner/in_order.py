@@ -40,12 +40,16 @@ def ordered_stage(view: View) -> Stage:
         run = align = view.full_vector
     runs = power_below(view.length // (run if align == 1 else 2 * run))
     steps = min(max(1, LANE_BYTES // (view.element * run)), 1 << (runs.bit_length() // 2))
+    if align == 1 and run * runs == view.length and view.length * view.element <= LANE_BYTES:
+        steps = runs  # a lane has the whole row (docs/experiments/forms-by-counts.md)
     lanes = min(WARP, max(1, runs // steps))
     tile, alone = (
         Stage("", 1, n, run, min(steps, m), 1, 1, align=align) for n, m in ((lanes, steps), (1, 2))
     )
     if align > 1 and _places(tile, view.length) > MORE_PLACES * _places(alone, view.length):
         lanes, steps = 1, alone.unroll
+    if run == align == view.vector == 1 and 0 < view.piece < lanes:
+        lanes = power_above(view.piece)  # rows of pieces apart: a load takes several rows' pieces
     warps = WARPS if lanes == 1 else 1
     rows = min(warps * WARP // lanes, power_above(view.inner))
     return Stage("ordered", rows, lanes, run, steps, 1, warps, ordered=True, align=align)

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilefold.algebra.program import Program
-from tilefold.planner.apart import first_problem, states_count, states_of
-from tilefold.planner.cost import Known
+from tilefold.planner.apart import first_problem, states_count
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.geometry import Geometry, flattened, geometry_of
 from tilefold.planner.plan import Apart, Stage
@@ -111,6 +110,12 @@ class Launched:
             found = self._seconds[splits] = second_stage(self.whole.outputs, states, self.program)
         return found
 
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of one state between two launches, and of one result."""
+        dtypes = partial_dtypes(narrowed(self.program, self.whole.length))
+        return sum(d.itemsize for d in dtypes), sum(d.itemsize for d in self.program.outputs)
+
     def stages(self, first: Stage, outputs: int = 0) -> tuple[Stage, ...]:
         """The launches of a plan with this first one: with splits, or something apart, a second one combines states.
 
@@ -121,14 +126,6 @@ class Launched:
         if self.apart is None and outputs:
             return first, second_stage(outputs, first.splits, self.program)
         return first, self.second(first.splits)
-
-    def known(self, geometry: Geometry) -> Known:
-        """What the model keeps while it compares plans of this launch."""
-        program = narrowed(self.program, self.whole.length)  # as it is launched
-        if self.apart is None:
-            return Known.of(geometry, program)
-        states = states_of(self.whole, partial_dtypes(program), self.apart, not program.algebra.commutative)
-        return Known.of(geometry, program, lambda splits: geometry_of(states(splits)))
 
 
 def can_be_flat(problem: Problem) -> bool:

@@ -167,9 +167,8 @@ class Plan:
     """How one call runs: `steps`, in order, over its inputs ("input0" ...), `workspaces` and `outputs`.
 
     Equal plans for equal problems: a plan is a pure function of problem, computation and device. `strategy` is the form it
-    has among those that were weighed, `time_us` what a cost model expects or a search measured (0 where there was none),
-    `reason` says both in words. `moved_bytes` is what the steps read and write, `least_us` what that and the launches take on
-    the chip at least (`expected`); 0 on a CPU. `chip` is its name.
+    has among those that it might have, `reason` says why in words. `moved_bytes` is what the steps read and write, `least_us`
+    what that and the launches take on the chip at least (`expected`); 0 on a CPU. `chip` is its name.
     """
 
     backend: str
@@ -179,7 +178,6 @@ class Plan:
     guarantee: str = "run_to_run"
     strategy: str = ""
     reason: str = ""
-    time_us: float = 0.0
     moved_bytes: int = field(default=0, compare=False)
     least_us: float = field(default=0.0, compare=False)
     chip: str = field(default="", compare=False)
@@ -236,9 +234,9 @@ class Plan:
         lines = [f"{self.backend}: {head}" if head else self.backend]
         lines += [f"  {number}. {step}" for number, step in enumerate(self.working, 1)]
         if self.moved_bytes:
-            time = f"about {self.time_us:.1f} us" if self.time_us else f"at least {self.least_us:.1f} us"
             where = f" on an {self.chip}" if self.chip else ""
-            lines.append(f"  expected{where}: {time}; {self.moved_bytes / 1e6:.2f} MB read and written")
+            moved = f"{self.moved_bytes / 1e6:.2f} MB read and written"
+            lines.append(f"  expected{where}: at least {self.least_us:.1f} us; {moved}")
         launches = [(n, step) for n, step in enumerate(self.working, 1) if isinstance(step, Launch)]
         early = [str(number) for number, step in launches if step.early]
         if early:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tilefold.planner.plan import Stage
+from tilefold.planner.settled import HEAVY_FIELDS
 from tilefold.planner.view import (
     BLOCKS,
     EVICT_FIRST_BELOW,
@@ -18,6 +19,7 @@ from tilefold.planner.view import (
     power_above,
     power_below,
 )
+from tilefold.planner.walk import edges
 
 # docs/experiments/walks-of-results.md:
 WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
@@ -27,6 +29,10 @@ LONG_ROW = 1024  # elements: from here on a warp walks such a row by itself
 ROW_LOADS = 4  # of a row that one thread reads (docs/experiments/constant-lengths.md)
 # Vectors: up to here a warp or two read a row at once, of whole rows below (docs/experiments/rows-in-one-tile.md).
 MEDIUM_ROW = 256
+
+# Bytes of a row, and of all rows: one program reads each in one launch (docs/experiments/second-launches.md and
+# docs/experiments/forms-by-counts.md).
+WHOLE_ROW, FEW_BYTES = 1 << 17, 24_000_000
 
 # No record: set by sweeps on an H200, 2026-11-21, that were not kept.
 NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
@@ -55,6 +61,9 @@ def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> 
     if vectors <= MEDIUM_ROW:
         lanes = WARP // 2 if fields > 2 and run == 8 else WARP
         return Stage("rows", 2, lanes, run, vectors // lanes, 1, 2 * lanes // WARP)
+    if view.few and is_row_of_a_program(view):
+        warps = MAX_WARPS if fields < HEAVY_FIELDS else MAX_WARPS // 2
+        return Stage("long_rows", 1, warps * WARP, run, 2 * LOADS, 1, warps)
     if view.few:
         # Wide programs where results are few, so that one program can fold all partial states at once.
         several = view.inner * view.outer >= 16 and view.bytes < EVICT_FIRST_BELOW
@@ -66,6 +75,23 @@ def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> 
         return Stage("long_rows", 1, warps * WARP, run, fewer * view.loads, 1, warps)
     warps = 1 if vectors <= 1024 else 4  # walk the row: only its last tile is masked
     return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps, prefetch=True)
+
+
+def is_row_of_a_program(view: View) -> bool:
+    """Whether one program reads a long row faster than several do with a second launch."""
+    fit = view.length * view.element <= WHOLE_ROW and view.bytes < FEW_BYTES
+    return fit and 2 * view.inner * view.outer >= BLOCKS
+
+
+def has_no_whole_tile(stage: Stage, view: View) -> bool:
+    """Whether masks touch every tile of rows that begin between two vectors, and blocks must be absorbed under them."""
+    walked = stage.align > 1 and stage.family == "rows" and view.length > NARROW_ROW and stage.lanes > 1
+    return walked and not edges(stage, view.length)[1]
+
+
+def with_half_the_lanes(stage: Stage) -> Stage:
+    """The stage with shorter tiles, of which some are whole, and as many threads on twice the rows."""
+    return stage.but(lanes=stage.lanes // 2, block_outputs=2 * stage.block_outputs)
 
 
 def is_row_of_a_thread(view: View) -> bool:
@@ -133,7 +159,7 @@ def walked_rows_stage(view: View) -> Stage:
     if view.vector < view.full_vector // 2 and view.aligns:
         run = align = view.full_vector
     if view.length >= LONG_ROW:
-        return Stage(family, 1, WARP, run, LOADS, 1, 1, align=align)
+        return Stage(family, 1, WARP, run, LOADS if align > 1 else view.loads, 1, 1, align=align)
     lanes = (64 if view.length < SHORT_COLUMN else 128) // view.full_vector
     tile = 128 if view.length < 256 else 256
     outputs = 8 if view.inner * view.outer >= 32 * BLOCKS else max(1, WARP // lanes)

@@ -21,10 +21,13 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.rows import (
     WALKED,
     has_few_halves,
+    has_no_whole_tile,
+    is_row_of_a_program,
     is_row_of_a_thread,
     row_of_a_thread,
     rows_stage,
     walked_rows_stage,
+    with_half_the_lanes,
 )
 from tilefold.planner.settled import (
     MANY_FIELDS,
@@ -39,6 +42,12 @@ from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View
 
 # For a large fold of few results: about 62 warps an SM on 132 SMs (docs/experiments/walks-of-results.md).
 WARPS_WANTED = 8192
+# docs/experiments/forms-by-counts.md:
+UNSPLIT_COLUMN = (
+    128  # elements: a second launch takes longer than such columns do, where every SM has a program
+)
+ROW_WARPS = 16  # of an SM where rows are folded in order, a warp each
+
 # Not measured:
 SHARING_SM_WARPS = 16  # of one SM, where lanes of ordered columns are combined once
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
@@ -56,6 +65,16 @@ def ruled(launch: Launched, view: View, chip: Device, invariant: bool) -> Stage:
         first = one_lane(first, view)
     first = launch.stage(leaner(first_stage(first, problem, program), program))
     return replace(first, splits=_splits(view, first, chip, invariant, problem.ragged > 0))
+
+
+def _are_enough(programs: int, view: View, stage: Stage, chip: Device) -> bool:
+    """Whether so many programs keep the chip at work, or a second launch takes longer than more of them save."""
+    if view.by_rows and not stage.ordered and (not view.few or is_row_of_a_program(view)):
+        return True
+    if not view.by_rows and view.length <= UNSPLIT_COLUMN:
+        return programs >= chip.sms
+    each = ROW_WARPS // stage.num_warps if view.by_rows and stage.ordered else 4
+    return programs >= chip.sms * each - chip.sms // 4
 
 
 def _are_groups(launch: Launched, view: View) -> bool:
@@ -81,7 +100,10 @@ def _stage(view: View, program: Program) -> Stage:
         stage = (rows_stage if view.by_rows else columns_stage)(view, fields, absorbs)
     if fields >= MANY_FIELDS and not view.by_rows:
         stage = replace(stage, unroll=min(stage.unroll, 2))
-    return settled(stage, view, program)
+    stage = settled(stage, view, program)
+    while stage.absorb and has_no_whole_tile(stage, view):
+        stage = settled(with_half_the_lanes(stage), view, program)
+    return stage
 
 
 def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: bool) -> int:
@@ -100,11 +122,7 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: boo
         splits = max(1, min(chip.sms * SHARING_SM_WARPS // stage.num_warps // programs, tiles))
     elif invariant and tiles:
         splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
-    elif (
-        tiles < 2
-        or programs >= chip.sms * 4 - chip.sms // 4
-        or (view.by_rows and not view.few and not stage.ordered)
-    ):
+    elif tiles < 2 or _are_enough(programs, view, stage, chip):
         return 1
     else:
         splits = max(1, min(wanted // programs, tiles))

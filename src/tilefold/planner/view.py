@@ -33,7 +33,10 @@ MAX_WARPS = 16
 
 @dataclass(frozen=True)
 class View:
-    """A problem as the choice sees it: row-wise or column-wise, how much it reads and in what vectors."""
+    """A problem as the choice sees it: row-wise or column-wise, how much it reads and in what vectors.
+
+    `piece`: elements of a result side by side, where it has several pieces.
+    """
 
     by_rows: bool
     inner: int
@@ -45,6 +48,7 @@ class View:
     aligns: bool = False
     lines: bool = True
     operands: int = 1
+    piece: int = 0
 
     @property
     def loads(self) -> int:
@@ -79,6 +83,7 @@ def view_of(problem: Problem) -> View:
         full_vector=_full_vector(problem),
         aligns=by_rows and _starts_together(problem),
         operands=len(problem.dtypes),
+        piece=problem.reduced_dims[-1].size if len(problem.reduced_dims) > 1 else 0,
         lines=all(reduced_step * dtype.itemsize % LINE_BYTES == 0 for dtype in problem.dtypes),
     )
 
@@ -105,7 +110,15 @@ def alone(view: View, problem: Problem) -> View:
     )
     vector = _common_vector(problem, by_rows) if by_rows else view.full_vector
     return replace(
-        view, by_rows=by_rows, inner=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True
+        view,
+        by_rows=by_rows,
+        inner=1 << 20,
+        outer=1,
+        bytes=LARGE,
+        vector=vector,
+        aligns=False,
+        lines=True,
+        piece=0,
     )
 
 

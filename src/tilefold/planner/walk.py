@@ -6,6 +6,7 @@ The kernels' constants `HEAD`, `HAS_FULL`, `TAIL` and the argument `chunk` come 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilefold.planner.folds import NARROW
@@ -131,3 +132,15 @@ def tiling_of(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = 
     else:
         tails = max(0, math.ceil((stop - end) / (runs * walk.tail)))
     return Tiling(start, walk.head, full, tails, walk.tail)
+
+
+def shared_inputs(stage: Stage, steps: Sequence[int], ragged: int = 0) -> tuple[int, ...]:
+    """The inputs whose elements a launch of columns loads once for all of a program's results: those without a step along
+    the results, of inputs with these `steps`, where another input's results are neighbours.
+
+    A whole tile of such an input would lie on other threads than its neighbours do, and pass through shared memory.
+    """
+    columns = stage.run == stage.align == 1 and stage.block_outputs > 1 and 1 in steps
+    if not columns or ragged or stage.flat or stage.shift or stage.ordered or stage.gathered:
+        return ()
+    return tuple(i for i, step in enumerate(steps) if step == 0)

@@ -22,9 +22,8 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.stages.gathered import are_one_run, groups_of
-from tilefold.planner.threads import shared_inputs
 from tilefold.planner.view import VECTOR_BYTES, power_above
-from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
+from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail, shared_inputs
 from tilefold.problem.canonical import Dim, Problem
 
 _POINTERS = {

@@ -51,7 +51,7 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
         steps = (*before, first, last)
     return Plan(
         "triton", steps, output_buffers(problem, epilogue), workspaces, candidate.guarantee, candidate.strategy,
-        candidate.reason, candidate.time_us,
+        candidate.reason,
     )  # fmt: skip
 
 

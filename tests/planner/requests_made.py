@@ -1,4 +1,4 @@
-"""Every request that one program's loads and stores make, enumerated: the exact count that `traffic` gives in closed form.
+"""Every request that one program's loads and stores make, enumerated: the exact count of what a launch asks memory for.
 
 A request is one instruction of one warp. It moves the 32-byte sectors that its active lanes touch.
 """
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.coalescing import Loads, Spread, loads_of, power_of, spread_over
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.stages.gathered import groups_of_geometry
-from tilefold.planner.threads import Loads, Spread, loads_of, power_of, spread_over
 from tilefold.planner.view import VECTOR_BYTES
 from tilefold.planner.walk import Walk, tiling_of, walk_of
 

@@ -18,7 +18,7 @@ from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.stages.gathered import groups_of_geometry
 from tilefold.planner.view import VECTOR_BYTES, WARP
-from tilefold.planner.walk import Walk
+from tilefold.planner.walk import Walk, shared_inputs
 
 DIVIDES = 16  # by definition the greatest power of two that Triton is told to divide a number
 
@@ -110,18 +110,6 @@ def tile_shape(stage: Stage, unroll: int) -> Steps:
     if stage.ordered:
         return (stage.lanes, stage.block_outputs, stage.run)
     return (stage.run, stage.lanes, stage.block_outputs, unroll)
-
-
-def shared_inputs(stage: Stage, steps: Sequence[int], ragged: int = 0) -> tuple[int, ...]:
-    """The inputs whose elements a launch of columns loads once for all of a program's results: those without a step along
-    the results, of inputs with these `steps`, where another input's results are neighbours.
-
-    A whole tile of such an input would lie on other threads than its neighbours do, and pass through shared memory.
-    """
-    columns = stage.run == stage.align == 1 and stage.block_outputs > 1 and 1 in steps
-    if not columns or ragged or stage.flat or stage.shift or stage.ordered or stage.gathered:
-        return ()
-    return tuple(i for i, step in enumerate(steps) if step == 0)
 
 
 def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: int = 0) -> tuple[Loads, ...]:
