@@ -40,9 +40,9 @@ ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no
 # What test-long tests beside `make test`, which then takes ten minutes on two cores: the tools, and kernels that are compiled or
 # executed from their PTX one by one.
 TOOLS := tests/xray tests/bench tests/watch
-KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_apart.py \
+KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_kept_dims.py \
 	tests/backends/test_maps_offline.py tests/backends/test_operations_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
-	tests/planner/test_walk.py tests/planner/test_launched.py tests/planner/test_gathered.py tests/planner/test_shared.py \
+	tests/planner/test_programs.py tests/planner/test_first_launch.py tests/planner/test_gathered.py tests/planner/test_shared.py \
 	tests/planner/products/test_folded.py tests/backends/test_scans_across.py \
 	tests/planner/test_rings.py tests/planner/test_offset_rows.py tests/planner/test_short_columns.py \
 	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/api/test_topk.py

@@ -19,8 +19,8 @@ from tilefold.backends.triton.call import compile_for
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200
-from tilefold.planner.launched import Launched
-from tilefold.planner.needs import needed_us
+from tilefold.planner.first_launch import FirstLaunch
+from tilefold.planner.form_choice import needed_us
 from tilefold.planner.plan import Plan
 from tilefold.planner.products import choose
 from tilefold.planner.products.epilogue import make_epilogue
@@ -91,7 +91,7 @@ def main() -> None:
         loose = loads_of_elements(problem)
         letters = "".join(name for name, is_loose in zip("ab", loose, strict=True) if is_loose) or "-"
         first = plan.stages[0]
-        needed = needed_us(Launched.of(folded, program, first), first, H200) + choose.EARLY_US * (
+        needed = needed_us(FirstLaunch.of(folded, program, first), first, H200) + choose.EARLY_US * (
             plan.launches - 1
         )
         fold_us, tiles_us = choose.as_timed(needed, tiles, dtype.itemsize, H200)

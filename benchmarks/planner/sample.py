@@ -41,9 +41,9 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.candidates import Wanted, candidates
 from tilefold.planner.choose import first_launches, plan_fold, plan_of
 from tilefold.planner.device import H200, Device, device_of
+from tilefold.planner.first_tile import first_tile
 from tilefold.planner.plan import Plan
-from tilefold.planner.rules import ruled
-from tilefold.planner.view import view_of
+from tilefold.planner.reading import reading_of
 
 ROUNDS = 9  # samples of each plan
 BEGUN = time.monotonic()
@@ -64,8 +64,8 @@ def plans_of(drawn: Drawn, seed: int, most: int, device: Device) -> list[Plan]:
     """The plans to time: the chosen one, every other form's, and some of the tiles around the problem's own rule."""
     problem, program = drawn.problem, drawn.program
     launches = list(first_launches(problem, program))
-    stages = [ruled(launch, launch.view, device, False) for launch in launches]
-    wanted = Wanted(stages[0], view_of(problem), problem, drawn.geometry, program, device)
+    stages = [first_tile(launch, launch.reading, device, False) for launch in launches]
+    wanted = Wanted(stages[0], reading_of(problem), problem, drawn.geometry, program, device)
     others = list(candidates(wanted))
     random.Random(f"sample {seed}").shuffle(others)
     chosen: dict[Any, Plan] = {}

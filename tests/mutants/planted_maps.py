@@ -60,7 +60,7 @@ MAPS = (
     ),
     Mutant(
         "a plan says that the second launch of a top-k reads whole rows",
-        "planner/expected.py",
+        "planner/least_time.py",
         "if isinstance(settings, Gathering):",
         "if False:",
         (
@@ -69,7 +69,7 @@ MAPS = (
     ),
     Mutant(
         "a plan says that the second launch of segments stores all results",
-        "planner/expected.py",
+        "planner/least_time.py",
         "* min(settings.chunks, segments) // segments",
         "",
         (

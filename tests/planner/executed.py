@@ -17,11 +17,11 @@ from tilefold.planner import choose
 from tilefold.planner.candidates import Wanted
 from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
+from tilefold.planner.first_launch import FirstLaunch as Walked
+from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import partial_dtypes, problem_of_states
 from tilefold.planner.geometry import Geometry, Steps, geometry_of
-from tilefold.planner.launched import Launched as Walked
 from tilefold.planner.plan import Plan, Stage
-from tilefold.planner.rules import ruled
 from tilefold.problem.canonical import Problem
 from tilefold.xray.machine import Memory, execute, load
 from tilefold.xray.machine.counts import GlobalCost, global_cost
@@ -59,8 +59,8 @@ class Launched:
 def wanted_of(drawn: Drawn) -> Wanted:
     """A drawn problem, around whose rule candidates are wanted."""
     launch = Walked.keeping(drawn.problem, drawn.program, None)
-    rule = ruled(launch, launch.view, H200, False)
-    return Wanted(rule, launch.view, drawn.problem, drawn.geometry, drawn.program, H200)
+    rule = first_tile(launch, launch.reading, H200, False)
+    return Wanted(rule, launch.reading, drawn.problem, drawn.geometry, drawn.program, H200)
 
 
 def planned_as(stage: Stage) -> Any:

@@ -16,13 +16,13 @@ from tilefold import monoids
 from tilefold.algebra.program import specialize
 from tilefold.planner.choose import first_launches, plan_fold, plan_tensors
 from tilefold.planner.device import H200, Device
+from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import narrowed
-from tilefold.planner.needs import least_needed
+from tilefold.planner.form_choice import least_needed
 from tilefold.planner.plan import Plan, Stage
-from tilefold.planner.rules import ruled
-from tilefold.planner.settled import second_stage
-from tilefold.planner.view import alone, view_of
-from tilefold.planner.walk import edges
+from tilefold.planner.programs import edges
+from tilefold.planner.reading import alone, reading_of
+from tilefold.planner.second_launch import second_launch
 from tilefold.problem.canonical import Problem, canonical
 
 A100 = Device("NVIDIA A100", 108, 80, 2039.0, 164 * 1024)
@@ -56,7 +56,7 @@ def test_families(shape: tuple[int, int], dim: int, families: list[str]) -> None
 @pytest.mark.parametrize("outputs", [1, 7, 100, 128, 1000, 100_000])
 @pytest.mark.parametrize("splits", [2, 8, 50, 300, 5000])
 def test_second_launches_of_many_states_have_a_thread_for_each(outputs: int, splits: int) -> None:
-    stage = second_stage(outputs, splits, specialize(monoids.SUM.total, (torch.float32,)))
+    stage = second_launch(outputs, splits, specialize(monoids.SUM.total, (torch.float32,)))
     assert stage.num_warps >= 4 or stage.block_outputs * stage.lanes < 128
 
 
@@ -239,7 +239,7 @@ def test_the_form_taken_is_the_one_that_needs_least() -> None:
     for seed in SEEDS:
         drawn = problems.draw(seed)
         launches = list(first_launches(drawn.problem, drawn.program))
-        stages = [ruled(launch, launch.view, H200, False) for launch in launches]
+        stages = [first_tile(launch, launch.reading, H200, False) for launch in launches]
         first = plan_fold(drawn.problem, drawn.program, H200, "run_to_run").stages[0]
         assert first == stages[least_needed(launches, stages, H200) if len(launches) > 1 else 0]
         taken.add((first.apart is not None, first.flat, first.shift > 0))
@@ -298,4 +298,4 @@ def test_batch_invariant_choices_do_not_know_the_batch(monoid: object, length: i
 
 def test_a_batch_invariant_view_has_no_neighbours() -> None:
     problem = invariant(64, 1000, 1, torch.bfloat16)
-    assert alone(view_of(problem), problem).inner > 512
+    assert alone(reading_of(problem), problem).inner > 512

@@ -33,8 +33,8 @@ from tilefold.errors import DtypeError
 from tilefold.planner.chips import CHIPS
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
-from tilefold.planner.settled import state_words
-from tilefold.planner.walk import walk_of
+from tilefold.planner.programs import programs_of
+from tilefold.planner.registers import state_words
 
 FIRST = 1000 * int(os.environ.get("TILEFOLD_RANDOM_SEED", "0"))  # days may be seeds: they share no problem
 SEEDS = range(FIRST, FIRST + RANDOM_PLANS)
@@ -133,8 +133,8 @@ def test_no_more_sectors_than_their_layouts_say(seed: int) -> None:
     target = TARGETS[seed // 2 % len(TARGETS)]
     for one in launches(seed, "small", target):
         made: Any = calls.compile_for(one.call, CHIPS[target].architecture)
-        walk = walk_of(one.geometry, one.stage)
-        parts = 2 if walk.masks or walk.tail or walk.head else 0  # a warp that a mask splits may ask twice
+        grid = programs_of(one.geometry, one.stage)
+        parts = 2 if grid.masks or grid.tail or grid.head else 0  # a warp that a mask splits may ask twice
         counted = executed(one, made.asm["ptx"], made.metadata.shared)
         for program, (loads, stores) in zip(one.programs(), counted, strict=True):
             modelled, stored = one.modelled(program)

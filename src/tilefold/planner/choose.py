@@ -1,4 +1,12 @@
-"""From problem, program and device to a plan. Pure: equal arguments give equal plans, nothing is measured or searched.
+"""How a fold runs: from problem, program and device to a plan. Pure: equal arguments give equal plans, nothing is measured.
+
+Each step decides one thing, in this order:
+
+    reading         along which axis the problem is read, and in what vectors
+    first_launch    which forms the first launch may have: dims kept apart (`dims_to_keep`), results in other orders
+    first_tile      the tile of each form, by rule (`rows`, `columns`, `in_order`, `gathered`)
+    form_choice     which form is taken
+    second_launch   how partial states are folded, where there are any
 
 The tile is always [run, lanes, outputs, unroll]; what differs is which axis is contiguous and how many elements each takes:
 
@@ -20,15 +28,15 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.atomics import atomic_of, atomic_plan
 from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.dims_to_keep import dims_to_keep
+from tilefold.planner.first_launch import FirstLaunch
+from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import fold_plan
-from tilefold.planner.forms import forms
+from tilefold.planner.form_choice import least_needed
 from tilefold.planner.geometry import without_positions
-from tilefold.planner.launched import Launched
-from tilefold.planner.needs import least_needed
 from tilefold.planner.plan import Plan, Stage, count
-from tilefold.planner.rules import ruled
-from tilefold.planner.settled import keeps_positions
-from tilefold.planner.view import alone
+from tilefold.planner.reading import alone
+from tilefold.planner.thread_order import keeps_positions
 from tilefold.problem.canonical import Problem, canonical
 
 
@@ -54,7 +62,7 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
     """How to fold `problem` on `device`. With "batch_invariant" neither the count of results nor the device matter."""
     launch, first = _first_launch(problem, program, device, guarantee)
     sizes = f"{count(problem.outputs, 'result')} of {count(problem.length, 'element')}"
-    reason = f"{sizes}, {'rows' if launch.view.by_rows else 'columns'} contiguous"
+    reason = f"{sizes}, {'rows' if launch.reading.by_rows else 'columns'} contiguous"
     if first.splits == 1 and first.apart is None:
         return fold_plan(problem, program, (first,), overlaps=False, guarantee=guarantee, reason=reason)
     if guarantee == "none" and not first.ordered and atomic_of(program) is not None:
@@ -69,26 +77,26 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
 
 def _first_launch(
     problem: Problem, program: Program, device: Device, guarantee: str
-) -> tuple[Launched, Stage]:
+) -> tuple[FirstLaunch, Stage]:
     """What the first launch folds, and its tile: of all forms that it may have, each with the tile of its rule."""
     if guarantee != "run_to_run":
-        launch = Launched.keeping(problem, program, None)
+        launch = FirstLaunch.keeping(problem, program, None)
         if guarantee == "none":
-            return launch, ruled(launch, launch.view, device, False)
-        return launch, ruled(launch, alone(launch.view, problem), NOMINAL, True)
+            return launch, first_tile(launch, launch.reading, device, False)
+        return launch, first_tile(launch, alone(launch.reading, problem), NOMINAL, True)
     launches = tuple(first_launches(problem, program))
-    stages = [ruled(launch, launch.view, device, False) for launch in launches]
+    stages = [first_tile(launch, launch.reading, device, False) for launch in launches]
     taken = least_needed(launches, stages, device) if len(launches) > 1 else 0
     return launches[taken], stages[taken]
 
 
-def first_launches(problem: Problem, program: Program) -> Iterator[Launched]:
+def first_launches(problem: Problem, program: Program) -> Iterator[FirstLaunch]:
     """The forms of a first launch: the problem as it is, with dims kept apart, and each with its results in other orders.
 
     Not along all output dims as one where rows are taken together: programs would own columns of several groups.
     """
-    whole = Launched.keeping(problem, program, None)
-    kept = [Launched.keeping(problem, program, apart) for apart in forms(problem, program)]
+    whole = FirstLaunch.keeping(problem, program, None)
+    kept = [FirstLaunch.keeping(problem, program, apart) for apart in dims_to_keep(problem, program)]
     yield from (whole, *kept)
     for launch in (whole, *kept):
         groups = launch.apart is None or (launch.apart.together == 1 and launch.apart.dims)
@@ -97,7 +105,7 @@ def first_launches(problem: Problem, program: Program) -> Iterator[Launched]:
 
 def plan_of(first: Stage, problem: Problem, program: Program, device: Device) -> Plan:
     """The plan whose first launch is `first`: with splits, a second one combines their states."""
-    stages = Launched.of(problem, program, first).stages(first)
+    stages = FirstLaunch.of(problem, program, first).stages(first)
     overlaps = device.overlaps and len(stages) > 1
     return fold_plan(
         problem, program, stages, overlaps=overlaps, guarantee="run_to_run", reason="a candidate"

@@ -1,4 +1,4 @@
-"""A problem's memory as the model of a launch sees it. The one place of the model that reads a `Problem`'s fields."""
+"""A problem's memory as a launch sees it: sizes and steps by the part that each dim has, and the sectors that it takes."""
 
 from __future__ import annotations
 

@@ -41,10 +41,10 @@ class Stage:
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
     a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes are combined once, not
-    once a tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
+    once a tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.kept_dims`).
     `flat`: results are walked along all output dims as one, not along the last. `shift`: a program's places begin so many
-    elements before the first result (both `planner.launched`). `gathered`: rows side by side are read as one run of memory,
-    and each thread takes its own from shared memory (`planner.gathered`).
+    elements before the first result (both `planner.first_launch`). `gathered`: rows side by side are read as one run of
+    memory, and each thread takes its own from shared memory (`planner.gathered`).
     """
 
     family: str
@@ -168,7 +168,7 @@ class Plan:
 
     Equal plans for equal problems: a plan is a pure function of problem, computation and device. `strategy` is the form it
     has among those that it might have, `reason` says why in words. `moved_bytes` is what the steps read and write, `least_us`
-    what that and the launches take on the chip at least (`expected`); 0 on a CPU. `chip` is its name.
+    what that and the launches take on the chip at least (`least_time`); 0 on a CPU. `chip` is its name.
     """
 
     backend: str

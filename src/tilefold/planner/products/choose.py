@@ -20,9 +20,9 @@ import torch
 
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import NOMINAL, Device
-from tilefold.planner.expected import EARLY_US
-from tilefold.planner.launched import Launched
-from tilefold.planner.needs import needed_us
+from tilefold.planner.first_launch import FirstLaunch
+from tilefold.planner.form_choice import needed_us
+from tilefold.planner.least_time import EARLY_US
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.products import cublas
 from tilefold.planner.products.costs import Costs, plan_us
@@ -129,7 +129,7 @@ def _faster_fold(product: Candidate, problem: Contraction, epilogue: Epilogue, d
     if reads_long_rows_loosely(problem, plan):
         return None
     first: Stage = plan.stages[0]
-    needed = needed_us(Launched.of(*fold, first), first, device) + EARLY_US * (plan.launches - 1)
+    needed = needed_us(FirstLaunch.of(*fold, first), first, device) + EARLY_US * (plan.launches - 1)
     time_us, product_us = as_timed(needed, product, problem.dtypes[0].itemsize, device)
     doubt = COLUMNS_DOUBT if folds_columns(problem) else FOLD_DOUBT
     if time_us >= (1 - doubt) * product_us:

@@ -9,7 +9,7 @@ from tilefold.planner.products.epilogue import Epilogue, sums_dtype
 from tilefold.planner.products.operands import Contraction
 from tilefold.planner.products.packing import PACKED, packed_shape, packing_of
 from tilefold.planner.products.plan import Candidate, Tiling
-from tilefold.planner.view import power_above
+from tilefold.planner.sizes import power_above
 
 LARGE_PITCH = 1 << 18  # results: a power of two, 1 MB of float32 a split, is left beyond
 OPERANDS = ("input0", "input1")

@@ -1,4 +1,4 @@
-"""What a plan moves, and how long that takes at least: of any operation's, also where no model chose it."""
+"""What any operation's plan moves, and how long that and its launches take at least."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COPIED = 0.89
 LAUNCH_US, SECOND_US, EARLY_US = 3.7, 2.1, 0.8
 
 
-def expected(
+def with_least_time(
     plan: Plan,
     tensors: Sequence[torch.Tensor],
     results: Sequence[tuple[tuple[int, ...], torch.dtype]],

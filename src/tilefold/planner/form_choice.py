@@ -17,11 +17,11 @@ import math
 from collections.abc import Sequence
 
 from tilefold.planner.device import Device
+from tilefold.planner.first_launch import FirstLaunch
 from tilefold.planner.geometry import SECTOR, Geometry, unique_sectors
-from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Stage
-from tilefold.planner.view import ONE_WAVE, WARP
-from tilefold.planner.walk import tiling_of, walk_of
+from tilefold.planner.programs import programs_of, tiling_of
+from tilefold.planner.sizes import ONE_WAVE, WARP
 
 ISSUED = (
     4 * 1980.0
@@ -35,9 +35,9 @@ TURN_US = 0.7  # a way to memory and back, under load
 NARROW = 1.25  # a form without whole vectors beside one that makes them whole
 
 
-def least_needed(launches: Sequence[Launched], stages: Sequence[Stage], device: Device) -> int:
+def least_needed(launches: Sequence[FirstLaunch], stages: Sequence[Stage], device: Device) -> int:
     """Which of these first launches with these tiles is taken: by number; the first one is the problem as it is."""
-    widens = [one.view.vector == one.view.full_vector > launches[0].view.vector for one in launches]
+    widens = [one.reading.vector == one.reading.full_vector > launches[0].reading.vector for one in launches]
     some = any(widens)
     needed = [
         needed_us(launch, stage, device) * (NARROW if number and some and not widens[number] else 1.0)
@@ -46,15 +46,17 @@ def least_needed(launches: Sequence[Launched], stages: Sequence[Stage], device: 
     return needed.index(min(needed))
 
 
-def needed_us(launch: Launched, stage: Stage, device: Device) -> float:
+def needed_us(launch: FirstLaunch, stage: Stage, device: Device) -> float:
     """About what the plan that begins with this launch takes, beyond an empty launch."""
     geometry = launch.geometry
-    walk = walk_of(geometry, stage)
-    tiling = tiling_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0, geometry.ragged > 0)
-    programs = walk.programs(geometry)
+    grid = programs_of(geometry, stage)
+    tiling = tiling_of(stage, grid, geometry.length, 1 if grid.splits > 2 else 0, geometry.ragged > 0)
+    programs = grid.count(geometry)
     runs = tiling.full * stage.unroll + tiling.tail * tiling.tail_runs + tiling.head
     places = programs * stage.block_outputs * stage.run * stage.lanes * runs
-    loads = places / (launch.view.full_vector if stage.gathered or stage.align > 1 else launch.view.vector)
+    loads = places / (
+        launch.reading.full_vector if stage.gathered or stage.align > 1 else launch.reading.vector
+    )
     instructions = places * PLACE + (loads * DIVISION if geometry.deep else 0)
     states = 0 if stage.splits == 1 and launch.apart is None else geometry.outputs * stage.splits
     state_bytes, result_bytes = launch.sizes
@@ -69,7 +71,7 @@ def needed_us(launch: Launched, stage: Stage, device: Device) -> float:
     return first_us + (TURN_US * _second_turns(launch, stage, states, device) if states else 0.0)
 
 
-def _second_turns(launch: Launched, first: Stage, states: int, device: Device) -> float:
+def _second_turns(launch: FirstLaunch, first: Stage, states: int, device: Device) -> float:
     """Turns of the launch that folds the states, and its begin."""
     second, results = launch.second(first.splits), launch.whole.outputs
     programs = math.ceil(results / second.block_outputs)

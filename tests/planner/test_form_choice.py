@@ -12,9 +12,9 @@ from tilefold import monoids
 from tilefold.algebra.program import Program, specialize
 from tilefold.planner.choose import first_launches
 from tilefold.planner.device import H200
-from tilefold.planner.launched import Launched
-from tilefold.planner.needs import COPIED, least_needed, needed_us, piece_bytes
-from tilefold.planner.rules import ruled
+from tilefold.planner.first_launch import FirstLaunch
+from tilefold.planner.first_tile import first_tile
+from tilefold.planner.form_choice import COPIED, least_needed, needed_us, piece_bytes
 from tilefold.problem.canonical import Problem, canonical
 
 SEEDS = range(40)
@@ -25,15 +25,15 @@ def test_nothing_needs_less_than_its_bytes(seed: int) -> None:
     drawn = problems.draw(seed)
     least_us = drawn.problem.bytes_read / (COPIED * H200.gb_per_s * 1e3)
     for launch in first_launches(drawn.problem, drawn.program):
-        stage = ruled(launch, launch.view, H200, False)
+        stage = first_tile(launch, launch.reading, H200, False)
         assert needed_us(launch, stage, H200) >= 0.99 * least_us
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_better_chip_needs_less(seed: int) -> None:
     drawn = problems.draw(seed)
-    launch = Launched.keeping(drawn.problem, drawn.program, None)
-    stage = ruled(launch, launch.view, H200, False)
+    launch = FirstLaunch.keeping(drawn.problem, drawn.program, None)
+    stage = first_tile(launch, launch.reading, H200, False)
     for better in (replace(H200, gb_per_s=2 * H200.gb_per_s), replace(H200, sms=2 * H200.sms)):
         assert needed_us(launch, stage, better) <= needed_us(launch, stage, H200)
 
@@ -60,7 +60,7 @@ def test_forms_that_were_timed_to_be_faster_are_taken(
     """docs/experiments/kept-apart.md and docs/experiments/walks-of-results.md."""
     problem, program = summed(shape, dims, torch.bfloat16)
     launches = list(first_launches(problem, program))
-    stages = [ruled(launch, launch.view, H200, False) for launch in launches]
+    stages = [first_tile(launch, launch.reading, H200, False) for launch in launches]
     taken = stages[least_needed(launches, stages, H200)]
     forms = {
         "together": taken.apart is not None and taken.apart.together > 1,
@@ -77,5 +77,5 @@ def test_groups_that_lie_apart_are_pieces_of_their_own() -> None:
     whole, flat = (
         next(x for x in first_launches(problem, program) if x.flat == is_flat) for is_flat in (False, True)
     )
-    assert piece_bytes(flat.geometry, ruled(flat, flat.view, H200, False)) == 16 * 8 * 4
-    assert piece_bytes(whole.geometry, ruled(whole, whole.view, H200, False)) > 4 * 16 * 8 * 4
+    assert piece_bytes(flat.geometry, first_tile(flat, flat.reading, H200, False)) == 16 * 8 * 4
+    assert piece_bytes(whole.geometry, first_tile(whole, whole.reading, H200, False)) > 4 * 16 * 8 * 4

@@ -1,4 +1,4 @@
-"""What launches walk and ask memory for, beside what the X-ray's machine counts of the compiled kernels."""
+"""What launches grid and ask memory for, beside what the X-ray's machine counts of the compiled kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilefold.planner.candidates import candidates
 from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
-from tilefold.planner.walk import tiling_of, walk_of
+from tilefold.planner.programs import programs_of, tiling_of
 
 SEEDS = range(5000, 5040)  # drawn plans, of one or two launches each: 60 and more
 ORDERED_SEEDS = (0, 3, 10, 12, 13, 19)
@@ -47,18 +47,18 @@ def compiled(seed: int, number: int) -> Any:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_programs_walk_as_the_kernels_are_told(seed: int) -> None:
     for one in launched(seed):
-        walk, told = walk_of(one.geometry, one.stage), dict(one.call.constants)
+        grid, told = programs_of(one.geometry, one.stage), dict(one.call.constants)
         if one.stage.gathered:  # walks nothing
-            assert walk.programs(one.geometry) == one.call.grid
+            assert grid.count(one.geometry) == one.call.grid
             continue
-        assert (walk.head, walk.has_full, walk.tail) == (told["HEAD"], told["HAS_FULL"], told["TAIL"])
-        assert (walk.masks, walk.wide, walk.splits_first) == (
+        assert (grid.head, grid.has_full, grid.tail) == (told["HEAD"], told["HAS_FULL"], told["TAIL"])
+        assert (grid.masks, grid.wide, grid.splits_first) == (
             told["MASK_OUTPUTS"],
             told["WIDE"],
             told["SPLITS_FIRST"],
         )
-        assert walk.programs(one.geometry) == one.call.grid
-        tails = tiling_of(one.stage, walk, one.geometry.length, 0).tail
+        assert grid.count(one.geometry) == one.call.grid
+        tails = tiling_of(one.stage, grid, one.geometry.length, 0).tail
         if not one.stage.ordered:
             assert told["TAIL_ONCE"] == (one.stage.splits == 1 and tails == 1)
 
@@ -68,10 +68,10 @@ def test_tiles_lie_on_threads_as_triton_lays_them(seed: int) -> None:
     for number, one in enumerate(launched(seed)):
         if is_small(one):
             continue
-        walk, stage = walk_of(one.geometry, one.stage), one.stage
-        unrolls = {stage.unroll if walk.has_full else 0, walk.head, walk.tail} - {0}
+        grid, stage = programs_of(one.geometry, one.stage), one.stage
+        unrolls = {stage.unroll if grid.has_full else 0, grid.head, grid.tail} - {0}
         steps = [(u, s) for u in unrolls for s in range(u if stage.ordered else 1)]
-        modelled = {load.spread for u, s in steps for load in loads_of(one.geometry, stage, walk, u, s)}
+        modelled = {load.spread for u, s in steps for load in loads_of(one.geometry, stage, grid, u, s)}
         assert tiles_of(compiled(seed, number).asm["ttgir"]) <= {
             (x.shape, x.each, x.lanes, x.warps, x.order) for x in modelled
         }
@@ -79,8 +79,8 @@ def test_tiles_lie_on_threads_as_triton_lays_them(seed: int) -> None:
 
 def is_small(one: Launched) -> bool:
     """Whether a tile has fewer elements than threads: Triton loads those in any layout that saves it a conversion."""
-    walk = walk_of(one.geometry, one.stage)
-    runs = min({one.stage.unroll if walk.has_full else 0, walk.head, walk.tail} - {0})
+    grid = programs_of(one.geometry, one.stage)
+    runs = min({one.stage.unroll if grid.has_full else 0, grid.head, grid.tail} - {0})
     elements = one.stage.block_outputs * one.stage.lanes * one.stage.run
     return elements * (1 if one.stage.ordered else runs) < 32 * one.stage.num_warps
 
