@@ -32,15 +32,24 @@ COPIED = 0.89  # of what the data sheet says, an H200's memory copies (docs/expe
 ROW_BYTES = 32  # as a piece of memory costs more than its own bytes
 PLACE, DIVISION = 12, 80  # instructions for a place of a lane, and to take a place among several dims apart
 TURN_US = 0.7  # a way to memory and back, under load
-NARROW = 1.25  # a form without whole vectors beside one that makes them whole
+# A form without whole vectors beside one that makes them whole, and rows together that make none whole.
+NARROW = 1.25
 
 
 def least_needed(launches: Sequence[FirstLaunch], stages: Sequence[Stage], device: Device) -> int:
     """Which of these first launches with these tiles is taken: by number; the first one is the problem as it is."""
-    widens = [one.reading.vector == one.reading.full_vector > launches[0].reading.vector for one in launches]
+    whole = launches[0]
+    widens = [one.reading.vector == one.reading.full_vector > whole.reading.vector for one in launches]
     some = any(widens)
+
+    def factor(number: int) -> float:
+        launch = launches[number]
+        together = launch.apart is not None and launch.apart.together > 1
+        alike = len(launch.problem.reduced_dims) == len(whole.problem.reduced_dims)
+        return NARROW if number and not widens[number] and (some or (together and alike)) else 1.0
+
     needed = [
-        needed_us(launch, stage, device) * (NARROW if number and some and not widens[number] else 1.0)
+        factor(number) * needed_us(launch, stage, device)
         for number, (launch, stage) in enumerate(zip(launches, stages, strict=True))
     ]
     return needed.index(min(needed))
