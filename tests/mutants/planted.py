@@ -304,8 +304,8 @@ MUTANTS = (
     Mutant(
         "a batch-invariant plan sees how many results there are",
         "planner/reading.py",
-        "reading, by_rows=by_rows, inner=1 << 20, outer=1,",
-        "reading, by_rows=by_rows, outer=1,",
+        "        inner=1 << 20,\n        outer=1,",
+        "        outer=1,",
         ("tests/planner/test_choose.py::test_a_batch_invariant_plan_of_many_results_is_that_of_one",),
     ),
     Mutant(
