@@ -227,6 +227,13 @@ def test_no_second_launch_where_it_takes_longer_than_it_saves(
     assert plan(shape, dim, monoids.MAX).launches == launches
 
 
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((142, 30), 0), ((395, 4), 0), ((512, 8), 0), ((1, 10_084), 1)], ids=str
+)
+def test_folds_of_a_few_kilobytes_are_one_launch(shape: tuple[int, int], dim: int) -> None:
+    assert plan(shape, dim).launches == 1
+
+
 def test_ordered_rows_fill_the_chip_by_warps() -> None:
     """A program of a row has one warp: four of them an SM are not enough."""
     few, many = (plan((rows, 60_000), 1, monoids.LAST).stages[0].splits for rows in (700, 5000))
@@ -241,7 +248,7 @@ def test_the_form_taken_is_the_one_that_needs_least() -> None:
         launches = list(first_launches(drawn.problem, drawn.program))
         stages = [first_tile(launch, launch.reading, H200, False) for launch in launches]
         first = plan_fold(drawn.problem, drawn.program, H200, "run_to_run").stages[0]
-        assert first == stages[least_needed(launches, stages, H200) if len(launches) > 1 else 0]
+        assert first == stages[least_needed(list(zip(launches, stages, strict=True)), H200)]
         taken.add((first.apart is not None, first.flat, first.shift > 0))
     assert len(taken) > 2
 

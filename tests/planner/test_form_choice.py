@@ -61,7 +61,7 @@ def test_forms_that_were_timed_to_be_faster_are_taken(
     problem, program = summed(shape, dims, torch.bfloat16)
     launches = list(first_launches(problem, program))
     stages = [first_tile(launch, launch.reading, H200, False) for launch in launches]
-    taken = stages[least_needed(launches, stages, H200)]
+    taken = stages[least_needed(list(zip(launches, stages, strict=True)), H200)]
     forms = {
         "together": taken.apart is not None and taken.apart.together > 1,
         "apart": taken.apart is not None and bool(taken.apart.dims),

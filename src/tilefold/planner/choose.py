@@ -39,6 +39,10 @@ from tilefold.planner.reading import alone
 from tilefold.planner.thread_order import keeps_positions
 from tilefold.problem.canonical import Problem, canonical
 
+# Bytes: rules of splits were timed from here on; of smaller folds it is counted whether a second launch saves what it takes
+# (docs/experiments/forms-by-counts.md).
+SMALL = 4 << 20
+
 
 def plan_tensors(
     tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], device: Device, guarantee: str
@@ -84,10 +88,11 @@ def _first_launch(
         if guarantee == "none":
             return launch, first_tile(launch, launch.reading, device, False)
         return launch, first_tile(launch, alone(launch.reading, problem), NOMINAL, True)
-    launches = tuple(first_launches(problem, program))
-    stages = [first_tile(launch, launch.reading, device, False) for launch in launches]
-    taken = least_needed(launches, stages, device) if len(launches) > 1 else 0
-    return launches[taken], stages[taken]
+    forms = list(first_launches(problem, program))
+    tried = [(form, first_tile(form, form.reading, device, False)) for form in forms]
+    if problem.bytes_read < SMALL:
+        tried += [(form, stage.but(splits=1)) for form, stage in tried if stage.splits > 1]
+    return tried[least_needed(tried, device)] if len(tried) > 1 else tried[0]
 
 
 def first_launches(problem: Problem, program: Program) -> Iterator[FirstLaunch]:

@@ -36,22 +36,23 @@ TURN_US = 0.7  # a way to memory and back, under load
 NARROW = 1.25
 
 
-def least_needed(launches: Sequence[FirstLaunch], stages: Sequence[Stage], device: Device) -> int:
-    """Which of these first launches with these tiles is taken: by number; the first one is the problem as it is."""
-    whole = launches[0]
-    widens = [one.reading.vector == one.reading.full_vector > whole.reading.vector for one in launches]
-    some = any(widens)
+def least_needed(tried: Sequence[tuple[FirstLaunch, Stage]], device: Device) -> int:
+    """Which of these first launches with their tiles is taken: by number; the first one is the problem as it is."""
+    whole = tried[0][0]
 
-    def factor(number: int) -> float:
-        launch = launches[number]
+    def widens(launch: FirstLaunch) -> bool:
+        return launch.reading.vector == launch.reading.full_vector > whole.reading.vector
+
+    some = any(widens(launch) for launch, _ in tried)
+
+    def factor(launch: FirstLaunch) -> float:
         together = launch.apart is not None and launch.apart.together > 1
         alike = len(launch.problem.reduced_dims) == len(whole.problem.reduced_dims)
-        return NARROW if number and not widens[number] and (some or (together and alike)) else 1.0
+        return (
+            NARROW if launch is not whole and not widens(launch) and (some or (together and alike)) else 1.0
+        )
 
-    needed = [
-        factor(number) * needed_us(launch, stage, device)
-        for number, (launch, stage) in enumerate(zip(launches, stages, strict=True))
-    ]
+    needed = [factor(launch) * needed_us(launch, stage, device) for launch, stage in tried]
     return needed.index(min(needed))
 
 
