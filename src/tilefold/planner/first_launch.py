@@ -117,15 +117,10 @@ class FirstLaunch:
         dtypes = partial_dtypes(narrowed(self.program, self.whole.length))
         return sum(d.itemsize for d in dtypes), sum(d.itemsize for d in self.program.outputs)
 
-    def stages(self, first: Stage, outputs: int = 0) -> tuple[Stage, ...]:
-        """The launches of a plan with this first one: with splits, or something apart, a second one combines states.
-
-        `outputs`: of a problem that stands for this one, with as many results.
-        """
+    def stages(self, first: Stage) -> tuple[Stage, ...]:
+        """The launches of a plan with this first one: with splits, or something apart, a second one combines states."""
         if first.splits == 1 and self.apart is None:
             return (first,)
-        if self.apart is None and outputs:
-            return first, second_launch(outputs, first.splits, self.program)
         return first, self.second(first.splits)
 
 

@@ -85,11 +85,6 @@ class Geometry:
         return max((sum((n - 1) * s for n, s in zip(sizes, some, strict=True)) for some in steps), default=0)
 
     @cached_property
-    def is_run(self) -> bool:
-        """Whether neighbours along the innermost reduced dim are neighbours in every input."""
-        return all(operand.inner == 1 for operand in self.operands)
-
-    @cached_property
     def greatest_inner(self) -> int:
         """The greatest step of an input along the innermost reduced dim."""
         return max((operand.inner for operand in self.operands), default=0)
