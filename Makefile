@@ -21,7 +21,7 @@ SEED ?=
 DEVICE ?= cpu
 # How many faults `make mutants-drawn` draws, half a minute to two each; from SEED.
 COUNT ?= 60
-# How many problems `make plans` draws: about 2.7 s of CPU each, for three chips and both planners. From which seed: one for
+# How many problems `make plans` draws: about 2 s of CPU each, for three chips. From which seed: one for
 # all runs of CI, so that a change fails by its own doing; try others now and then.
 PLANS ?= 200
 PLANS_SEED ?= 20261126
@@ -42,9 +42,9 @@ ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no
 # What test-long tests beside `make test`, which then takes ten minutes on two cores: the tools, and kernels that are compiled or
 # executed from their PTX one by one.
 TOOLS := tests/xray tests/bench tests/watch tests/mutants
-KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_apart.py \
+KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_kept_dims.py \
 	tests/backends/test_maps_offline.py tests/backends/test_operations_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
-	tests/planner/test_traffic.py tests/planner/test_launched.py tests/planner/test_gathered.py tests/planner/test_shared.py \
+	tests/planner/test_programs.py tests/planner/test_first_launch.py tests/planner/test_gathered.py tests/planner/test_shared.py \
 	tests/planner/products/test_folded.py tests/backends/test_scans_across.py \
 	tests/planner/test_rings.py tests/planner/test_offset_rows.py tests/planner/test_short_columns.py \
 	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/api/test_topk.py

@@ -37,7 +37,7 @@ from tilefold.planner.products.operands import (
 )
 from tilefold.planner.products.plan import Asked, Candidate, Sizes, Tile
 from tilefold.planner.products.tiles import finish_of
-from tilefold.planner.view import VECTOR_BYTES
+from tilefold.planner.sizes import VECTOR_BYTES
 
 FAR = 1.7  # times the fastest plan's time: slower ones are no choice
 NEAR = 0.2  # of the fastest time: how far a plan is from it that counts a third

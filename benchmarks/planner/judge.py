@@ -1,9 +1,9 @@
-"""Two planners of one run of the bench beside each other, by class: what decides which one is the default.
+"""Two variants of one run of the bench beside each other, by class.
 
-    PYTHONPATH=src python benchmarks/planner/judge.py shapes.json [folds.json ...] [--old "ours, rules"]
+    PYTHONPATH=src python benchmarks/planner/judge.py shapes.json [folds.json ...] --new "ours, fewer"
 
 Of each dtype and size class, of each operation and of all: cases, mean and tenth percentile of the fraction of the limit
-under the old and the new planner, the new time over the old (geometric mean), and how many cases are slower or faster beyond
+of the old and the new variant, the new time over the old (geometric mean), and how many cases are slower or faster beyond
 3 % and 5 %. Then the cases that differ most, with both plans.
 """
 
@@ -22,7 +22,7 @@ SHOWN = 12  # cases from each end
 
 
 def ratio(case: CaseResult, old: str, new: str) -> float:
-    """The new planner's time over the old one's."""
+    """The new variant's time over the old one's."""
     times = median_us(case, new), median_us(case, old)
     assert times[0] is not None
     assert times[1] is not None
@@ -81,8 +81,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--old", default="ours, rules")
-    parser.add_argument("--new", default="ours, model")
+    parser.add_argument("--old", default="ours")
+    parser.add_argument("--new", required=True)
     given = parser.parse_args()
     for path in given.results:
         print(f"{path.name}: {given.new} after {given.old}")

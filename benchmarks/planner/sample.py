@@ -1,15 +1,14 @@
-"""Time plans of drawn problems on a GPU: the rules' plan, the model's, and candidates around them, all in one run.
+"""Time plans of drawn problems on a GPU: the chosen plan, those of the other forms, and tiles around it, all in one run.
 
     PYTHONPATH=src python benchmarks/planner/sample.py --count 60 --plans 24 --budget-s 540 --out sample.jsonl
     PYTHONPATH=src python benchmarks/planner/sample.py --count 3 --plans 4 --dry-run --out /tmp/sample.jsonl
 
-Problems are those of `tilefold bench shapes`. Of each one's candidates half are those that the model expects to be fastest,
-half are drawn. Other processes compile the next problems while one is timed; a plan that does not compile soon, or whose
-answer is wrong, is noted and not timed. A problem's plans take turns, each sample behind a flush of the L2. A line is written
-as soon as its problem is done, so that nothing is lost where the budget ends: {seed, size, name, chip, plans: [{stages,
-time_us, registers, spilled, model_us, wrong}]}, the rules' plan first, the model's second. Problems that the file already has
-are left out, so that the same command goes on where one ended. `--dry-run` needs no GPU: it compiles for sm_90 and times
-nothing.
+Problems are those of `tilefold bench shapes`. First comes the plan that any call has, then every other form's with its
+rule's tile, then tiles around the problem's own rule, drawn. Other processes compile the next problems while one is timed; a
+plan that does not compile soon, or whose answer is wrong, is noted and not timed. A problem's plans take turns, each sample
+behind a flush of the L2. A line is written as soon as its problem is done, so that nothing is lost where the budget ends:
+{seed, size, name, chip, plans: [{stages, time_us, registers, spilled, wrong}]}. Problems that the file already has are left
+out, so that the same command goes on where one ended. `--dry-run` needs no GPU: it compiles for sm_90 and times nothing.
 """
 
 from __future__ import annotations
@@ -39,17 +38,15 @@ from problems import Drawn, dims_of, draw
 
 from tilefold.backends.triton.call import compile_for
 from tilefold.backends.triton.lower import calls_of
-from tilefold.bench.planners import constants_of
 from tilefold.planner.candidates import Wanted, candidates
-from tilefold.planner.choose import plan_fold, plan_of
-from tilefold.planner.cost import FITTED, Constants, Known, cost
+from tilefold.planner.choose import first_launches, plan_fold, plan_of
 from tilefold.planner.device import H200, Device, device_of
+from tilefold.planner.first_tile import first_tile
 from tilefold.planner.plan import Plan
-from tilefold.planner.view import view_of
+from tilefold.planner.reading import reading_of
 
 ROUNDS = 9  # samples of each plan
 BEGUN = time.monotonic()
-DRAWN_SHARE = 0.5  # of the plans, drawn from those that the model does not expect to be fastest
 PATIENCE_S = 3.0  # for the other half of a problem's plans, once half are compiled
 SLOW = 4.0  # times the fastest plan's first sample: such a plan is sampled no further
 
@@ -60,50 +57,37 @@ class Asked:
 
     size: str
     plans: int
-    share: float
     device: Device
-    constants: Constants
 
 
-def plans_of(
-    drawn: Drawn,
-    seed: int,
-    most: int,
-    device: Device,
-    constants: Constants = FITTED,
-    share: float = DRAWN_SHARE,
-) -> list[tuple[Plan, float]]:
-    """The plans to time, each with the model's time: the rules', the model's, its next best, and a share of others."""
-    rules = plan_fold(drawn.problem, drawn.program, device, "run_to_run", "rules")
-    model = plan_fold(drawn.problem, drawn.program, device, "run_to_run", "model", constants)
-    wanted = Wanted(
-        rules.stages[0], view_of(drawn.problem), drawn.problem, drawn.geometry, drawn.program, device
-    )
-    known = Known.of(drawn.geometry, drawn.program)
-    others = [plan_of(stage, drawn.problem, drawn.program, device) for stage in candidates(wanted)]
-    others.sort(key=lambda plan: cost(known, plan.stages, device, constants).time_us)
-    near = most - int(share * most)
-    best, rest = others[:near], others[near:]
-    random.Random(f"sample {seed}").shuffle(rest)
+def plans_of(drawn: Drawn, seed: int, most: int, device: Device) -> list[Plan]:
+    """The plans to time: the chosen one, every other form's, and some of the tiles around the problem's own rule."""
+    problem, program = drawn.problem, drawn.program
+    launches = list(first_launches(problem, program))
+    stages = [first_tile(launch, launch.reading, device, False) for launch in launches]
+    wanted = Wanted(stages[0], reading_of(problem), problem, drawn.geometry, program, device)
+    others = list(candidates(wanted))
+    random.Random(f"sample {seed}").shuffle(others)
     chosen: dict[Any, Plan] = {}
-    for plan in (rules, model, *best, *rest):
+    plans = (plan_of(stage, problem, program, device) for stage in (*stages, *others))
+    for plan in (plan_fold(problem, program, device, "run_to_run"), *plans):
         if len(chosen) < most:
             chosen.setdefault(plan.stages, plan)
-    return [(plan, cost(known, plan.stages, device, constants).time_us) for plan in chosen.values()]
+    return list(chosen.values())
 
 
 @functools.lru_cache(64)
-def planned(asked: Asked, seed: int) -> tuple[Drawn, list[tuple[Plan, float]]]:
+def planned(asked: Asked, seed: int) -> tuple[Drawn, list[Plan]]:
     """Problem `seed` and its plans."""
     drawn = draw(seed, asked.size)
-    return drawn, plans_of(drawn, seed, asked.plans, asked.device, asked.constants, asked.share)
+    return drawn, plans_of(drawn, seed, asked.plans, asked.device)
 
 
 def compile_plan(asked: Asked, seed: int, number: int) -> str:
     """In a worker: one plan's launches into Triton's cache on disk. What went wrong, or nothing."""
     drawn, plans = planned(asked, seed)
     try:
-        for call in calls_of(plans[number][0], drawn.problem, drawn.program):
+        for call in calls_of(plans[number], drawn.problem, drawn.program):
             compile_for(call, asked.device.capability)
     except Exception as error:  # any failure of one plan must leave the others running
         return f"{type(error).__name__}: {str(error)[:200]}"
@@ -170,7 +154,7 @@ def executable_of(plan: Plan, drawn: Drawn, x: torch.Tensor) -> tuple[Callable[[
 
 def timed(
     drawn: Drawn,
-    plans: Sequence[tuple[Plan, float]],
+    plans: Sequence[Plan],
     clock: Any,
     device: str = "cuda",
     troubles: Sequence[str] = (),
@@ -182,8 +166,8 @@ def timed(
     x = case.draw(device)
     want = case.reference(x)
     entries, calls = [], {}
-    for number, (plan, model_us) in enumerate(plans):
-        entry = _entry(plan, model_us)
+    for number, plan in enumerate(plans):
+        entry = _entry(plan)
         entries.append(entry)
         if number < len(troubles) and troubles[number]:
             entry["wrong"] = troubles[number]
@@ -215,14 +199,13 @@ def _samples(calls: dict[int, Callable[[], Any]], clock: Any) -> dict[int, list[
     return found
 
 
-def _entry(plan: Plan, model_us: float) -> dict[str, Any]:
+def _entry(plan: Plan) -> dict[str, Any]:
     stages = [list(astuple(stage)) for stage in plan.stages]
     return {
         "stages": stages,
         "time_us": None,
         "registers": None,
         "spilled": 0,
-        "model_us": round(model_us, 3),
         "wrong": None,
     }
 
@@ -284,7 +267,7 @@ def sample(given: argparse.Namespace, asked: Asked, out: TextIO, end: float) -> 
                 break
             try:
                 if clock is None:
-                    entries = [_entry(*plan) for plan in plans]
+                    entries = [_entry(plan) for plan in plans]
                 else:
                     entries = timed(drawn, plans, clock, troubles=troubles)
                 line["plans"] = entries
@@ -305,10 +288,9 @@ def _said(seed: int, drawn: Drawn, entries: Sequence[dict[str, Any]], troubles: 
     """A line of progress."""
     times = [e["time_us"] for e in entries if e["time_us"]]
     best = min(times, default=None)
-    rules, model = (e["time_us"] for e in [*entries, *entries][:2])
     print(
-        f"{time.monotonic() - BEGUN:.0f} s: {seed} {drawn.name}: {len(times)} of {len(entries)} plans, rules {rules}, "
-        f"model {model}, best {best}",
+        f"{time.monotonic() - BEGUN:.0f} s: {seed} {drawn.name}: {len(times)} of {len(entries)} plans, chosen "
+        f"{entries[0]['time_us']}, best {best}",
         *(f"  {t}" for t in sorted({*troubles, *(e["wrong"] for e in entries)} - {"", None})),
         sep="\n",
         flush=True,
@@ -323,8 +305,6 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first problem")
     parser.add_argument("--count", type=int, default=60, help="of problems in the file, at most")
     parser.add_argument("--plans", type=int, default=24, help="plans of a problem, at most")
-    parser.add_argument("--drawn", type=float, default=DRAWN_SHARE, help="share of them that is drawn")
-    parser.add_argument("--constants", help="the model's, as fit.py writes them; the library's without")
     parser.add_argument("--size", default="full", choices=("full", "small"))
     parser.add_argument("--most-mb", type=float, default=300.0, help="inputs of more are left out")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 1))
@@ -333,7 +313,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     device = H200 if given.dry_run else device_of(0)
-    asked = Asked(given.size, given.plans, given.drawn, device, constants_of(given.constants))
+    asked = Asked(given.size, given.plans, device)
     with given.out.open("a") as out:
         works = sample(given, asked, out, BEGUN + given.budget_s)
     if not works:

@@ -32,7 +32,6 @@ from tilefold.algebra.typing import infer
 from tilefold.api.on_cpu import by_tiles
 from tilefold.backends.triton.emit import emit
 from tilefold.errors import MemberError
-from tilefold.planner.instructions import class_of
 from tilefold.watch import formulas
 from xray.running import fold
 
@@ -112,19 +111,19 @@ HYPOT = Op(
 )  # fmt: skip
 BLOCK_PROD = Op(
     "block_prod", 1, "block", lambda x: x, Torch(lambda value, dims: value.prod(dims[0], keepdim=True)),
-    Triton("{0} * {1}", absent=1), Cost(fp32=1), "plain", ROUNDED,
+    Triton("{0} * {1}", absent=1), Cost(fp32=1), ROUNDED,
 )  # fmt: skip
 
 
 def unary(python: Callable[[float], float], **known: Any) -> Op:
     """A row that is a function of one number."""
     of_torch = Torch(lambda x, out=None: torch.sub(x, 0, out=out))
-    return Op("fresh", 1, "float", python, of_torch, Triton("{0}"), Cost(), "slow", replace(ROUNDED, **known))
+    return Op("fresh", 1, "float", python, of_torch, Triton("{0}"), Cost(), replace(ROUNDED, **known))
 
 
 def test_a_new_operation_must_say_everything() -> None:
     with pytest.raises(
-        TypeError, match="missing 5 required positional arguments: 'torch', 'triton', 'cost', 'speed', and"
+        TypeError, match="missing 4 required positional arguments: 'torch', 'triton', 'cost', and"
     ):
         Op("hypot", 2, "float", math.hypot)  # type: ignore[call-arg]  # on purpose
     required = [field.name for field in fields(Values)]
@@ -171,7 +170,7 @@ def alike(x: float, y: float) -> bool:
 
 
 def test_each_consumer_reads_what_a_new_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same graph, of rows that say this or that: bounds, signs, turns, widths, choices, classes of instructions."""
+    """The same graph, of rows that say this or that: bounds, signs, turns, widths, choices."""
 
     def told(row: Op) -> dict[str, Any]:
         monkeypatch.setitem(OPS, "fresh", row)
@@ -190,12 +189,10 @@ def test_each_consumer_reads_what_a_new_row_says(monkeypatch: pytest.MonkeyPatch
             "steps": Turns(program).steps,
             "bits": widths(found, [torch.int8] * 2)[-1],
             "chosen": flows.leaves(found.graph, 3),
-            "class": class_of("fresh", torch.float32),
             "symbol": next(formulas._lines(found.graph, "xy", ["r"])).text,
         }
 
     plain = told(unary(lambda x: x + 1))
-    assert plain["class"] == "slow"
     assert (plain["even"], plain["odd"]) == (False, False)
     for row, changed in (
         (unary(lambda x: x + 1, within=(2, 3)), {"bounds": Bounds(2, 3)}),
@@ -203,9 +200,6 @@ def test_each_consumer_reads_what_a_new_row_says(monkeypatch: pytest.MonkeyPatch
         (unary(lambda x: x * x * x), {"odd": True}),
         (unary(lambda x: x + 1, turns="steps"), {"steps": True}),
         (unary(lambda x: x + 1, takes=True), {"chosen": frozenset({2})}),
-        (replace(unary(lambda x: x + 1), speed="special"), {"class": "special"}),
-        (replace(unary(lambda x: x + 1), speed="plain"), {"class": "plain"}),
-        (replace(unary(lambda x: x + 1, fuses=False), speed="plain"), {"class": "alone"}),
         (replace(unary(lambda x: x + 1), symbol="~"), {"symbol": "~(x + y)"}),
         (replace(unary(lambda x: x + 1, bits=max), kind="arithmetic"), {"bits": 8}),
     ):

@@ -68,7 +68,7 @@ def test_every_operation_is_explained_without_data(name: str, device: str) -> No
     assert plan == made_by_the_call(name)
     assert plan.backend in ("triton", "torch")
     assert plan.moved_bytes >= X.numel() * 4
-    assert plan.least_us > 5
+    assert plan.least_us > 3.7
     assert "MB read and written" in str(plan)
 
 
@@ -127,8 +127,8 @@ def test_what_cannot_be_explained(
         ("1000x64 --operation segment_reduce --segments 7 --dim 0", "7 segments of 1000"),
         ("64x4096 --operation scan --monoid affine --dtype fp32", "expected on NVIDIA H200: at least"),
         ("64x4096 --operation cummax --dim 0", "by columns"),
-        ("64x4096 --monoid sum --dim 1", "expected on NVIDIA H200: about"),
-        ("64x4096 --chip b200", "expected on B200: about"),
+        ("64x4096 --monoid sum --dim 1", "expected on NVIDIA H200: at least"),
+        ("64x4096 --chip b200", "expected on B200: at least"),
         ("2^28", "1 result of 268435456 elements"),
         ("64x2^20 --dim 0", "1048576 results of 64 elements"),
     ],

@@ -59,7 +59,7 @@ def test_tiles_on_their_way(
     program = programs.specialize(MONOIDS[name].total, (torch.float32,))
     x = torch.empty(case.shape, device="meta")
     problem = canonical([x], (0,), ordered=False)
-    plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run", "rules")
+    plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
     assert plan.stages[0].num_stages == 3
     first = calls.compile_for(calls_of(plan, problem, program)[0], architecture)
     assert "cp.async" in first.asm["ptx"]
@@ -104,7 +104,7 @@ def test_a_derived_block_form_halves_the_exponentials(name: str, architecture: i
     inputs = [torch.empty(64, 16384, dtype=torch.bfloat16) for _ in range(algebra.inputs)]
     program = programs.specialize(algebra, tuple(x.dtype for x in inputs))
     problem = canonical(inputs, (1,), ordered=False)
-    absorbed = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run", "rules")
+    absorbed = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
     assert absorbed.stages[0].absorb
     (step,) = absorbed.launched
     combined = replace(absorbed, steps=(replace(step, settings=replace(step.settings, absorb=False)),))
@@ -118,23 +118,22 @@ def test_a_derived_block_form_halves_the_exponentials(name: str, architecture: i
 
 @pytest.mark.parametrize("architecture", [80, 90])
 @pytest.mark.parametrize(
-    ("shape", "dtype", "planner"),
+    ("shape", "dtype"),
     [
-        ((16384, 8192), torch.int8, "rules"),
-        ((1 << 24, 8), torch.bfloat16, "rules"),
-        ((1 << 24, 8), torch.bfloat16, "model"),
-        ((256, 1 << 20), torch.bfloat16, "rules"),
-        ((300_007, 333), torch.float64, "rules"),
+        ((16384, 8192), torch.int8),
+        ((1 << 24, 8), torch.bfloat16),
+        ((256, 1 << 20), torch.bfloat16),
+        ((300_007, 333), torch.float64),
     ],
     ids=str,
 )
 def test_states_of_many_fields_stay_in_registers(
-    shape: tuple[int, int], dtype: torch.dtype, planner: str, architecture: int, tmp_path: Path
+    shape: tuple[int, int], dtype: torch.dtype, architecture: int, tmp_path: Path
 ) -> None:
     x = torch.empty(shape, dtype=dtype, device="meta")
     program = programs.specialize(monoids.DESCRIBE.total, (dtype,))
     problem = canonical([x], (0,), ordered=False)
-    plan = plan_fold(problem, program, Device("any", 132, architecture), "run_to_run", planner)
+    plan = plan_fold(problem, program, Device("any", 132, architecture), "run_to_run")
     for call in calls_of(plan, problem, program):
         (tmp_path / "cubin").write_bytes(calls.compile_for(call, architecture).asm["cubin"])
         tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(tmp_path / "cubin")]
@@ -182,6 +181,6 @@ def test_short_folds_load_nothing_that_is_masked(shape: tuple[int, int], dim: in
     """Their length is a constant of the kernel: 24 elements are three vectors, not four of which one is masked."""
     program = programs.specialize(monoids.SUM.total, (torch.bfloat16,))
     problem = canonical([torch.empty(shape, dtype=torch.bfloat16)], (dim,), ordered=False)
-    plan = plan_fold(problem, program, H200, "run_to_run", "rules")
+    plan = plan_fold(problem, program, H200, "run_to_run")
     machine = assemble(compile_job(job_of(calls_of(plan, problem, program)[0], "short", CHIPS["sm_90"])))
     assert len(re.findall(r"\bLDG\.", machine.code)) == loads

@@ -19,8 +19,8 @@ from tilefold import monoids
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.chips import CHIPS
 from tilefold.planner.device import Device
-from tilefold.planner.expected import expected
 from tilefold.planner.geometry import SECTOR
+from tilefold.planner.least_time import with_least_time
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.compile.offline import compile_job, resources
 from tilefold.xray.machine import Outcome
@@ -294,7 +294,7 @@ def test_as_many_sectors_are_moved_as_the_plan_says(name: str) -> None:
     ran = run(request, tensors, chip)
     assert " + ".join(made.kernel for made, _ in ran.launches) == small.kernels
     launched = replace(ran.plan, steps=ran.plan.launched)
-    said = expected(launched, tensors, request.results, chip).moved_bytes / SECTOR
+    said = with_least_time(launched, tensors, request.results, chip).moved_bytes / SECTOR
     moved = sum(touched(outcomes, stores) for _, outcomes in ran.launches for stores in (False, True))
     ends = sum(len(step.reads) + len(step.writes) for step in launched.steps)
     requested = sum(

@@ -370,7 +370,7 @@ def test_several_suites_share_a_run(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["host", "--dry-run", "--against", "wat"], "--against must be of torch, .* got 'wat'"),
         (
             ["host", "--dry-run", "--variant", "wat"],
-            "--variant must be of ours; ours, rules; ours, model, got 'wat'",
+            "--variant must be of ours, got 'wat'",
         ),
         (["--dry-run", "--dtype", "fp8"], "--dtype must be of fp32 here, got 'fp8'"),
     ],

@@ -9,8 +9,8 @@ MAPS = (
     Mutant(
         "threads of a map have the neighbours of its inputs' vectors alone",
         "planner/maps.py",
-        "view = replace(view, vector=max(view.vector, widest))",
-        "view = replace(view, vector=view.vector)",
+        "reading = replace(reading, vector=max(reading.vector, widest))",
+        "reading = replace(reading, vector=reading.vector)",
         (
             "tests/planner/test_offset_rows.py::test_a_lanes_elements_are_one_threads_where_results_have_wider_vectors",
         ),
@@ -52,7 +52,7 @@ MAPS = (
     Mutant(
         "a window's one odd row is stored element by element",
         "planner/maps.py",
-        "if align == 1 and view.aligns and _stores_singly(view, rows, results, run):",
+        "if align == 1 and reading.aligns and _stores_singly(reading, rows, results, run):",
         "if False:",
         (
             "tests/backends/test_operations_offline.py::test_as_many_sectors_are_moved_as_the_plan_says[windows, odd]",
@@ -60,7 +60,7 @@ MAPS = (
     ),
     Mutant(
         "a plan says that the second launch of a top-k reads whole rows",
-        "planner/expected.py",
+        "planner/least_time.py",
         "if isinstance(settings, Gathering):",
         "if False:",
         (
@@ -69,7 +69,7 @@ MAPS = (
     ),
     Mutant(
         "a plan says that the second launch of segments stores all results",
-        "planner/expected.py",
+        "planner/least_time.py",
         "* min(settings.chunks, segments) // segments",
         "",
         (
@@ -302,8 +302,8 @@ MAPS = (
     Mutant(
         "rows of one vector are read as a first and a last one",
         "planner/maps.py",
-        "narrow = view.vector < view.full_vector and view.length >= 2 * view.full_vector",
-        "narrow = view.vector < view.full_vector",
+        "narrow = reading.vector < reading.full_vector and reading.length >= 2 * reading.full_vector",
+        "narrow = reading.vector < reading.full_vector",
         ("tests/planner/test_blocks.py::test_rows_that_begin_between_vectors_are_two_of_these",),
     ),
 )

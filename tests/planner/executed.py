@@ -1,4 +1,4 @@
-"""Launches of drawn plans, compiled without a GPU and executed, beside what the planner's model says they move."""
+"""Launches of drawn plans, compiled without a GPU and executed, beside what their layouts say they move."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from unittest import mock
 
 from problems import Drawn
 
+from planner.requests_made import Moved, program_loads, program_stores
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import choose
+from tilefold.planner.candidates import Wanted
 from tilefold.planner.choose import plan_of
+from tilefold.planner.device import H200
+from tilefold.planner.first_launch import FirstLaunch as Walked
+from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import partial_dtypes, problem_of_states
-from tilefold.planner.geometry import Geometry, geometry_of
-from tilefold.planner.launched import Launched as Walked
-from tilefold.planner.memory_requests import Moved, program_loads, program_stores
+from tilefold.planner.geometry import Geometry, Steps, geometry_of
 from tilefold.planner.plan import Plan, Stage
-from tilefold.planner.threads import Steps
 from tilefold.problem.canonical import Problem
 from tilefold.xray.machine import Memory, execute, load
 from tilefold.xray.machine.counts import GlobalCost, global_cost
 from tilefold.xray.ptx import parse
 
+# Of the bench, and whether floats alone can be folded by it.
+OPERATIONS = {
+    "sum": False, "amax": False, "argmax": False, "logsumexp": True, "var": True, "softmax_pair": True, "top2": False,
+    "max_subarray": True, "max": False, "aminmax": False, "vector_norm": True,
+}  # fmt: skip
 RANDOM_PLANS = int(os.environ.get("TILEFOLD_RANDOM_PLANS", "3"))
 
 
@@ -47,6 +54,13 @@ class Launched:
         """What the model says that a program loads and stores."""
         loads = program_loads(self.geometry, self.stage, program)
         return loads, program_stores(self.geometry, self.stage, program, self.stored, self.partial)
+
+
+def wanted_of(drawn: Drawn) -> Wanted:
+    """A drawn problem, around whose rule candidates are wanted."""
+    launch = Walked.keeping(drawn.problem, drawn.program, None)
+    rule = first_tile(launch, launch.reading, H200, False)
+    return Wanted(rule, launch.reading, drawn.problem, drawn.geometry, drawn.program, H200)
 
 
 def planned_as(stage: Stage) -> Any:

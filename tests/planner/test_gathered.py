@@ -20,11 +20,11 @@ from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case, max_subarray
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
+from tilefold.planner.first_launch import FirstLaunch
 from tilefold.planner.gathered import gathered_stage, gathers
-from tilefold.planner.launched import Launched
-from tilefold.planner.settled import first_stage, settled
+from tilefold.planner.reading import reading_of
 from tilefold.planner.stages.gathered import Groups
-from tilefold.planner.view import view_of
+from tilefold.planner.thread_order import as_first_launch, kept_in_threads
 from tilefold.problem.canonical import canonical
 from xray.running import fold, run_plan
 
@@ -75,8 +75,8 @@ def test_permuted_groups_under_the_interpreter(name: str, width: int) -> None:
     monoid = FOLDED[name]
     program = programs.specialize(monoid.total, (x.dtype,))
     problem = canonical([x], (1,), ordered=not monoid.commutative)
-    launch = replace(Launched.keeping(problem, program, None), flat=True)
-    stage = settled(gathered_stage(problem, not monoid.commutative, 2), launch.view, program)
+    launch = replace(FirstLaunch.keeping(problem, program, None), flat=True)
+    stage = kept_in_threads(gathered_stage(problem, not monoid.commutative, 2), launch.reading, program)
     with planned_as(stage), tilefold.backend("interpret"):
         got = as_tuple(tilefold.reduce(x, monoid, 1))
     for result, want in zip(got, as_tuple(tilefold.reduce(x, monoid, 1)), strict=True):
@@ -110,12 +110,12 @@ def test_rows_that_no_vector_divides_are_gathered(
     shape: tuple[int, ...], dim: int, dtype: str, offset: int, wanted: bool
 ) -> None:
     problem = drawn(shape, dim, dtype, offset).problem
-    assert gathers(problem, view_of(problem), 2) == wanted
+    assert gathers(problem, reading_of(problem), 2) == wanted
 
 
 def test_light_folds_of_words_are_read_by_vectors_from_anywhere() -> None:
     problem = drawn((999, 19), 1, "fp32").problem
-    assert [gathers(problem, view_of(problem), words) for words in (1, 2)] == [False, True]
+    assert [gathers(problem, reading_of(problem), words) for words in (1, 2)] == [False, True]
 
 
 def test_no_batch_changes_what_a_row_is_folded_by() -> None:
@@ -160,10 +160,10 @@ def test_groups_of_short_columns(
     x = x.permute(2, 1, 0) if turned else x
     program = programs.specialize(monoid.total, (dtype,))
     problem = canonical([x], (1,), ordered=not monoid.commutative)
-    launch = replace(Launched.keeping(problem, program, None), flat=True)
-    assert gathers(problem, launch.view, 2)
-    stage = settled(gathered_stage(problem, not monoid.commutative, 2), launch.view, program)
-    plan = plan_of(first_stage(stage, problem, program), problem, program, H200)
+    launch = replace(FirstLaunch.keeping(problem, program, None), flat=True)
+    assert gathers(problem, launch.reading, 2)
+    stage = kept_in_threads(gathered_stage(problem, not monoid.commutative, 2), launch.reading, program)
+    plan = plan_of(as_first_launch(stage, problem, program), problem, program, H200)
     got = [torch.empty((x.shape[0], x.shape[2]), dtype=dtype) for dtype in program.outputs]
     run_plan(plan, problem, program, [x], got, 90)
     for result, want in zip(got, as_tuple(tilefold.reduce(x, monoid, 1)), strict=True):
@@ -191,9 +191,9 @@ def test_groups_of_a_sector_are_read_as_columns(width: int, dtype: str) -> None:
 def test_turned_results_leave_a_program_side_by_side(operation: str) -> None:
     layout = Layout((2, 1, 0), (8, 21, 333), (0, 0, 0))
     one = problem_of(fold_case(operation, 1, (8, 21, 333), "bf16", "", layout=layout))
-    launch = replace(Launched.keeping(one.problem, one.program, None), flat=True)
-    stage = settled(gathered_stage(one.problem, operation != "argmax"), launch.view, one.program)
-    plan = plan_of(first_stage(stage, one.problem, one.program), one.problem, one.program, H200)
+    launch = replace(FirstLaunch.keeping(one.problem, one.program, None), flat=True)
+    stage = kept_in_threads(gathered_stage(one.problem, operation != "argmax"), launch.reading, one.program)
+    plan = plan_of(as_first_launch(stage, one.problem, one.program), one.problem, one.program, H200)
     (launched,) = launches_of(one, plan)
     made: Any = calls.compile_for(launched.call, 90)
     first, *_ = executed(launched, made.asm["ptx"], made.metadata.shared)

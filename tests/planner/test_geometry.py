@@ -1,19 +1,28 @@
-"""A problem's memory as the model sees it."""
+"""A problem's memory as a launch sees it."""
 
 from __future__ import annotations
+
+import math
+import random
 
 import problems
 import pytest
 
-from tilefold.planner.folds import partial_dtypes, problem_of_partials
-from tilefold.planner.geometry import geometry_of, partials_geometry
+from tilefold.bench.layout import unique_bytes
+from tilefold.bench.suites.shapes import draw_case
+from tilefold.planner.geometry import SECTOR, unique_sectors
 
-SEEDS = range(40)
 
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_partial_states_are_the_problem_that_the_second_launch_gets(seed: int) -> None:
-    drawn = problems.draw(seed)
-    sizes = tuple(d.itemsize for d in partial_dtypes(drawn.program))
-    given = geometry_of(problem_of_partials(drawn.problem, drawn.program, 24))
-    assert partials_geometry(drawn.problem.outputs, 24, sizes) == given
+@pytest.mark.parametrize("seed", range(200))
+def test_unique_sectors_are_counted_without_walking_through_them(seed: int) -> None:
+    case = draw_case(random.Random(f"unique {seed}"), "small", seed)
+    drawn = problems.problem_of(case)
+    (operand,) = drawn.geometry.operands
+    begin = operand.residue // operand.itemsize
+    strides = (
+        case.layout.strides
+        if case.layout
+        else tuple(math.prod(case.shape[d + 1 :]) for d in range(len(case.shape)))
+    )
+    exact = unique_bytes(case.shape, strides, begin, operand.itemsize) // SECTOR
+    assert unique_sectors(drawn.geometry) == exact

@@ -1,4 +1,4 @@
-"""Random problems and monoids, planned by the rules and by the model: compiled for three chips, and what the X-ray sees.
+"""Random problems and monoids, planned as any call is: compiled for three chips, and what the X-ray sees.
 
 A few seeds each time; `TILEFOLD_RANDOM_PLANS=200` asks for more, `TILEFOLD_RANDOM_SEED=1` for others. Every other problem is
 folded by one of the bench's operations, the rest by monoids that the fuzzer draws.
@@ -20,13 +20,12 @@ import problems
 import pytest
 import torch
 import triton
-from calibrate import FLOATS_ONLY, OPERATIONS
 
 from fuzz.exclusions import waits
 from fuzz.folds import Input
 from fuzz.monoids import KINDS, Made, monoids
 from layouts import Layout
-from planner.executed import RANDOM_PLANS, Launched, executed, launches_of
+from planner.executed import OPERATIONS, RANDOM_PLANS, Launched, executed, launches_of
 from tilefold.backends.triton import call as calls
 from tilefold.bench.cases import DTYPES, Case
 from tilefold.bench.suites.shapes import draw_case
@@ -34,12 +33,11 @@ from tilefold.errors import DtypeError
 from tilefold.planner.chips import CHIPS
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
-from tilefold.planner.settled import state_words
-from tilefold.planner.walk import walk_of
+from tilefold.planner.programs import programs_of
+from tilefold.planner.registers import state_words
 
 FIRST = 1000 * int(os.environ.get("TILEFOLD_RANDOM_SEED", "0"))  # days may be seeds: they share no problem
 SEEDS = range(FIRST, FIRST + RANDOM_PLANS)
-PLANNERS = ("rules", "model")
 TARGETS = list(CHIPS)
 # 32-bit words of a drawn monoid's state. An ordered one of six words, folded by eight warps, spilled 28 bytes a thread: the
 # planner does not count the registers of larger states yet.
@@ -72,7 +70,7 @@ def drawn(seed: int, size: str) -> problems.Drawn:
     if seed % 2:
         return problems.problem_of(case, monoid=_lawful(seed, case))
     floating = DTYPES[case.dtype].is_floating_point
-    allowed = [o for o in OPERATIONS if floating or o not in FLOATS_ONLY]
+    allowed = [name for name, floats in OPERATIONS.items() if floating or not floats]
     return problems.draw(seed, size, random.Random(f"random plans {seed}").choice(allowed))
 
 
@@ -92,14 +90,10 @@ def _lawful(seed: int, case: Case) -> Any:
 
 
 def launches(seed: int, size: str, target: str) -> list[Launched]:
-    """The launches of both planners' plans, each once."""
+    """The launches of the problem's plan."""
     chip, problem = CHIPS[target], drawn(seed, size)
     device = Device(chip.name, chip.sms, chip.architecture, chip.gb_per_s, chip.shared_bytes)
-    plans = [
-        plan_fold(problem.problem, problem.program, device, "run_to_run", planner=planner)
-        for planner in PLANNERS
-    ]
-    return [one for plan in {p.stages: p for p in plans}.values() for one in launches_of(problem, plan)]
+    return list(launches_of(problem, plan_fold(problem.problem, problem.program, device, "run_to_run")))
 
 
 def stack_bytes(cubin: bytes, folder: Path) -> int:
@@ -134,13 +128,13 @@ def test_nothing_spills(seed: int, target: str, request: pytest.FixtureRequest, 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_more_sectors_than_the_model_says(seed: int) -> None:
+def test_no_more_sectors_than_their_layouts_say(seed: int) -> None:
     """Executed as compiled for one chip a seed, each in turn."""
     target = TARGETS[seed // 2 % len(TARGETS)]
     for one in launches(seed, "small", target):
         made: Any = calls.compile_for(one.call, CHIPS[target].architecture)
-        walk = walk_of(one.geometry, one.stage)
-        parts = 2 if walk.masks or walk.tail or walk.head else 0  # a warp that a mask splits may ask twice
+        grid = programs_of(one.geometry, one.stage)
+        parts = 2 if grid.masks or grid.tail or grid.head else 0  # a warp that a mask splits may ask twice
         counted = executed(one, made.asm["ptx"], made.metadata.shared)
         for program, (loads, stores) in zip(one.programs(), counted, strict=True):
             modelled, stored = one.modelled(program)

@@ -22,10 +22,10 @@ from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
 from tilefold.planner.products.row import Row, make_row_map
+from tilefold.planner.reading import reading_of
 from tilefold.planner.ring_forms import PROGRAM_BYTES, REGISTER_WORDS, SM_REGISTERS
 from tilefold.planner.rings import vectors_of
 from tilefold.planner.stages.rows import Rings
-from tilefold.planner.view import view_of
 from tilefold.problem.canonical import Problem
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
@@ -46,7 +46,7 @@ def planned(
     request = RowMap(row, (1,), "run_to_run", tuple(shape))
     problem, plan = request.plan([t.expand(shape) for t in tensors], H200, library=False)
     rows = rows_of(problem, n)
-    vectors = vectors_of(problem, row.program, row.results, view_of(rows), rows)
+    vectors = vectors_of(problem, row.program, row.results, reading_of(rows), rows)
     assert vectors is not None
     run, align = vectors
     stage = Rings("ring_rows", run=run, align=align, inputs=n, extras=len(tensors) - n, **ring)
@@ -276,7 +276,7 @@ def test_what_rings_do_not_hold(name: str) -> None:
     request = RowMap(row, (1,), "run_to_run", tuple(x.shape))
     problem = request.problem([x, *(t.expand(x.shape) for t in extras)])
     rows = rows_of(problem, 1)
-    assert vectors_of(problem, row.program, row.results, view_of(rows), rows) is None
+    assert vectors_of(problem, row.program, row.results, reading_of(rows), rows) is None
 
 
 def test_halves_that_are_read_as_other_halves_are_not_held() -> None:
@@ -287,7 +287,7 @@ def test_halves_that_are_read_as_other_halves_are_not_held() -> None:
         row = make_row_map(monoid.total, apply, (read,), ())
         problem = RowMap(row, (1,), "run_to_run", (9, 1024)).problem([x])
         rows = rows_of(problem, 1)
-        assert (vectors_of(problem, row.program, row.results, view_of(rows), rows) is not None) == held
+        assert (vectors_of(problem, row.program, row.results, reading_of(rows), rows) is not None) == held
 
 
 def planned_for(call: str, shape: tuple[int, int], dtype: torch.dtype, guarantee: str = "run_to_run") -> Plan:

@@ -1,38 +1,33 @@
-"""How plans are sampled and how constants are fitted to what came of it, without a GPU."""
+"""How plans of drawn problems are sampled and compared, without a GPU."""
 
 from __future__ import annotations
 
 import functools
-import json
-import math
 import time
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import fit
 import judge
 import problems
 import pytest
 import sample
 import torch
-from vector import Plans
 
 import tilefold
+from tilefold.api.dispatch import plan_for
 from tilefold.backends.triton import executable, launch
 from tilefold.backends.triton.call import Call, Pointer, leaves
 from tilefold.backends.triton.lower import calls_of
-from tilefold.bench import planners
 from tilefold.bench.gate import fault
 from tilefold.bench.layout import Layout
-from tilefold.bench.operations import fold_case
+from tilefold.bench.operations import fold_case, in_tilefold
 from tilefold.bench.results import read_results
 from tilefold.planner.choose import plan_fold
-from tilefold.planner.cost import FITTED, Constants, cost_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
+from tilefold.runtime.switch import ExplainedError, explaining
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,13 +68,11 @@ def test_plans_are_checked_before_they_are_timed() -> None:
     assert all(e["registers"] == 32 for e in entries)
 
 
-def test_the_rules_come_first_and_plans_are_distinct() -> None:
+def test_the_choice_comes_first_and_plans_are_distinct() -> None:
     drawn = problems.draw(1, "full")
-    plans = [plan for plan, _ in sample.plans_of(drawn, 1, 12, H200)]
+    plans = sample.plans_of(drawn, 1, 12, H200)
     assert len({plan.stages for plan in plans}) == len(plans) <= 12
-    assert (
-        plans[0].stages == sample.plan_fold(drawn.problem, drawn.program, H200, "run_to_run", "rules").stages
-    )
+    assert plans[0].stages == plan_fold(drawn.problem, drawn.program, H200, "run_to_run").stages
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -113,7 +106,7 @@ def test_a_sampled_plan_is_called_as_the_library_would(monkeypatch: pytest.Monke
     ):
         drawn = problems.problem_of(fold_case(name, 1, shape, "fp32", "g", layout=layout))
         x = hold(drawn.case.draw("cpu"))
-        for plan, _ in sample.plans_of(drawn, 0, 2, H200):
+        for plan in sample.plans_of(drawn, 0, 2, H200):
             call, kernels = sample.executable_of(plan, drawn, x)
             assert len(kernels) == plan.launches
             assert fault(drawn.case, x, tuple(call()), drawn.case.reference(x)) is None
@@ -122,11 +115,11 @@ def test_a_sampled_plan_is_called_as_the_library_would(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("seed", range(89, 96))
 def test_problems_are_those_of_the_library(seed: int) -> None:
     drawn = problems.draw(seed, "small")
-    request, tensors = planners.requested(drawn.case, drawn.case.draw("cpu"))
-    for name, planner in planners.PLANNERS.items():
-        problem, plan = planners.planned(request, tensors, H200, planner)
-        assert problem == drawn.problem
-        assert plan.steps == plan_fold(drawn.problem, drawn.program, H200, "run_to_run", name).steps
+    x = drawn.case.draw("cpu")
+    with explaining(), pytest.raises(ExplainedError) as asked:
+        in_tilefold(drawn.case)(x)
+    plan = plan_for(asked.value.request, asked.value.tensors, H200)
+    assert plan.steps == plan_fold(drawn.problem, drawn.program, H200, "run_to_run").steps
 
 
 def test_a_sample_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -134,16 +127,6 @@ def test_a_sample_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert sample.known_seeds(path) == set()
     path.write_text('{"seed":3,"size":"small","plans":[]}\n{"seed":17,"failed":"x"}\n{"seed":19,"si')
     assert sample.known_seeds(path) == {3, 17, 19}
-    assert [entry["seed"] for entry in fit.entries_of(path)] == [3]
-
-
-def test_the_error_of_the_model_is_the_one_on_record() -> None:
-    path = ROOT / "benchmarks" / "planner" / "sample.jsonl"
-    device = fit.device_of([path])
-    half, most = fit.within(fit.from_sample(path, device), device, Constants())
-    record = (ROOT / "docs" / "experiments" / "planning.md").read_text(encoding="utf-8")
-    said = f"half of the times within {100 * (half - 1):.1f} %, nine tenths within {100 * (most - 1):.0f} %"
-    assert said in " ".join(record.split())
 
 
 def test_plans_that_were_not_compiled_are_told_of() -> None:
@@ -166,66 +149,8 @@ def test_plans_that_were_not_compiled_are_not_timed() -> None:
     assert entries[1]["wrong"] == "too late"
 
 
-def test_arrays_say_what_the_model_says() -> None:
-    constants = replace(FITTED, copying_rows=1.1, reading_ahead=0.9, refetched=0.3, program_us=0.1)
-    for seed in range(12):
-        drawn = problems.draw(seed, "full")
-        known = fit.Known.of(drawn.geometry, drawn.program)
-        counted = [
-            fit.counts_of(known, plan.stages, H200) for plan, _ in sample.plans_of(drawn, seed, 12, H200)
-        ]
-        for device in (H200, replace(H200, sms=108, capability=80, gb_per_s=2000.0)):
-            expected = [cost_of(plan, device, constants).time_us for plan in counted]
-            assert list(Plans(counted, device).times_us(constants)) == pytest.approx(expected)
-
-
-def test_what_was_fitted_can_be_compared_before_it_is_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "constants.json"
-    drawn = problems.draw(4, "full")
-    planned = [drawn.problem, drawn.program, H200, "run_to_run"]
-    made = []
-    for doubt in (0.0, 1.0):
-        path.write_text(json.dumps({"doubt": doubt}))
-        planners.constants_of.cache_clear()
-        monkeypatch.setenv(planners.CONSTANTS, str(path))
-        made.append(planners.PLANNERS["model"](*planned).stages)
-    rules = planners.PLANNERS["rules"](*planned).stages
-    assert made[0] != rules
-    assert made[1] == rules, "nothing is believed beyond the rules"
-
-
 def test_planners_are_judged_by_class() -> None:
     cases = read_results(ROOT / "benchmarks/results/h200/folds.json").cases
     lines = list(judge.judged(cases, "ours", "ours"))
     assert lines[1].startswith("all cases: 354 cases, mean 0.9")
     assert "time x 1.000; slower beyond 3 % | 5 %: 0 | 0, faster: 0 | 0" in lines[1]
-
-
-def test_constants_that_made_the_times_are_found_again(tmp_path: Path) -> None:
-    """Times made by the model with a slower memory: the fit finds that memory."""
-    slow = replace(Constants(), memory_gb_per_s=Constants().memory_gb_per_s / 2)
-    lines = []
-    for seed in range(6):
-        drawn = problems.draw(seed, "full")
-        plans = [plan for plan, _ in sample.plans_of(drawn, seed, 4, H200)]
-        known = fit.Known.of(drawn.geometry, drawn.program)
-        times = [cost_of(fit.counts_of(known, p.stages, H200), H200, slow).time_us for p in plans]
-        entries = [
-            {**sample._entry(plan, 0.0), "time_us": time} for plan, time in zip(plans, times, strict=True)
-        ]
-        lines.append(json.dumps({"seed": seed, "size": "full", "plans": entries}))
-    path = tmp_path / "sample.jsonl"
-    path.write_text("\n".join(lines) + "\n")
-    measured = fit.from_sample(path, H200)
-    found = fit.fitted(measured, H200, Constants())
-    assert fit.loss(measured, H200, found) < 0.2 * fit.loss(measured, H200, Constants())
-    assert found.memory_gb_per_s < 0.8 * Constants().memory_gb_per_s
-
-
-def test_the_committed_results_are_within_a_tenth_of_the_model() -> None:
-    """The suite's 354 cells on an H200, as the rules plan them: the mean error of their predicted times."""
-    cases = fit.from_folds(ROOT / "benchmarks/results/h200/folds.json", H200)
-    errors = [abs(math.log(cost_of(c.plans[0], H200, Constants()).time_us / c.times_us[0])) for c in cases]
-    assert sum(errors) / len(errors) < 0.1

@@ -19,7 +19,7 @@ from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.geometry import geometry_of
 from tilefold.planner.plan import Stage
-from tilefold.planner.threads import shared_inputs
+from tilefold.planner.programs import shared_inputs
 from tilefold.problem.canonical import Problem, canonical
 from xray.running import fold
 

@@ -221,7 +221,6 @@ def test_every_cache_makes_what_it_keeps_outside_modes() -> None:
     allowed = {
         "runtime/caching.py": "the one place",
         "algebra/proofs/symmetry.py": "memory of one search, thrown away after it",
-        "planner/threads.py": "whole numbers of whole numbers: how threads share a tile",
     }
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()

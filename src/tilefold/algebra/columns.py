@@ -10,7 +10,6 @@ import torch
 
 Dtype = torch.dtype  # a column has the module's name
 Kind = Literal["arithmetic", "float", "compare", "test", "bitwise", "select", "cast", "block"]
-Speed = Literal["plain", "special", "divide", "slow"]
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,8 @@ class Op:
     bool), "select", "cast", "block" (a block of elements becomes one value; else as arithmetic). Where operands promote to
     bool, arithmetic is done in int64, unless the operation `keeps_bool`. `gives` is the result's dtype where it is always
     the same. `python` is its value on numbers. `torch` and `triton` are None for the cast alone, which is a rule for pairs
-    of dtypes (`evaluate.convert`, `words.converted`). `cost` is of one element in float32, `speed` the class of operations
-    with which a warp's instructions are counted (`planner`). `values` is what proofs and planners may take for granted.
+    of dtypes (`evaluate.convert`, `words.converted`). `cost` is of one element in float32. `values` is what
+    proofs and planners may take for granted.
     `symbol` is Python's operator, None for what is called by its name.
 
     Empty in all rows as yet: `derivative`, and `cuda`, the text in CUDA C++.
@@ -134,7 +133,6 @@ class Op:
     torch: Torch | None
     triton: Triton | None
     cost: Cost
-    speed: Speed
     values: Values
     symbol: str | None = None
     keeps_bool: bool = False

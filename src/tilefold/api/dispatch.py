@@ -19,7 +19,7 @@ import torch
 from tilefold.api.requests import Request
 from tilefold.errors import BackendError
 from tilefold.planner.device import H200, INTERPRETED, Device, device_of
-from tilefold.planner.expected import expected
+from tilefold.planner.least_time import with_least_time
 from tilefold.planner.plan import Plan
 from tilefold.runtime.switch import ExplainedError, forced_backend, is_explaining
 
@@ -117,7 +117,7 @@ def plan_for(
     """How a request would run on a chip: the tensors' own, or an H200 where they are on none."""
     chip = device or (device_of(tensors[0].device.index) if tensors[0].is_cuda else H200)
     request.dtypes(tensors)
-    return expected(request.plan(tensors, chip, library=library)[1], tensors, request.results, chip)
+    return with_least_time(request.plan(tensors, chip, library=library)[1], tensors, request.results, chip)
 
 
 def _keep(key: Any, executable: Executable | Repeated) -> None:
@@ -156,7 +156,7 @@ def compiled(
     index = tensors[0].device.index
     device = device_of(index)
     plan, calls = lowered(request, tensors, device, planned)
-    plan = expected(plan, tensors, request.results, device)
+    plan = with_least_time(plan, tensors, request.results, device)
     return Executable(plan, calls, request.computation, len(tensors), request.results, index)
 
 

@@ -51,8 +51,9 @@ def explain_plan(
 
     Returns:
         The plan: frozen, comparable, and readable when printed (`tilefold plan --help` explains its words). Of nothing it
-        has no stages. It tells the chip (`chip`), the bytes that its steps read and write (`moved_bytes`), their least time
-        (`least_us`), and of folds and products the time that their model expects (`time_us`).
+        has no stages. It tells the chip (`chip`), the bytes that its steps read and write (`moved_bytes`), and the least time
+        of these
+        (`least_us`).
 
     Raises:
         KindError: the operation is no monoid and runs nothing, `matmul` was given no two operands, or the device is none.

@@ -10,7 +10,6 @@ from tilefold.bench.cases import DTYPES, Case, Suite
 from tilefold.bench.monoid_cases import of_monoid
 from tilefold.bench.operations import OPERATIONS
 from tilefold.bench.ours import OURS
-from tilefold.bench.planners import PLANNED
 from tilefold.bench.results import SuiteResult
 from tilefold.cli.dtypes import dtype_name
 from tilefold.cli.fold_text import read_dims, read_shape
@@ -68,7 +67,7 @@ def asked_suite(suite: Suite, asked: Selection) -> Suite:
             f"bench: --monoid must be given a suite of folds, got {suite.name}; take folds, real or shapes"
         )
     drawn = cases if suite.drawn else None
-    return replace(suite, cases=cases, drawn=drawn, make=make, variants=(OURS, *PLANNED))
+    return replace(suite, cases=cases, drawn=drawn, make=make, variants=(OURS,))
 
 
 def selected(suite: Suite, asked: Selection) -> list[Case]:

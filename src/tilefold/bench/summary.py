@@ -10,7 +10,7 @@ from tilefold.bench.results import ERROR, NOT_RUN, OK, WRONG, CaseResult, Measur
 from tilefold.bench.statistics import geometric_mean, percentile
 
 OURS = "ours"
-PLANNED = "ours, "  # how the names of other planners' variants begin (`planners`)
+PLANNED = "ours, "  # how the names of our own variants begin (`settings`)
 NOISE = 1.03
 SKINNY = ("decompose-k", "router")  # products, which are judged by ratios
 DRAWN = ("shapes",)  # random problems, which are judged by their spread

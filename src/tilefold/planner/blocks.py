@@ -13,10 +13,12 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import ROW_WARPS, least_lanes, long_vectors, rows_of, rows_together
 from tilefold.planner.plan import Stage
-from tilefold.planner.settled import MANY_FIELDS, fields_of, keeps_runs
+from tilefold.planner.reading import Reading, alone, reading_of
+from tilefold.planner.registers import MANY_FIELDS, fields_of
+from tilefold.planner.sizes import EVICT_FIRST_BELOW, WARP, power_above
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import Blocks
-from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, view_of
+from tilefold.planner.thread_order import keeps_runs
 from tilefold.problem.canonical import Problem
 
 # docs/experiments/maps.md#blocks:
@@ -66,21 +68,21 @@ def blocks_stage(
     With `invariant` nothing follows from the number of rows, or from how many lie side by side.
     """
     rows = rows_of(problem, program.algebra.inputs)
-    view = alone(view_of(rows), rows) if invariant else view_of(rows)
+    reading = alone(reading_of(rows), rows) if invariant else reading_of(rows)
     if program.begin is None or not program.algebra.commutative or program.algebra.index:
         return None
-    if invariant and not view.by_rows:
+    if invariant and not reading.by_rows:
         return None
     most = cluster if _meets(problem, program) else 1
     beside = len(problem.dtypes) > len(rows.dtypes)
     small = rows.dtypes[0].itemsize <= 2
-    if beside and view.by_rows and small and len(rows.dtypes) == 1 and _fits(view):
+    if beside and reading.by_rows and small and len(rows.dtypes) == 1 and _fits(reading):
         return None
-    stage = _rows(view, rows, results, most, beside) if view.by_rows else None
-    if not view.by_rows:
-        narrow = None if beside else _narrow_columns(view, rows, program, most)
-        stage = narrow or _short_columns(view, rows) or _columns(view, rows, most)
-    if stage is None or not _has_firsts(stage, view, rows, program):
+    stage = _rows(reading, rows, results, most, beside) if reading.by_rows else None
+    if not reading.by_rows:
+        narrow = None if beside else _narrow_columns(reading, rows, program, most)
+        stage = narrow or _short_columns(reading, rows) or _columns(reading, rows, most)
+    if stage is None or not _has_firsts(stage, reading, rows, program):
         return None
     if stage.splits > 1 and stage.block_outputs > 1 and not _announces(program):
         return None
@@ -93,12 +95,12 @@ def blocks_stage(
     return replace(stage, masks=_masks(stage, problem.length), evict_first=evict)
 
 
-def _fits(view: View) -> bool:
+def _fits(reading: Reading) -> bool:
     """Whether tiles of powers of two fit rows exactly.
 
     Then 16-bit elements beside extra tensors' are as fast or faster where each lane folds its own: it waits less for others.
     """
-    return view.length % min(LANES_TILE, power_above(view.length)) == 0
+    return reading.length % min(LANES_TILE, power_above(reading.length)) == 0
 
 
 def _meets(problem: Problem, program: Program) -> bool:
@@ -113,13 +115,13 @@ def _announces(program: Program) -> bool:
     return few and all(d.itemsize == 4 for d in program.outputs)
 
 
-def _has_firsts(stage: Blocks, view: View, rows: Problem, program: Program) -> bool:
+def _has_firsts(stage: Blocks, reading: Reading, rows: Problem, program: Program) -> bool:
     """Whether a block's first element can be told, if it is asked for: a lane's elements are then one thread's."""
     assert program.begin is not None
     if not any(n.op == "block_first" for n in program.begin.graph.nodes):
         return True
     tile = Stage("", stage.block_outputs, stage.lanes, stage.run, 1, 1, stage.num_warps)
-    threads = stage.num_warps * WARP * (1 if view.by_rows else stage.neighbours or view.vector)
+    threads = stage.num_warps * WARP * (1 if reading.by_rows else stage.neighbours or reading.vector)
     return stage.block_outputs * stage.lanes >= threads and keeps_runs(rows, tile)
 
 
@@ -131,10 +133,10 @@ def _masks(stage: Blocks, length: int) -> int:
     return bits | (1 if stage.align > 1 else 0)
 
 
-def _rows(view: View, rows: Problem, results: Dtypes, most: int, beside: bool) -> Blocks | None:
+def _rows(reading: Reading, rows: Problem, results: Dtypes, most: int, beside: bool) -> Blocks | None:
     """The lanes, programs and tiles of the least time."""
-    run, align = long_vectors(view, rows, results)
-    vectors = math.ceil((view.length + align - 1) / run)
+    run, align = long_vectors(reading, rows, results)
+    vectors = math.ceil((reading.length + align - 1) / run)
     words = sum(math.ceil(d.itemsize / 4) for d in rows.dtypes)
     size = sum(d.itemsize for d in rows.dtypes)
     found: list[tuple[float, int, int, int]] = []
@@ -148,7 +150,7 @@ def _rows(view: View, rows: Problem, results: Dtypes, most: int, beside: bool) -
     if not found:
         return None
     _, lanes, programs, tiles = min(found)
-    together, warps = rows_together(lanes, tiles * run * size, view)
+    together, warps = rows_together(lanes, tiles * run * size, reading)
     return Blocks("block_rows", together, lanes, run, tiles, programs, warps, align=align)
 
 
@@ -170,61 +172,65 @@ def _time(
     return late + max(1.0, HELD_BYTES / held) + programs * lanes * each / (vectors * run * words) / FULL_SPEED
 
 
-def _narrow_columns(view: View, rows: Problem, program: Program, most: int) -> Blocks | None:
+def _narrow_columns(reading: Reading, rows: Problem, program: Program, most: int) -> Blocks | None:
     """A line of each row, two columns of 16 bits a thread, by small programs; None where that is no form, or no faster."""
     many = fields_of(program) > NARROW_FIELDS or len(rows.dtypes) > 1 or len(rows.reduced_dims) > 1
-    small = view.inner < max(NARROW_COLUMNS) or view.length < NARROW_LENGTH
-    if view.element != 2 or view.vector < 2 or many or small:
+    small = reading.inner < max(NARROW_COLUMNS) or reading.length < NARROW_LENGTH
+    if reading.element != 2 or reading.vector < 2 or many or small:
         return None
-    columns = min(NARROW_COLUMNS, key=lambda k: math.ceil(view.inner / k) * k * NARROW_COLUMNS[k])
+    columns = min(NARROW_COLUMNS, key=lambda k: math.ceil(reading.inner / k) * k * NARROW_COLUMNS[k])
     for warps, shared in NARROW_PROGRAMS.items():
         lanes = warps * WARP * 2 // columns
-        programs = math.ceil(view.length / (lanes * NARROW_TILES))
+        programs = math.ceil(reading.length / (lanes * NARROW_TILES))
         if programs <= min(most, shared):
-            tiles = math.ceil(view.length / (lanes * programs))
+            tiles = math.ceil(reading.length / (lanes * programs))
             stage = Blocks("block_columns", columns, lanes, 1, tiles, programs, warps)
             return replace(stage, neighbours=2, registers=NARROW_REGISTERS)
     return None
 
 
-def _short_columns(view: View, rows: Problem) -> Blocks | None:
+def _short_columns(reading: Reading, rows: Problem) -> Blocks | None:
     """Columns that one to four threads hold; None for longer ones, and where fewer are neighbours than a warp loads."""
     if (
-        view.element not in COLUMN_BYTES
-        or view.length > SHORT_LENGTHS[view.element if view.vector > 1 else 4]
+        reading.element not in COLUMN_BYTES
+        or reading.length > SHORT_LENGTHS[reading.element if reading.vector > 1 else 4]
     ):
         return None
     size, inputs = sum(d.itemsize for d in rows.dtypes), len(rows.dtypes)
-    neighbours = least = min(view.vector, max(1, 4 // view.element))
-    while 2 * neighbours <= view.vector and neighbours * view.length * size < SHORT_BYTES:
+    neighbours = least = min(reading.vector, max(1, 4 // reading.element))
+    while 2 * neighbours <= reading.vector and neighbours * reading.length * size < SHORT_BYTES:
         neighbours *= 2
     while neighbours >= least:
         lanes = 1
-        while lanes < SHORT_LANES and math.ceil(view.length / lanes) * neighbours * inputs > SHORT_EACH:
+        while lanes < SHORT_LANES and math.ceil(reading.length / lanes) * neighbours * inputs > SHORT_EACH:
             lanes *= 2
-        tiles = math.ceil(view.length / lanes)
+        tiles = math.ceil(reading.length / lanes)
         forms = [(neighbours * WARP * warps // lanes, warps) for warps in (COLUMN_WARPS, 2, 1)]
         forms = [
-            form for form in forms if COLUMN_BYTES[view.element] // view.element <= form[0] < 2 * view.inner
+            form
+            for form in forms
+            if COLUMN_BYTES[reading.element] // reading.element <= form[0] < 2 * reading.inner
         ]
         if forms and tiles * neighbours * inputs <= SHORT_MOST:
-            outputs, warps = min(forms, key=lambda form: math.ceil(view.inner / form[0]) * form[0])
+            outputs, warps = min(forms, key=lambda form: math.ceil(reading.inner / form[0]) * form[0])
             return Blocks("block_columns", outputs, lanes, 1, tiles, 1, warps, neighbours=neighbours)
         neighbours //= 2
     return None
 
 
-def _columns(view: View, rows: Problem, most: int) -> Blocks | None:
+def _columns(reading: Reading, rows: Problem, most: int) -> Blocks | None:
     """Neighbouring columns, a line or half of one of each of their rows, by the fewest programs."""
-    if view.element not in COLUMN_BYTES:
+    if reading.element not in COLUMN_BYTES:
         return None
-    outputs = min(power_above(view.inner), max(view.vector, COLUMN_BYTES[view.element] // view.element))
-    beside = max(1, outputs // view.vector)  # threads
-    lanes = min(COLUMN_WARPS * WARP // beside, max(WARP // beside, power_above(view.length)))
+    outputs = min(
+        power_above(reading.inner), max(reading.vector, COLUMN_BYTES[reading.element] // reading.element)
+    )
+    beside = max(1, outputs // reading.vector)  # threads
+    lanes = min(COLUMN_WARPS * WARP // beside, max(WARP // beside, power_above(reading.length)))
     warps = max(1, lanes * beside // WARP)
-    for programs in range(1, min(most, COLUMN_PROGRAMS[view.element]) + 1):
-        tiles = math.ceil(view.length / (programs * lanes))
-        words = tiles * view.vector * len(rows.dtypes)
-        if words <= COLUMN_WORDS and (programs - 1) * tiles * lanes < view.length:
+    for programs in range(1, min(most, COLUMN_PROGRAMS[reading.element]) + 1):
+        tiles = math.ceil(reading.length / (programs * lanes))
+        words = tiles * reading.vector * len(rows.dtypes)
+        if words <= COLUMN_WORDS and (programs - 1) * tiles * lanes < reading.length:
             return Blocks("block_columns", outputs, lanes, 1, tiles, programs, warps)
     return None

@@ -1,4 +1,12 @@
-"""From problem, program and device to a plan. Pure: equal arguments give equal plans, nothing is measured or searched.
+"""How a fold runs: from problem, program and device to a plan. Pure: equal arguments give equal plans, nothing is measured.
+
+Each step decides one thing, in this order:
+
+    reading         along which axis the problem is read, and in what vectors
+    first_launch    which forms the first launch may have: dims kept apart (`dims_to_keep`), results in other orders
+    first_tile      the tile of each form, by rule (`rows`, `columns`, `in_order`, `gathered`)
+    form_choice     which form is taken
+    second_launch   how partial states are folded, where there are any
 
 The tile is always [run, lanes, outputs, unroll]; what differs is which axis is contiguous and how many elements each takes:
 
@@ -13,28 +21,27 @@ The tile is always [run, lanes, outputs, unroll]; what differs is which axis is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from tilefold.algebra.program import Program
-from tilefold.errors import ArgumentError
 from tilefold.planner.atomics import atomic_of, atomic_plan
-from tilefold.planner.cost import FITTED, Constants
 from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.dims_to_keep import dims_to_keep
+from tilefold.planner.first_launch import FirstLaunch
+from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import fold_plan
-from tilefold.planner.forms import forms
+from tilefold.planner.form_choice import least_needed
 from tilefold.planner.geometry import without_positions
-from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Plan, Stage, count
-from tilefold.planner.settled import keeps_positions
-from tilefold.planner.weigh import Weighed
+from tilefold.planner.reading import alone
+from tilefold.planner.thread_order import keeps_positions
 from tilefold.problem.canonical import Problem, canonical
 
-PLANNERS = ("rules", "model")
-DEFAULT = "model"  # docs/experiments/planning.md#model
-BEST_FORMS = 2  # of which tiles are weighed (not measured: how far the search goes)
+# Bytes: rules of splits were timed from here on; of smaller folds it is counted whether a second launch saves what it takes
+# (docs/experiments/planning.md#counts).
+SMALL = 4 << 20
 
 
 def plan_tensors(
@@ -55,84 +62,55 @@ def plan_tensors(
     return problem, plan_fold(problem, program, device, guarantee)
 
 
-def plan_fold(
-    problem: Problem,
-    program: Program,
-    device: Device,
-    guarantee: str,
-    planner: str = DEFAULT,
-    constants: Constants = FITTED,
-) -> Plan:
-    """How to fold `problem` on `device`. With "batch_invariant" neither the count of results nor the device matter.
-
-    `planner`: "rules" takes what thresholds say, "model" the cheapest of the candidates around it by `cost` with
-    `constants`, whose time the plan then tells (0 with "batch_invariant", whose choice knows no size).
-
-    Raises:
-        ArgumentError: there is no such planner.
-    """
-    if planner not in PLANNERS:
-        raise ArgumentError(
-            f"plan_fold: `planner` must be one of {', '.join(PLANNERS)}, got {planner!r}; leave it out for the model"
-        )
-    invariant = guarantee == "batch_invariant"
-    weighed = Weighed(
-        Launched.keeping(problem, program, None), NOMINAL if invariant else device, constants, invariant
-    )
-    first, time_us = (weighed.rule, 0.0) if planner == "rules" else weighed.chosen()
-    if planner == "model" and guarantee == "run_to_run":
-        weighed, first, time_us = _other_form(weighed, first, time_us)
-    launch, time_us = weighed.launch, 0.0 if invariant else time_us
+def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:
+    """How to fold `problem` on `device`. With "batch_invariant" neither the count of results nor the device matter."""
+    launch, first = _first_launch(problem, program, device, guarantee)
     sizes = f"{count(problem.outputs, 'result')} of {count(problem.length, 'element')}"
-    reason = f"{sizes}, {'rows' if launch.view.by_rows else 'columns'} contiguous"
+    reason = f"{sizes}, {'rows' if launch.reading.by_rows else 'columns'} contiguous"
     if first.splits == 1 and first.apart is None:
-        plan = fold_plan(problem, program, (first,), overlaps=False, guarantee=guarantee, reason=reason)
-        return replace(plan, time_us=time_us)
+        return fold_plan(problem, program, (first,), overlaps=False, guarantee=guarantee, reason=reason)
     if guarantee == "none" and not first.ordered and atomic_of(program) is not None:
-        return replace(atomic_plan(problem, program, first, reason), time_us=time_us)
+        return atomic_plan(problem, program, first, reason)
     second = launch.second(first.splits)
-    if invariant and not second.ordered:
+    if guarantee == "batch_invariant" and not second.ordered:
         in_order = not program.algebra.index or keeps_positions(problem, first)
         second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=in_order, evict_first=False)
     stages = (first, second)
-    plan = fold_plan(problem, program, stages, overlaps=device.overlaps, guarantee=guarantee, reason=reason)
-    return replace(plan, time_us=time_us)
+    return fold_plan(problem, program, stages, overlaps=device.overlaps, guarantee=guarantee, reason=reason)
 
 
-def _other_form(weighed: Weighed, first: Stage, time_us: float) -> tuple[Weighed, Stage, float]:
-    """A first launch that keeps reduced dims apart, or takes its results in another order, where the model expects that to be
-    faster: by `apart_doubt`, or by anything where it makes vectors whole that were not."""
-    launch, least_us, doubt = weighed.launch, weighed.least_us, weighed.constants.apart_doubt
-    full = launch.view.full_vector
-    some_narrow = launch.view.vector < full
-    if (1.0 if some_narrow else 1 - doubt) * time_us <= least_us:
-        return weighed, first, time_us
-    whole, program = launch.whole, launch.program
-    kept = [Launched.keeping(whole, program, apart) for apart in forms(whole, program)]
-    reordered = [other for one in (launch, *kept) for other in one.orders()]
-    best = (*_best(kept, weighed), *_best(reordered, weighed)[:1])
-
-    def widens(other: Weighed) -> bool:
-        return some_narrow and other.view.vector == full
-
-    for other in sorted(best, key=widens, reverse=True):
-        wanted_us = time_us if widens(other) else (1 - doubt) * time_us
-        if wanted_us > max(least_us, other.bound_us):
-            stage, expected_us = other.chosen(wanted_us)
-            if expected_us < wanted_us:
-                weighed, first, time_us = other, stage, expected_us
-    return weighed, first, time_us
+def _first_launch(
+    problem: Problem, program: Program, device: Device, guarantee: str
+) -> tuple[FirstLaunch, Stage]:
+    """What the first launch folds, and its tile: of all forms that it may have, each with the tile of its rule."""
+    if guarantee != "run_to_run":
+        launch = FirstLaunch.keeping(problem, program, None)
+        if guarantee == "none":
+            return launch, first_tile(launch, launch.reading, device, False)
+        return launch, first_tile(launch, alone(launch.reading, problem), NOMINAL, True)
+    forms = list(first_launches(problem, program))
+    tried = [(form, first_tile(form, form.reading, device, False)) for form in forms]
+    if problem.bytes_read < SMALL:
+        tried += [(form, stage.but(splits=1)) for form, stage in tried if stage.splits > 1]
+    return tried[least_needed(tried, device)] if len(tried) > 1 else tried[0]
 
 
-def _best(tried: list[Launched], weighed: Weighed) -> list[Weighed]:
-    """Those of whose rules' plans the model expects most."""
-    found = [Weighed(one, weighed.chip, weighed.constants) for one in tried]
-    return sorted(found, key=lambda one: one.time_us(one.rule))[:BEST_FORMS]
+def first_launches(problem: Problem, program: Program) -> Iterator[FirstLaunch]:
+    """The forms of a first launch: the problem as it is, with dims kept apart, and each with its results in other orders.
+
+    Not along all output dims as one where rows are taken together: programs would own columns of several groups.
+    """
+    whole = FirstLaunch.keeping(problem, program, None)
+    kept = [FirstLaunch.keeping(problem, program, apart) for apart in dims_to_keep(problem, program)]
+    yield from (whole, *kept)
+    for launch in (whole, *kept):
+        groups = launch.apart is None or (launch.apart.together == 1 and launch.apart.dims)
+        yield from (order for order in launch.orders() if groups or not order.flat)
 
 
 def plan_of(first: Stage, problem: Problem, program: Program, device: Device) -> Plan:
     """The plan whose first launch is `first`: with splits, a second one combines their states."""
-    stages = Launched.of(problem, program, first).stages(first)
+    stages = FirstLaunch.of(problem, program, first).stages(first)
     overlaps = device.overlaps and len(stages) > 1
     return fold_plan(
         problem, program, stages, overlaps=overlaps, guarantee="run_to_run", reason="a candidate"

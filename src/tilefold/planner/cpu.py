@@ -27,8 +27,8 @@ from tilefold.algebra.program import Program
 from tilefold.algebra.proofs.derive import by_field
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, names
+from tilefold.planner.sizes import power_above, power_below
 from tilefold.planner.stages.cpu import FEW, CombineParts, Geometry, Tiles, in_parts
-from tilefold.planner.view import power_above, power_below
 from tilefold.problem.canonical import Dim, Problem, canonical
 
 # No record of other sizes: docs/experiments/cpu.md#folds has the times with these.

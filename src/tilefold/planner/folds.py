@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from tilefold.algebra.program import Program, with_index_dtype
-from tilefold.planner.apart import states_count, states_problem
+from tilefold.planner.kept_dims import states_count, states_problem
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
 from tilefold.problem.canonical import Dim, Problem
 from tilefold.runtime.caching import kept_outside_modes

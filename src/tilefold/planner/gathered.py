@@ -13,9 +13,10 @@ import math
 from collections.abc import Sequence
 
 from tilefold.planner.plan import Stage
+from tilefold.planner.reading import Reading
 from tilefold.planner.rows import has_few_halves
+from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.stages.gathered import are_one_run, groups_of
-from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above
 from tilefold.problem.canonical import Dim, Problem
 
 # docs/experiments/tiles.md#gathered:
@@ -36,7 +37,7 @@ def are_turned(outputs: Sequence[Dim]) -> bool:
     return outputs[0].output == 1 and outputs[1].output == outputs[0].size
 
 
-def gathers(problem: Problem, view: View, words: int) -> bool:
+def gathers(problem: Problem, reading: Reading, words: int) -> bool:
     """Whether elements are read so: where no vector divides how they lie, or where groups of several results are one vector.
 
     Groups of several results are walked as one dim. `words` are those of a state: what is folded into one word is light.
@@ -52,13 +53,13 @@ def gathers(problem: Problem, view: View, words: int) -> bool:
         return False
     if any(d.position for d in outputs):
         return False
-    if len(outputs) == 2 and (view.outer > 1 or not (are_one_run(outputs) or are_turned(outputs))):
+    if len(outputs) == 2 and (reading.outer > 1 or not (are_one_run(outputs) or are_turned(outputs))):
         return False
     size, groups = problem.dtypes[0].itemsize, groups_of(problem)
     if not GATHERED[0] <= problem.length <= GATHERED[1] or size not in ITEMSIZES:
         return False
     narrow = groups.inner > 1 and groups.inner * size <= NARROW_GROUP
-    if (view.vector >= view.full_vector or has_few_halves(view)) and not narrow:
+    if (reading.vector >= reading.full_vector or has_few_halves(reading)) and not narrow:
         return False
     if size == 4 and words == 1 and groups.inner == 1 and problem.length >= LIGHT_ROW:
         return False

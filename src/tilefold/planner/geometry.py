@@ -1,4 +1,4 @@
-"""A problem's memory as the model of a launch sees it. The one place of the model that reads a `Problem`'s fields."""
+"""A problem's memory as a launch sees it: sizes and steps by the part that each dim has, and the sectors that it takes."""
 
 from __future__ import annotations
 
@@ -85,11 +85,6 @@ class Geometry:
         return max((sum((n - 1) * s for n, s in zip(sizes, some, strict=True)) for some in steps), default=0)
 
     @cached_property
-    def is_run(self) -> bool:
-        """Whether neighbours along the innermost reduced dim are neighbours in every input."""
-        return all(operand.inner == 1 for operand in self.operands)
-
-    @cached_property
     def greatest_inner(self) -> int:
         """The greatest step of an input along the innermost reduced dim."""
         return max((operand.inner for operand in self.operands), default=0)
@@ -160,34 +155,6 @@ def flattened(geometry: Geometry) -> Geometry:
     """The same problem with results that are neighbours along all output dims as one."""
     sizes = (*geometry.outer, geometry.width)
     return replace(geometry, outer=(), width=geometry.outputs, flat=sizes)
-
-
-def partials_geometry(outputs: int, splits: int, itemsizes: Steps) -> Geometry:
-    """The second launch's problem: `splits` partial states a result, every field a [splits, outputs] array."""
-    along = 0 if outputs == 1 else 1
-    operands = tuple(Operand(n, 16, 0, (), along, (), outputs) for n in itemsizes)
-    return Geometry((), outputs, (), splits, operands, (), along)
-
-
-def nominal(geometry: Geometry, by_rows: bool, vector: int, results: int) -> Geometry:
-    """The same fold of so many results, rows end to end or columns side by side: nothing of it tells how many there are.
-
-    Nor where one of them lies: addresses are known to be multiples of `vector` elements, no more.
-    """
-    length = geometry.length
-    operands = tuple(
-        Operand(
-            o.itemsize,
-            min(16, vector * o.itemsize),
-            0,
-            (),
-            length if by_rows else 1,
-            (),
-            1 if by_rows else results,
-        )
-        for o in geometry.operands
-    )
-    return Geometry((), results, (), length, operands, (), 1)
 
 
 def unique_sectors(geometry: Geometry) -> int:

@@ -15,13 +15,15 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.odd_columns import columns_together, narrow_run
 from tilefold.planner.plan import Stage
-from tilefold.planner.settled import (
-    MANY_FIELDS,
-    asks_for_first,
-    fields_of,
-    in_threads,
-    keeps_positions,
-    settled,
+from tilefold.planner.reading import Reading, alone, reading_of, widest_vector
+from tilefold.planner.registers import MANY_FIELDS, fields_of
+from tilefold.planner.sizes import (
+    EVICT_FIRST_BELOW,
+    MAX_WARPS,
+    VECTOR_BYTES,
+    WARP,
+    power_above,
+    power_below,
     whole_splits,
 )
 from tilefold.planner.stages.maps import (
@@ -29,18 +31,7 @@ from tilefold.planner.stages.maps import (
     Elements,
     Windows,
 )
-from tilefold.planner.view import (
-    EVICT_FIRST_BELOW,
-    MAX_WARPS,
-    VECTOR_BYTES,
-    WARP,
-    View,
-    alone,
-    power_above,
-    power_below,
-    view_of,
-    widest_vector,
-)
+from tilefold.planner.thread_order import asks_for_first, in_threads, keeps_positions, kept_in_threads
 from tilefold.problem.canonical import Problem
 
 VECTORS = 2  # that a thread of `map_elements` takes of the widest operand (docs/experiments/maps.md#blocks)
@@ -123,7 +114,7 @@ def rows_along(problem: Problem, inputs: int) -> Problem:
     if last is None or not outer or last.size >= FEW_ROWS or size >= ROW_WARPS * WARP * ROWS_BYTES:
         return problem
     longest = max(outer, key=lambda d: d.size)
-    if longest.size <= last.size or not view_of(rows).by_rows:
+    if longest.size <= last.size or not reading_of(rows).by_rows:
         return problem
     others = tuple(d for d in problem.output_dims if d is not longest)
     return replace(problem, dims=(*others, longest, *problem.reduced_dims))
@@ -143,27 +134,27 @@ def whole_stage(
     With `invariant` nothing follows from the number of rows, or from how many lie side by side.
     """
     rows = rows_of(problem, program.algebra.inputs)
-    view = alone(view_of(rows), rows) if invariant else view_of(rows)
-    if not program.algebra.commutative or (invariant and not view.by_rows):
+    reading = alone(reading_of(rows), rows) if invariant else reading_of(rows)
+    if not program.algebra.commutative or (invariant and not reading.by_rows):
         return None
     held = power_below(THREAD_WORDS // max(1, sum(math.ceil(d.itemsize / 4) for d in rows.dtypes)))
     held //= 2 if fields_of(program) >= MANY_FIELDS else 1
-    if view.by_rows:
-        stage = _whole_rows(view, rows, results, min(held, ALONE_WORDS))
+    if reading.by_rows:
+        stage = _whole_rows(reading, rows, results, min(held, ALONE_WORDS))
     else:
-        stage = _whole_columns(view, held)
+        stage = _whole_columns(reading, held)
     narrow = all(d.itemsize == 4 for d in partial_dtypes(narrowed(program, problem.length)))
-    if stage is None and view.by_rows and cluster > 1 and narrow and fields_of(program) < MANY_FIELDS:
-        stage = _shared_rows(view, rows, results, cluster)
+    if stage is None and reading.by_rows and cluster > 1 and narrow and fields_of(program) < MANY_FIELDS:
+        stage = _shared_rows(reading, rows, results, cluster)
         beside = len(problem.dtypes) > len(rows.dtypes)
         if stage is not None and stage.align > 1 and beside:  # extra tensors' elements would come one by one
             stage = None
-    if stage is None and view.by_rows:
-        stage = _whole_rows(view, rows, results, held)
+    if stage is None and reading.by_rows:
+        stage = _whole_rows(reading, rows, results, held)
     if stage is None:
         return None
     in_order = not program.algebra.index or keeps_positions(rows, stage)
-    stage = _settled(stage, view, problem, program, results, invariant)
+    stage = _settled(stage, reading, problem, program, results, invariant)
     moved = problem.bytes_read + problem.outputs * problem.length * sum(d.itemsize for d in results)
     return replace(
         stage, in_order=stage.in_order and in_order, evict_first=not invariant and moved <= EVICT_FIRST_BELOW
@@ -171,7 +162,7 @@ def whole_stage(
 
 
 def _settled(
-    stage: Stage, view: View, problem: Problem, program: Program, results: Dtypes, invariant: bool
+    stage: Stage, reading: Reading, problem: Problem, program: Program, results: Dtypes, invariant: bool
 ) -> Stage:
     """The stage with what its tile allows.
 
@@ -179,25 +170,27 @@ def _settled(
     in a vector: extra tensors and results count as well, where it matters that a lane's elements are one thread's.
     """
     matters = program.algebra.index or asks_for_first(program)
-    if matters and (stage.run == 1 or not view.by_rows):
+    if matters and (stage.run == 1 or not reading.by_rows):
         sizes = [d.itemsize for d in (*problem.dtypes, *results)]
-        widest = VECTOR_BYTES // min(sizes) if invariant else widest_vector(problem, results, view.by_rows)
-        view = replace(view, vector=max(view.vector, widest))
-    return in_threads(settled(stage, view, program), rows_of(problem, program.algebra.inputs), program)
+        widest = VECTOR_BYTES // min(sizes) if invariant else widest_vector(problem, results, reading.by_rows)
+        reading = replace(reading, vector=max(reading.vector, widest))
+    return in_threads(
+        kept_in_threads(stage, reading, program), rows_of(problem, program.algebra.inputs), program
+    )
 
 
-def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage | None:
+def _whole_rows(reading: Reading, rows: Problem, results: Dtypes, held: int) -> Stage | None:
     """A thread takes a few vectors; short rows share a program, longer ones have up to sixteen warps each."""
-    run, align = long_vectors(view, rows, results)
-    vectors = power_above(math.ceil((view.length + align - 1) / run))
-    few = max(1, min(FEW_VECTORS * view.full_vector // run, held // run))
+    run, align = long_vectors(reading, rows, results)
+    vectors = power_above(math.ceil((reading.length + align - 1) / run))
+    few = max(1, min(FEW_VECTORS * reading.full_vector // run, held // run))
     unroll = min(few, vectors // least_lanes(vectors))
     lanes = vectors // unroll
     if lanes > MAX_WARPS * WARP:
         unroll, lanes = vectors // (MAX_WARPS * WARP), MAX_WARPS * WARP
     if unroll * run > held:
         return None
-    together, warps = rows_together(lanes, unroll * run * sum(d.itemsize for d in rows.dtypes), view)
+    together, warps = rows_together(lanes, unroll * run * sum(d.itemsize for d in rows.dtypes), reading)
     return Stage("whole_rows", together, lanes, run, unroll, 1, warps, align=align)
 
 
@@ -206,19 +199,19 @@ def least_lanes(vectors: int) -> int:
     return min(LINE_LANES, power_above(vectors))
 
 
-def rows_together(lanes: int, size: int, view: View) -> tuple[int, int]:
+def rows_together(lanes: int, size: int, reading: Reading) -> tuple[int, int]:
     """(rows of a program, its warps) where a thread has `size` bytes of a row: several rows a thread if that is little."""
     warps = max(ROW_WARPS, lanes // WARP)
     each = max(1, ROWS_BYTES // size) if lanes <= LINE_LANES else 1
     together = max(1, warps * WARP // lanes) * each
-    together = min(power_below(together), power_above(view.inner))
+    together = min(power_below(together), power_above(reading.inner))
     return together, max(1, min(warps, power_below(together * lanes // (WARP * each))))
 
 
-def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> Stage | None:
+def _shared_rows(reading: Reading, rows: Problem, results: Dtypes, cluster: int) -> Stage | None:
     """The fewest warps, then elements a thread, with which a cluster holds a row."""
-    run, align = long_vectors(view, rows, results)
-    length = view.length + align - 1
+    run, align = long_vectors(reading, rows, results)
+    length = reading.length + align - 1
     for warps, words in SHARED_TILES:
         unroll = max(1, words * 4 // (run * sum(d.itemsize for d in rows.dtypes)))
         tile = run * unroll * warps * WARP
@@ -230,15 +223,15 @@ def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> St
     return None
 
 
-def long_vectors(view: View, rows: Problem, results: Dtypes) -> tuple[int, int]:
+def long_vectors(reading: Reading, rows: Problem, results: Dtypes) -> tuple[int, int]:
     """(neighbours that a thread loads at once, of which multiple the first is) of a row.
 
     Where rows begin between two vectors, `edge_places` of the kernels relies on two of them at least.
     """
-    narrow = view.vector < view.full_vector and view.length >= 2 * view.full_vector
-    if narrow and view.aligns and _aligned_alike(rows, results, view.full_vector):
-        return view.full_vector, view.full_vector
-    return min(view.vector, power_below(view.length)), 1
+    narrow = reading.vector < reading.full_vector and reading.length >= 2 * reading.full_vector
+    if narrow and reading.aligns and _aligned_alike(rows, results, reading.full_vector):
+        return reading.full_vector, reading.full_vector
+    return min(reading.vector, power_below(reading.length)), 1
 
 
 def _aligned_alike(rows: Problem, results: Dtypes, vector: int) -> bool:
@@ -249,27 +242,27 @@ def _aligned_alike(rows: Problem, results: Dtypes, vector: int) -> bool:
     return alike and contiguous and not any(rows.residues) and all(d.itemsize == size for d in results)
 
 
-def _stores_singly(view: View, rows: Problem, results: Dtypes, run: int) -> bool:
+def _stores_singly(reading: Reading, rows: Problem, results: Dtypes, run: int) -> bool:
     """Whether a row's last vector is not whole, so that threads store each of their elements by itself, and nothing else is
     amiss: with the edges apart they store vectors."""
-    return run == view.full_vector and view.length % run > 0 and _aligned_alike(rows, results, run)
+    return run == reading.full_vector and reading.length % run > 0 and _aligned_alike(rows, results, run)
 
 
-def _whole_columns(view: View, held: int) -> Stage | None:
+def _whole_columns(reading: Reading, held: int) -> Stage | None:
     """Neighbouring columns, `COLUMN_BYTES` of each row of them, as many threads down as they need."""
-    length = power_above(view.length)
-    outputs = min(power_above(view.inner), max(view.vector, COLUMN_BYTES // view.element))
-    unroll = min(length, max(1, held // view.vector // 2))
+    length = power_above(reading.length)
+    outputs = min(power_above(reading.inner), max(reading.vector, COLUMN_BYTES // reading.element))
+    unroll = min(length, max(1, held // reading.vector // 2))
     lanes = length // unroll
-    threads = max(1, outputs * lanes // view.vector)
+    threads = max(1, outputs * lanes // reading.vector)
     if threads > MAX_WARPS * WARP:
         unroll, lanes = unroll * 2, lanes // 2
         threads = max(1, threads // 2)
-    if threads > MAX_WARPS * WARP or lanes == 0 or unroll * view.vector > held:
+    if threads > MAX_WARPS * WARP or lanes == 0 or unroll * reading.vector > held:
         return None
     if threads < ROW_WARPS * WARP:  # short columns: more of them
-        outputs = min(power_above(view.inner), outputs * (ROW_WARPS * WARP // threads))
-        threads = max(1, outputs * lanes // view.vector)
+        outputs = min(power_above(reading.inner), outputs * (ROW_WARPS * WARP // threads))
+        threads = max(1, outputs * lanes // reading.vector)
     warps = max(1, min(MAX_WARPS, threads // WARP))
     return Stage("whole_columns", outputs, lanes, 1, unroll, 1, warps)
 
@@ -282,11 +275,11 @@ def windows_stage(
     Columns' fold, then every element's map, is as fast as windows of them were (docs/experiments/maps.md#clusters).
     """
     rows = rows_of(problem, program.algebra.inputs)
-    view = alone(view_of(rows), rows) if invariant else view_of(rows)
-    if not program.algebra.commutative or not view.by_rows:
+    reading = alone(reading_of(rows), rows) if invariant else reading_of(rows)
+    if not program.algebra.commutative or not reading.by_rows:
         return None
-    stage = replace(_long_rows(view, rows, results), prefetch=True)
-    stage = _settled(stage, view, problem, program, results, invariant)
+    stage = replace(_long_rows(reading, rows, results), prefetch=True)
+    stage = _settled(stage, reading, problem, program, results, invariant)
     in_order = not program.algebra.index or keeps_positions(rows, stage)
     size = stage.block_outputs * sum(
         d.itemsize for d in rows.dtypes
@@ -301,9 +294,9 @@ def windows_stage(
     return Windows(stage, max(1, WINDOW_BYTES // (problem.length * size)))
 
 
-def _long_rows(view: View, rows: Problem, results: Dtypes) -> Stage:
-    run, align = long_vectors(view, rows, results)
-    if align == 1 and view.aligns and _stores_singly(view, rows, results, run):
+def _long_rows(reading: Reading, rows: Problem, results: Dtypes) -> Stage:
+    run, align = long_vectors(reading, rows, results)
+    if align == 1 and reading.aligns and _stores_singly(reading, rows, results, run):
         align = run
-    unroll = FEW_VECTORS * max(1, min(2, view.full_vector // run))
+    unroll = FEW_VECTORS * max(1, min(2, reading.full_vector // run))
     return Stage("window_rows", 1, WINDOW_WARPS * WARP, run, unroll, 1, WINDOW_WARPS, align=align)

@@ -16,8 +16,8 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
 from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
+from tilefold.planner.sizes import power_above, power_below
 from tilefold.planner.stages.moves import Move, Side, walk
-from tilefold.planner.view import power_above, power_below
 from tilefold.problem.canonical import Dim, Problem, of_input
 
 LINE = 128  # of the L2 (hardware): a side that has as much leaves the other a dim that would make that one's segments longer

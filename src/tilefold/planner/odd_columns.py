@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilefold.planner.view import VECTOR_BYTES, WARP, power_above, run_of
+from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above, run_of
 
 # docs/experiments/tiles.md#odd. Neighbours belong to neighbouring threads; False: to one, as many as are a vector where
 # rows allow one.

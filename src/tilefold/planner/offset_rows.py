@@ -11,11 +11,12 @@ import math
 from tilefold.algebra.program import Program
 from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.maps import rows_of
+from tilefold.planner.reading import reading_of
 from tilefold.planner.ring_forms import PROGRAM_BYTES
 from tilefold.planner.rings import are_copied, vectors_of
+from tilefold.planner.sizes import VECTOR_BYTES, WARP
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import OffsetRows, span
-from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem.canonical import Problem
 
 WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together, by definition two
@@ -82,7 +83,7 @@ def offset_stage(
 def _is_odd(problem: Problem, program: Program, results: Dtypes) -> bool:
     """Whether rows begin between two vectors, and their results at the same places."""
     rows = rows_of(problem, program.algebra.inputs)
-    found = vectors_of(problem, program, results, view_of(rows), rows)
+    found = vectors_of(problem, program, results, reading_of(rows), rows)
     return found is not None and found[1] > 1
 
 
@@ -102,15 +103,15 @@ def unalike_stage(
     or where a cluster's shared memory is too small.
     """
     rows = rows_of(problem, program.algebra.inputs)
-    view, size = view_of(rows), rows.dtypes[0].itemsize
-    if device.cluster == 1 or not are_copied(problem, program, results, view, rows):
+    reading, size = reading_of(rows), rows.dtypes[0].itemsize
+    if device.cluster == 1 or not are_copied(problem, program, results, reading, rows):
         return None
-    if vectors_of(problem, program, results, view, rows) is not None:
+    if vectors_of(problem, program, results, reading, rows) is not None:
         return None
     inputs = len(rows.dtypes)
     held = problem.length * size * inputs
     full = all(d.output * size % VECTOR_BYTES == 0 for d in problem.output_dims)
-    vectors = full and view.vector * size > UNALIKE_LOAD
+    vectors = full and reading.vector * size > UNALIKE_LOAD
     if not last and (size > WORD_BYTES or held < UNALIKE_BYTES or vectors):
         return None
     whole = offset_rows(problem, program, results, WARP, 1, 1)
@@ -132,7 +133,7 @@ def offset_rows(
 ) -> OffsetRows | None:
     """The stage of so many threads and programs a row; None where there is no such form."""
     rows = rows_of(problem, program.algebra.inputs)
-    if not are_copied(problem, program, results, view_of(rows), rows):
+    if not are_copied(problem, program, results, reading_of(rows), rows):
         return None
     sizes = [d.itemsize for d in rows.dtypes]
     full, run = VECTOR_BYTES // sizes[0], max(1, WORD_BYTES // sizes[0])

@@ -41,10 +41,10 @@ class Stage:
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
     a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes are combined once, not
-    once a tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
+    once a tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.kept_dims`).
     `flat`: results are walked along all output dims as one, not along the last. `shift`: a program's places begin so many
-    elements before the first result (both `planner.launched`). `gathered`: rows side by side are read as one run of memory,
-    and each thread takes its own from shared memory (`planner.gathered`).
+    elements before the first result (both `planner.first_launch`). `gathered`: rows side by side are read as one run of
+    memory, and each thread takes its own from shared memory (`planner.gathered`).
     """
 
     family: str
@@ -167,9 +167,8 @@ class Plan:
     """How one call runs: `steps`, in order, over its inputs ("input0" ...), `workspaces` and `outputs`.
 
     Equal plans for equal problems: a plan is a pure function of problem, computation and device. `strategy` is the form it
-    has among those that were weighed, `time_us` what a cost model expects or a search measured (0 where there was none),
-    `reason` says both in words. `moved_bytes` is what the steps read and write, `least_us` what that and the launches take on
-    the chip at least (`expected`); 0 on a CPU. `chip` is its name.
+    has among those that it might have, `reason` says why in words. `moved_bytes` is what the steps read and write, `least_us`
+    what that and the launches take on the chip at least (`least_time`); 0 on a CPU. `chip` is its name.
     """
 
     backend: str
@@ -179,7 +178,6 @@ class Plan:
     guarantee: str = "run_to_run"
     strategy: str = ""
     reason: str = ""
-    time_us: float = 0.0
     moved_bytes: int = field(default=0, compare=False)
     least_us: float = field(default=0.0, compare=False)
     chip: str = field(default="", compare=False)
@@ -236,9 +234,9 @@ class Plan:
         lines = [f"{self.backend}: {head}" if head else self.backend]
         lines += [f"  {number}. {step}" for number, step in enumerate(self.working, 1)]
         if self.moved_bytes:
-            time = f"about {self.time_us:.1f} us" if self.time_us else f"at least {self.least_us:.1f} us"
             where = f" on {self.chip}" if self.chip else ""
-            lines.append(f"  expected{where}: {time}; {self.moved_bytes / 1e6:.2f} MB read and written")
+            moved = f"{self.moved_bytes / 1e6:.2f} MB read and written"
+            lines.append(f"  expected{where}: at least {self.least_us:.1f} us; {moved}")
         launches = [(n, step) for n, step in enumerate(self.working, 1) if isinstance(step, Launch)]
         early = [str(number) for number, step in launches if step.early]
         if early:

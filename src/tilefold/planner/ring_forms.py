@@ -10,8 +10,8 @@ import math
 from dataclasses import replace
 
 from tilefold.planner.device import Device
+from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.rows import LINE_VECTORS, RESERVED_BYTES, Rings
-from tilefold.planner.view import VECTOR_BYTES
 
 # Definitions and limits of the hardware:
 # Of an SM's shared memory beside a ring: the driver's, and states that are exchanged.

@@ -15,6 +15,8 @@ from tilefold.algebra.program import Program
 from tilefold.planner.blocks import LANES_TILE
 from tilefold.planner.device import Device
 from tilefold.planner.maps import LINE_LANES, long_vectors, rows_of, widens
+from tilefold.planner.reading import Reading, reading_of
+from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.ring_forms import (
     SLICE_BYTES,
     WALKING_LANES,
@@ -26,10 +28,9 @@ from tilefold.planner.ring_forms import (
     one,
     several,
 )
-from tilefold.planner.settled import MANY_FIELDS, fields_of
+from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import Rings
-from tilefold.planner.view import VECTOR_BYTES, View, view_of
 from tilefold.problem.canonical import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
@@ -70,19 +71,19 @@ FEW_ROWS_AN_SM = 4
 
 
 def vectors_of(
-    problem: Problem, program: Program, results: Dtypes, view: View, rows: Problem
+    problem: Problem, program: Program, results: Dtypes, reading: Reading, rows: Problem
 ) -> tuple[int, int] | None:
     """(elements of a vector of 16 bytes, the multiple that rows begin at) if vectors can be held and stored; else None."""
-    if not are_copied(problem, program, results, view, rows):
+    if not are_copied(problem, program, results, reading, rows):
         return None
     full = VECTOR_BYTES // rows.dtypes[0].itemsize
-    if view.vector == full and all(d.output % full == 0 for d in problem.output_dims):
+    if reading.vector == full and all(d.output % full == 0 for d in problem.output_dims):
         return full, 1
-    run, align = long_vectors(view, rows, results)
+    run, align = long_vectors(reading, rows, results)
     return (run, align) if align == full else None
 
 
-def are_copied(problem: Problem, program: Program, results: Dtypes, view: View, rows: Problem) -> bool:
+def are_copied(problem: Problem, program: Program, results: Dtypes, reading: Reading, rows: Problem) -> bool:
     """Whether rows can be copied to shared memory in vectors, wherever they begin, and their results from there.
 
     All tensors have elements of one size, 2 or 4 bytes, contiguous along the one reduced dim; extra tensors, which may be
@@ -90,7 +91,7 @@ def are_copied(problem: Problem, program: Program, results: Dtypes, view: View, 
     """
     n, size = len(rows.dtypes), rows.dtypes[0].itemsize
     if (
-        not view.by_rows
+        not reading.by_rows
         or not program.algebra.commutative
         or program.algebra.index
         or not widens(rows, program)
@@ -130,7 +131,7 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
     "batch_invariant" have none.
     """
     rows, cluster = rows_of(problem, program.algebra.inputs), device.cluster
-    found = vectors_of(problem, program, results, view_of(rows), rows)
+    found = vectors_of(problem, program, results, reading_of(rows), rows)
     if found is None or cluster == 1:
         return None
     run, align = found
@@ -170,7 +171,7 @@ def last_rings(problem: Problem, program: Program, results: Dtypes, device: Devi
     holds less than a row.
     """
     rows, cluster = rows_of(problem, program.algebra.inputs), device.cluster
-    found = vectors_of(problem, program, results, view_of(rows), rows)
+    found = vectors_of(problem, program, results, reading_of(rows), rows)
     inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
     if found is None or cluster == 1:
         return None

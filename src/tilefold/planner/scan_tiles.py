@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR
+from tilefold.planner.reading import Reading
+from tilefold.planner.sizes import WARP, power_above, power_below
 from tilefold.planner.stages.scans import ScanTile
-from tilefold.planner.view import WARP, View, power_above, power_below
 from tilefold.problem.canonical import Problem
 
 # docs/experiments/scans.md#forms; words are 32-bit ones of states that a thread has of a tile. Rows:
@@ -127,14 +128,14 @@ class Load:
         return not self.costly and self.words == 1
 
 
-def scan_tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
+def scan_tile(reading: Reading, load: Load, device: Device, alone: bool) -> ScanTile:
     """The tile of a problem that is seen so; `alone`: of a row by itself, whatever others there are."""
-    if view.by_rows and load.across and not alone:
-        return _rows_across(view, load, device)
-    if view.by_rows:
-        return _of_rows(view, load, device, alone)
+    if reading.by_rows and load.across and not alone:
+        return _rows_across(reading, load, device)
+    if reading.by_rows:
+        return _of_rows(reading, load, device, alone)
     # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
-    tile = _of_columns(view, replace(load, across=load.across and not alone), device, alone)
+    tile = _of_columns(reading, replace(load, across=load.across and not alone), device, alone)
     if load.across:
         return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED))
     return replace(tile, stored=power_below(min(tile.chunk, SUMS_STORED))) if load.sums else tile
@@ -181,19 +182,19 @@ def _walked_elements(load: Load, chunk: int) -> int:
     return _lane_elements(load.words, WALKED_WORDS, least)
 
 
-def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
-    length, rows = view.length + load.align - 1, view.inner * view.outer
+def _of_rows(reading: Reading, load: Load, device: Device, alone: bool) -> ScanTile:
+    length, rows = reading.length + load.align - 1, reading.inner * reading.outer
     slots = power_above(length)
-    run = min(max(view.vector, load.align), slots)
+    run = min(max(reading.vector, load.align), slots)
     # What is narrower than a vector is stored by whole warps: neighbouring threads have neighbours.
     chunk = _row_chunk(load, run, slots, COSTLY_CHUNK)
     row = ScanTile(1, slots, True, run, 4, chunk=chunk, stored=chunk, align=load.align)
     if length <= SHORT:
         lanes = _walked_elements(load, chunk) * row.num_warps * WARP
-        return _short_rows(replace(row, lines=max(1, lanes // slots)), view)
+        return _short_rows(replace(row, lines=max(1, lanes // slots)), reading)
     if not alone and load.light and load.bytes >= NARROW_BYTES:
-        shared = _shared_rows(row, view, load, rows, alone)
-        if length % shared.length == 0 and _are_many(shared, rows, device) and run == view.full_vector:
+        shared = _shared_rows(row, reading, load, rows, alone)
+        if length % shared.length == 0 and _are_many(shared, rows, device) and run == reading.full_vector:
             return shared
     wide = _row_chunk(load, run, slots, SUMS_CHUNK if load.sums else COSTLY_CHUNK)
     lanes = _walked_elements(load, wide)
@@ -205,13 +206,13 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     each = _lane_elements(load.words, LANE_WORDS, chunk)
     if length <= ONE_TILE:
         return replace(row, num_warps=max(1, min(16, slots // (WARP * each))))
-    return _shared_rows(row, view, load, rows, alone)
+    return _shared_rows(row, reading, load, rows, alone)
 
 
-def _short_rows(tile: ScanTile, view: View) -> ScanTile:
+def _short_rows(tile: ScanTile, reading: Reading) -> ScanTile:
     """Rows in groups of a few are counted across the groups, where lanes of a group's last tile would be idle."""
-    blocks = math.ceil(view.inner / tile.lines)
-    return replace(tile, flat=view.outer > 1 and view.inner < LANES_USED * blocks * tile.lines)
+    blocks = math.ceil(reading.inner / tile.lines)
+    return replace(tile, flat=reading.outer > 1 and reading.inner < LANES_USED * blocks * tile.lines)
 
 
 def _are_many(tile: ScanTile, rows: int, device: Device) -> bool:
@@ -219,8 +220,8 @@ def _are_many(tile: ScanTile, rows: int, device: Device) -> bool:
     return tile.shares >= LEAST_SHARES and tile.shares * rows >= SHARES_AN_SM * device.sms
 
 
-def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) -> ScanTile:
-    length, run = view.length + load.align - 1, row.run
+def _shared_rows(row: ScanTile, reading: Reading, load: Load, rows: int, alone: bool) -> ScanTile:
+    length, run = reading.length + load.align - 1, row.run
     slots, lone, chunk = power_above(length), alone or rows < FEW_BLOCKS, row.chunk
     if not load.costly:
         chunk = min(slots, 2 * run if run > 1 else LONE_CHUNK)
@@ -230,8 +231,8 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     if lone and (load.sums or not load.costly):
         each = max(chunk, LONE_ELEMENTS)
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
-    part = load.align > 1 or view.length % tile.length != 0
-    if load.light and part and run == view.full_vector:
+    part = load.align > 1 or reading.length % tile.length != 0
+    if load.light and part and run == reading.full_vector:
         registers = SHARED_REGISTERS if load.align > 1 else 0
         tile = replace(tile, split=True, registers=registers)
     if load.light and load.bytes >= NARROW_BYTES and not lone:
@@ -240,27 +241,27 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     return _shared(tile, length, LONE_TREE, 1) if one else _shared(tile, length, TREE, TREE)
 
 
-def _rows_across(view: View, load: Load, device: Device) -> ScanTile:
+def _rows_across(reading: Reading, load: Load, device: Device) -> ScanTile:
     """Rows whose results are columns: several at once, so that a store writes whole sectors."""
-    odd = view.vector == 1 and not (load.sums and load.bytes >= NARROW_BYTES)
-    tile = _tile_across(view, load, *(ACROSS_ODD if odd else ACROSS))
-    if load.light and view.vector > 1:
-        wide = _tile_across(view, load, *ACROSS_LIGHT)
-        if math.ceil(view.inner / wide.lines) * view.outer >= device.sms:
+    odd = reading.vector == 1 and not (load.sums and load.bytes >= NARROW_BYTES)
+    tile = _tile_across(reading, load, *(ACROSS_ODD if odd else ACROSS))
+    if load.light and reading.vector > 1:
+        wide = _tile_across(reading, load, *ACROSS_LIGHT)
+        if math.ceil(reading.inner / wide.lines) * reading.outer >= device.sms:
             tile = wide
-    programs = math.ceil(view.inner / tile.lines) * view.outer
-    if view.length <= tile.length or 2 * programs >= device.sms:
+    programs = math.ceil(reading.inner / tile.lines) * reading.outer
+    if reading.length <= tile.length or 2 * programs >= device.sms:
         return tile
-    return _shared(tile, view.length, TREE, TREE)
+    return _shared(tile, reading.length, TREE, TREE)
 
 
-def _tile_across(view: View, load: Load, result_bytes: int, most: int) -> ScanTile:
+def _tile_across(reading: Reading, load: Load, result_bytes: int, most: int) -> ScanTile:
     """So many bytes of results beside each other, and warps at most."""
-    slots, run = power_above(view.length), view.vector
+    slots, run = power_above(reading.length), reading.vector
     chunk = min(slots, max(2 * run, COSTLY_CHUNK if load.costly else 1))
     # Of short rows so many that each thread has a chunk.
     wide = max(power_below(max(1, result_bytes // load.result_bytes)), most * WARP * chunk // slots)
-    lines = min(power_above(view.inner), max(1, wide))
+    lines = min(power_above(reading.inner), max(1, wide))
     each = _lane_elements(load.words, LANE_WORDS, chunk)
     length = max(chunk, min(slots, most * WARP * each // lines))
     warps = min(most, max(1, lines * length // (WARP * chunk)))
@@ -275,46 +276,49 @@ def _walking_warps(programs: int, device: Device, most: int, even: float, wanted
     return min(most, power_above(wanted * device.sms // programs)) if evenly >= even else 0
 
 
-def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
-    vector = view.vector if load.words == 1 else max(1, min(view.vector, COLUMN_WORDS // load.words))
+def _of_columns(reading: Reading, load: Load, device: Device, alone: bool) -> ScanTile:
+    vector = reading.vector if load.words == 1 else max(1, min(reading.vector, COLUMN_WORDS // load.words))
     if load.serial:
         vector = 1
-    lines = WARP * vector if alone else min(power_above(view.inner), WARP * vector)
-    blocks = math.ceil(view.inner / lines) * view.outer
-    one = _columns(view, load, vector, lines, 1)
+    lines = WARP * vector if alone else min(power_above(reading.inner), WARP * vector)
+    blocks = math.ceil(reading.inner / lines) * reading.outer
+    one = _columns(reading, load, vector, lines, 1)
     if not alone:
-        grouped = _grouped_columns(one, view, load, device)
+        grouped = _grouped_columns(one, reading, load, device)
         if grouped is not None:
             return grouped
-        one = _packed(one, view, load, 1)
-    if view.length <= one.length:
-        return one if alone else _short_columns(one, view, load, device)
+        one = _packed(one, reading, load, 1)
+    if reading.length <= one.length:
+        return one if alone else _short_columns(one, reading, load, device)
     if not alone:
         if blocks >= WARPS_AN_SM * device.sms:
             return one
-        if view.length <= HELD_LONGEST and view.inner * view.element >= SECTOR:
-            return _held_columns(view, load, vector, device)
-        found = _walked_columns(view, load, vector, device)
+        if reading.length <= HELD_LONGEST and reading.inner * reading.element >= SECTOR:
+            return _held_columns(reading, load, vector, device)
+        found = _walked_columns(reading, load, vector, device)
         if found is not None:
             return found
-        wide = _wide_columns(view, load, device)
+        wide = _wide_columns(reading, load, device)
         if wide is not None:
             return wide
     lines = COLUMN_LINES if alone else min(lines, COLUMN_LINES)
-    tile = replace(_columns(view, load, vector, lines, COLUMN_WARPS), ahead=False)
-    if view.length <= tile.length:
-        return _one_tile_of_columns(tile, view, load, device, alone)
-    return _shared(tile, view.length, COLUMN_TREE, COLUMN_TREE)
+    tile = replace(_columns(reading, load, vector, lines, COLUMN_WARPS), ahead=False)
+    if reading.length <= tile.length:
+        return _one_tile_of_columns(tile, reading, load, device, alone)
+    return _shared(tile, reading.length, COLUMN_TREE, COLUMN_TREE)
 
 
-def _held_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile:
+def _held_columns(reading: Reading, load: Load, vector: int, device: Device) -> ScanTile:
     """Columns that a thread walks in a few chunks: fewer a thread, so that there are warps enough, and no states pass."""
-    while vector > 1 and math.ceil(view.inner / (WARP * vector)) * view.outer < HELD_WARPS_AN_SM * device.sms:
+    while (
+        vector > 1
+        and math.ceil(reading.inner / (WARP * vector)) * reading.outer < HELD_WARPS_AN_SM * device.sms
+    ):
         vector //= 2
-    return _columns(view, load, vector, min(power_above(view.inner), WARP * vector), 1)
+    return _columns(reading, load, vector, min(power_above(reading.inner), WARP * vector), 1)
 
 
-def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> ScanTile:
+def _short_columns(one: ScanTile, reading: Reading, load: Load, device: Device) -> ScanTile:
     """Several warps a program, of columns that a thread holds whole: it has few loads on their way, an SM few programs.
 
     docs/experiments/scans.md#drawn
@@ -326,73 +330,75 @@ def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> Sca
     for width in (each, one.run):
         for warps in (4, 2):
             lines = WARP * warps * width
-            blocks = math.ceil(view.inner / lines)
-            many = blocks * view.outer * warps >= WARPS_AN_SM * device.sms
-            if many and view.inner >= LANES_USED * blocks * lines:
+            blocks = math.ceil(reading.inner / lines)
+            many = blocks * reading.outer * warps >= WARPS_AN_SM * device.sms
+            if many and reading.inner >= LANES_USED * blocks * lines:
                 return replace(one, lines=lines, num_warps=warps)
     return one
 
 
-def _grouped_columns(one: ScanTile, view: View, load: Load, device: Device) -> ScanTile | None:
+def _grouped_columns(one: ScanTile, reading: Reading, load: Load, device: Device) -> ScanTile | None:
     """Groups of a few short columns are counted across the groups, where half of a warp's lanes and more would be idle.
 
     docs/experiments/scans.md#drawn
     """
-    few = view.outer > 1 and 2 * view.inner <= WARP * one.run
-    many = view.inner * view.outer >= GROUPED_WARPS * WARP * device.sms
+    few = reading.outer > 1 and 2 * reading.inner <= WARP * one.run
+    many = reading.inner * reading.outer >= GROUPED_WARPS * WARP * device.sms
     held = SHORT_WORDS // load.words
-    lanes = math.ceil(view.inner / one.run) * math.ceil(view.length / one.chunk)
+    lanes = math.ceil(reading.inner / one.run) * math.ceil(reading.length / one.chunk)
     long = not load.across and (load.serial or IDLE * lanes <= WARP)
     longest = HELD_LONGEST if long else min(GROUPED_LONGEST, held)
-    if not few or not many or view.length > longest:
+    if not few or not many or reading.length > longest:
         return None
     lines = GROUPED_WARPS * WARP  # a column a thread, not a vector of them
-    length = power_above(view.length) if load.across else _even_chunk(view.length, held)
+    length = power_above(reading.length) if load.across else _even_chunk(reading.length, held)
     return replace(one, lines=lines, length=length, chunk=length, run=1, num_warps=GROUPED_WARPS, flat=True)
 
 
-def _one_tile_of_columns(tile: ScanTile, view: View, load: Load, device: Device, alone: bool) -> ScanTile:
+def _one_tile_of_columns(
+    tile: ScanTile, reading: Reading, load: Load, device: Device, alone: bool
+) -> ScanTile:
     """Whole columns, a chunk a thread, of so many that rows are whole sectors; fewer a thread where SMs lack warps."""
     number = tile.length // tile.chunk
-    chunk = tile.chunk if load.across else math.ceil(view.length / number)
+    chunk = tile.chunk if load.across else math.ceil(reading.length / number)
     run = tile.run
     while True:
-        columns = max(run, SECTOR // view.element)
+        columns = max(run, SECTOR // reading.element)
         warps = max(1, min(COLUMN_WARPS, number * columns // (WARP * run)))
         lines = max(run, WARP * warps * run // number)
         found = replace(tile, lines=lines, length=number * chunk, chunk=chunk, run=run, num_warps=warps)
-        programs = math.ceil(view.inner / lines) * view.outer
-        narrow = lines * view.element < 2 * SECTOR
+        programs = math.ceil(reading.inner / lines) * reading.outer
+        narrow = lines * reading.element < 2 * SECTOR
         if alone or run == 1 or narrow or programs * warps >= WARPS_AN_SM * device.sms:
             return found
         run //= 2
 
 
-def _wide_columns(view: View, load: Load, device: Device) -> ScanTile | None:
+def _wide_columns(reading: Reading, load: Load, device: Device) -> ScanTile | None:
     """Shares of columns of two bytes whose rows are whole lines of memory, read again from the L2: half as many wait."""
     lines = power_below(WIDE_COLUMN_BYTES // load.bytes)
-    run, blocks = view.full_vector, math.ceil(view.inner / lines)
-    fits = load.light and not load.across and load.bytes == view.element == 2 and view.vector == run
-    if not fits or view.inner < LANES_USED * blocks * lines:
+    run, blocks = reading.full_vector, math.ceil(reading.inner / lines)
+    fits = load.light and not load.across and load.bytes == reading.element == 2 and reading.vector == run
+    if not fits or reading.inner < LANES_USED * blocks * lines:
         return None
     length = WARP * COLUMN_WARPS * run // lines * WIDE_COLUMN_CHUNK
     tile = ScanTile(lines, length, False, run, COLUMN_WARPS, chunk=WIDE_COLUMN_CHUNK, again=True)
-    tile = _shared(tile, view.length, COLUMN_TREE, COLUMN_TREE)
-    return tile if tile.shares * blocks * view.outer >= WIDE_COLUMNS_AN_SM * device.sms else None
+    tile = _shared(tile, reading.length, COLUMN_TREE, COLUMN_TREE)
+    return tile if tile.shares * blocks * reading.outer >= WIDE_COLUMNS_AN_SM * device.sms else None
 
 
-def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> ScanTile:
+def _columns(reading: Reading, load: Load, vector: int, lines: int, warps: int) -> ScanTile:
     """A tile of columns of so many warps; of short columns, no longer than they are."""
-    run, slots = min(vector, lines), power_above(view.length)
+    run, slots = min(vector, lines), power_above(reading.length)
     each = min(COLUMN_ELEMENTS, power_below(max(run, COLUMN_BYTES // (load.bytes * load.words))))
     most = COSTLY_COLUMN_CHUNK if load.serial else COLUMN_CHUNK
     if not load.costly:
         most = max(most, power_below(max(1, CHUNK_BYTES // load.bytes)))
     chunk = min(slots, most, max(1, each // run))
     number = min(slots // chunk, max(1, WARP * warps * run // lines))
-    tiles = math.ceil(view.length / (number * chunk))
+    tiles = math.ceil(reading.length / (number * chunk))
     if not load.across and tiles <= (EVEN_TILES_COSTLY if load.costly else EVEN_TILES):
-        chunk = _even_chunk(math.ceil(view.length / number), chunk)
+        chunk = _even_chunk(math.ceil(reading.length / number), chunk)
     return ScanTile(lines, number * chunk, False, run, warps, chunk=chunk, ahead=True)
 
 
@@ -401,24 +407,26 @@ def _even_chunk(length: int, most: int) -> int:
     return math.ceil(length / math.ceil(length / most))
 
 
-def _walked_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile | None:
+def _walked_columns(reading: Reading, load: Load, vector: int, device: Device) -> ScanTile | None:
     """Narrow tiles of many warps, where there are as many as SMs at least: no program depends on another."""
-    if view.vector == 1 and view.element >= NARROW_BYTES and not load.costly and not load.sums:
-        found = _unaligned_columns(view, load, device)
+    if reading.vector == 1 and reading.element >= NARROW_BYTES and not load.costly and not load.sums:
+        found = _unaligned_columns(reading, load, device)
         if found is not None:
             return found
     for even in (EVEN_COLUMNS, EVEN_COSTLY if load.costly else EVEN_ALONE):
         for wide in COSTLY_BYTES if load.costly else WALKED_BYTES:
-            tile = _walk(view, load, vector, wide, even, device)
+            tile = _walk(reading, load, vector, wide, even, device)
             if tile is not None:
                 return tile
     return None
 
 
-def _walk(view: View, load: Load, vector: int, wide: int, even: float, device: Device) -> ScanTile | None:
+def _walk(
+    reading: Reading, load: Load, vector: int, wide: int, even: float, device: Device
+) -> ScanTile | None:
     """The tile of a walk that reads so many bytes of a row at once; None where it is not as even, or not whole."""
-    lines = max(vector, min(wide // view.element, power_above(view.inner)))
-    programs = math.ceil(view.inner / lines) * view.outer
+    lines = max(vector, min(wide // reading.element, power_above(reading.inner)))
+    programs = math.ceil(reading.inner / lines) * reading.outer
     most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
     warps = _walking_warps(programs, device, most, even)
     narrow = load.sums and load.bytes < NARROW_BYTES
@@ -426,41 +434,41 @@ def _walk(view: View, load: Load, vector: int, wide: int, even: float, device: D
         return None  # two programs of an SM, of fewer columns each, compute by turns
     if not warps or WARP * warps * vector < lines:
         return None
-    tile = _columns(view, load, vector, lines, warps)
+    tile = _columns(reading, load, vector, lines, warps)
     if tile.length * lines != WARP * warps * vector * tile.chunk:
         return None
     # Of sums it is more code, x 1.6 of the compiler's time, and faster where SMs have one program, or two.
     ahead = not load.sums or programs <= (1 + narrow) * device.sms
-    return _packed(replace(tile, ahead=ahead), view, load, PACKED_WARPS)
+    return _packed(replace(tile, ahead=ahead), reading, load, PACKED_WARPS)
 
 
-def _packed(tile: ScanTile, view: View, load: Load, warps: int) -> ScanTile:
+def _packed(tile: ScanTile, reading: Reading, load: Load, warps: int) -> ScanTile:
     """Columns whose rows are less than a sector: neighbouring threads have the next rows, not rows a chunk apart."""
-    if view.vector > 1 or load.costly or load.sums or view.inner * view.element >= SECTOR:
+    if reading.vector > 1 or load.costly or load.sums or reading.inner * reading.element >= SECTOR:
         return tile
     length = max(1, WARP * warps * max(1, PACKED_WORDS // load.words) // tile.lines)
-    return replace(tile, length=min(power_above(view.length), length), num_warps=warps, chunk=1)
+    return replace(tile, length=min(power_above(reading.length), length), num_warps=warps, chunk=1)
 
 
-def _unaligned_columns(view: View, load: Load, device: Device) -> ScanTile | None:
+def _unaligned_columns(reading: Reading, load: Load, device: Device) -> ScanTile | None:
     """Wide tiles of columns that begin between vectors: a narrow one's rows are sectors in part.
 
     Half of the SMs do, where each has one; columns that leave lanes of the last tile idle are counted across the outer dims.
     """
     for wide in UNALIGNED_BYTES:
-        lines = wide // view.element
-        blocks = math.ceil(view.inner / lines)
-        programs = blocks * view.outer
+        lines = wide // reading.element
+        blocks = math.ceil(reading.inner / lines)
+        programs = blocks * reading.outer
         rounds = math.ceil(programs / device.sms) * device.sms
         even = programs <= device.sms or programs / rounds >= EVEN_UNALIGNED
-        if view.inner >= LANES_USED * blocks * lines and 2 * programs >= device.sms and even:
-            tile = _columns(view, load, 1, lines, MOST_WARPS)
+        if reading.inner >= LANES_USED * blocks * lines and 2 * programs >= device.sms and even:
+            tile = _columns(reading, load, 1, lines, MOST_WARPS)
             if tile.length * lines == WARP * MOST_WARPS * tile.chunk:
                 return tile
-    lines = UNALIGNED_BYTES[-1] // view.element
-    idle = WARP < view.inner < LANES_USED * math.ceil(view.inner / lines) * lines
-    if idle and view.outer > 1 and 2 * view.inner * view.outer >= device.sms * lines:
-        tile = _columns(view, load, 1, lines, WALKING_WARPS)
+    lines = UNALIGNED_BYTES[-1] // reading.element
+    idle = WARP < reading.inner < LANES_USED * math.ceil(reading.inner / lines) * lines
+    if idle and reading.outer > 1 and 2 * reading.inner * reading.outer >= device.sms * lines:
+        tile = _columns(reading, load, 1, lines, WALKING_WARPS)
         if tile.length * lines == WARP * WALKING_WARPS * tile.chunk:
             return replace(tile, flat=True)
     return None

@@ -13,9 +13,10 @@ from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.geometry import SECTOR
 from tilefold.planner.moves import after_copies
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
+from tilefold.planner.reading import Reading, reading_of
 from tilefold.planner.scan_tiles import SHORT, Load, across_tile, scan_tile
+from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.scans import Work, scan_program, shared_words, state_words
-from tilefold.planner.view import View, power_above, view_of
 from tilefold.problem.canonical import Dim, Problem, canonical, in_results_order, inputs_apart
 
 ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow (docs/experiments/scans.md#offset)
@@ -89,19 +90,19 @@ def plan_scan(
     `near`: results are neighbours along the dim before the last, and are stored so if there are lines enough.
     """
     alone = guarantee == "batch_invariant"
-    view = view_of(problem)
+    reading = reading_of(problem)
     words = state_words(scan_program(program, work, problem.length))
     light = words == 1 and not _is_costly(program)
-    align, shift = (1, ()) if alone else _vectors(problem, view, light)
+    align, shift = (1, ()) if alone else _vectors(problem, reading, light)
     if shift:
-        view = replace(view, vector=view.full_vector)
+        reading = replace(reading, vector=reading.full_vector)
     sums = _has_sums(program, work)
     load = Load(
         words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums,
-        _is_across(problem, view), min(d.itemsize for d in program.outputs),
+        _is_across(problem, reading), min(d.itemsize for d in program.outputs),
     )  # fmt: skip
     across = across_tile(problem, load, device) if near else None
-    tile = across or scan_tile(view, load, NOMINAL if alone else device, alone)
+    tile = across or scan_tile(reading, load, NOMINAL if alone else device, alone)
     tile = replace(tile, work=work, sums=sums and tile.chunk > 1, shift=shift)
     fields = len(program.state)
     reads = names("input", len(problem.dtypes) + fields * work.init)
@@ -138,7 +139,7 @@ def _has_sums(program: Program, work: Work) -> bool:
     return program.algebra.sums is not None and floats and not work.exclusive
 
 
-def _vectors(problem: Problem, view: View, light: bool) -> tuple[int, tuple[int, ...]]:
+def _vectors(problem: Problem, reading: Reading, light: bool) -> tuple[int, tuple[int, ...]]:
     """(`align`, `shift`) of tiles that read rows which allow no vectors as they lie in whole ones; (1, ()) where none do.
 
     Rows of any length begin as far behind a vector in each input as the results of one do, but for the input's shift. A tile
@@ -146,19 +147,19 @@ def _vectors(problem: Problem, view: View, light: bool) -> tuple[int, tuple[int,
     docs/experiments/scans.md#offset
     """
     (scanned,) = problem.reduced_dims
-    full, element = view.full_vector, view.element
-    alike = {d.itemsize for d in problem.dtypes} == {element} and view.by_rows
+    full, element = reading.full_vector, reading.element
+    alike = {d.itemsize for d in problem.dtypes} == {element} and reading.by_rows
     along = set(scanned.strides) == {1} == {scanned.output}
     steps = any((d.output - s) % full for d in problem.output_dims for s in d.strides)
     odd = any(residue % element for residue in problem.residues)
-    narrow = view.vector * element < ALIGN_BELOW
-    if not alike or not along or steps or odd or not narrow or full > view.length:
+    narrow = reading.vector * element < ALIGN_BELOW
+    if not alike or not along or steps or odd or not narrow or full > reading.length:
         return 1, ()
-    reach = view.length + full - 1
-    more = power_above(reach) > power_above(view.length) or (
+    reach = reading.length + full - 1
+    more = power_above(reach) > power_above(reading.length) or (
         light and full > NARROW_VECTOR and reach <= SHORT_REACH
     )
-    if view.length <= SHORT and more and not _is_whole(problem, full):
+    if reading.length <= SHORT and more and not _is_whole(problem, full):
         return 1, ()
     shift = tuple(residue // element for residue in problem.residues)
     return 1 if _is_whole(problem, full) else full, shift if any(shift) else ()
@@ -169,13 +170,13 @@ def _is_whole(problem: Problem, vector: int) -> bool:
     return all(d.output % vector == 0 for d in problem.output_dims)
 
 
-def _is_across(problem: Problem, view: View) -> bool:
+def _is_across(problem: Problem, reading: Reading) -> bool:
     """Whether results are neighbours along lines where the largest input's elements are not, or the other way round."""
     (scanned,) = problem.reduced_dims
     if not problem.output_dims:
         return False
     beside = problem.output_dims[-1].output == 1 and scanned.output != 1
-    return beside if view.by_rows else scanned.output == 1 and scanned.size > 1
+    return beside if reading.by_rows else scanned.output == 1 and scanned.size > 1
 
 
 def _is_costly(program: Program) -> bool:

@@ -13,9 +13,9 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.maps import LINE_LANES, widens
+from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import BANK_BYTES, BANKS, Spans, dense_tensors, piece_vectors, span_vectors
-from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem.canonical import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)

@@ -14,12 +14,13 @@ from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import rows_of
+from tilefold.planner.reading import reading_of
+from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.ring_forms import BUSY, SM_REGISTERS
 from tilefold.planner.rings import ELEMENTS
-from tilefold.planner.settled import MANY_FIELDS, fields_of
+from tilefold.planner.sizes import VECTOR_BYTES, WARP
 from tilefold.planner.stages.maps import Dtypes, row_blocks
 from tilefold.planner.stages.rows import Stripes
-from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem.canonical import Problem
 
 # Definitions and limits of the hardware:
@@ -84,8 +85,13 @@ def fits(problem: Problem, program: Program, results: Dtypes) -> bool:
     States and results of a fold are few, of 32 bits each.
     """
     rows = rows_of(problem, program.algebra.inputs)
-    view = view_of(rows)
-    if view.by_rows or len(problem.dtypes) != 1 or not program.algebra.commutative or program.algebra.index:
+    reading = reading_of(rows)
+    if (
+        reading.by_rows
+        or len(problem.dtypes) != 1
+        or not program.algebra.commutative
+        or program.algebra.index
+    ):
         return False
     if len(rows.reduced_dims) != 1 or not {*rows.dtypes, *results} <= set(ELEMENTS):
         return False
@@ -98,7 +104,11 @@ def fits(problem: Problem, program: Program, results: Dtypes) -> bool:
         return False
     *outer, last = problem.output_dims
     steps = [d.output for d in (*outer, *problem.reduced_dims)]
-    return view.vector == view.full_vector and last.output == 1 and not any(s % view.vector for s in steps)
+    return (
+        reading.vector == reading.full_vector
+        and last.output == 1
+        and not any(s % reading.vector for s in steps)
+    )
 
 
 def stripes_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Stripes | None:

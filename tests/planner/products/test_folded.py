@@ -147,7 +147,6 @@ def test_the_fold_is_planned(shape: tuple[int, int, int]) -> None:
     plan = planned(a, b, epilogue="relu")
     assert plan.strategy == "fold"
     assert 1 <= plan.launches <= 2
-    assert plan.time_us > 0
     assert plan.moved_bytes >= 2 * (a.numel() + b.numel())
     assert planned(a, b, guarantee="none").guarantee == "none"
 
@@ -157,7 +156,7 @@ def test_short_folds_of_one_column() -> None:
     for rows, depth, dtype in ((72, 104, FP16), (3, 96, BF16), (120, 72, FP32), (1321, 440, FP32)):
         plan = planned(meta(rows, depth, dtype), meta(depth, 1, dtype), epilogue="relu")
         assert (plan.strategy, plan.launches) == ("fold", 1)
-        assert choose.EMPTY_US < plan.time_us < 7
+        assert choose.EMPTY_US < float(re.search(r"about (\S+) us", plan.reason)[1]) < 7
 
 
 @pytest.mark.parametrize(("dtype", "odd"), [(FP16, (2029, 1913)), (FP32, (6029, 11913))], ids=str)

@@ -17,14 +17,13 @@ from tilefold.backends.triton import instantiate
 from tilefold.backends.triton.emit import emit
 from tilefold.backends.triton.words import STORED_DTYPES
 from tilefold.errors import BackendError, DtypeError
-from tilefold.planner.apart import first_problem
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
+from tilefold.planner.kept_dims import first_problem
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.programs import chunk_of, constant_length, edges, has_one_tail, shared_inputs
+from tilefold.planner.sizes import VECTOR_BYTES, power_above
 from tilefold.planner.stages.gathered import are_one_run, groups_of
-from tilefold.planner.threads import shared_inputs
-from tilefold.planner.view import VECTOR_BYTES, power_above
-from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
 from tilefold.problem.canonical import Dim, Problem
 
 _POINTERS = {

@@ -16,10 +16,10 @@ from tilefold.backends.triton.prelude import prelude
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.products.row import Row
+from tilefold.planner.programs import chunk_of, edges
+from tilefold.planner.sizes import VECTOR_BYTES, power_above
 from tilefold.planner.stages.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
-from tilefold.planner.view import VECTOR_BYTES, power_above
-from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem.canonical import Dim, Problem
 
 PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread (not measured)

@@ -6,8 +6,8 @@ from typing import Any
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import Move
-from tilefold.planner.view import power_above
 from tilefold.problem.canonical import Problem
 
 

@@ -15,8 +15,8 @@ from tilefold.backends.triton.emit import emit, emit_sums
 from tilefold.backends.triton.words import TL_DTYPES
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.scans import ScanTile, line_blocks, scan_program, state_words
-from tilefold.planner.view import VECTOR_BYTES
 from tilefold.problem.canonical import Dim, Problem
 
 

@@ -13,8 +13,8 @@ from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.sizes import VECTOR_BYTES, WARP
 from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
-from tilefold.planner.view import VECTOR_BYTES, WARP
 from tilefold.problem.canonical import Problem
 
 

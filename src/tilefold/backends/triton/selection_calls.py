@@ -9,9 +9,9 @@ import torch
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import walk
 from tilefold.planner.stages.selections import AT_ONCE, Gathering, Selection, reaches_far, rows_walk
-from tilefold.planner.view import power_above
 from tilefold.problem.canonical import Problem
 
 

@@ -18,6 +18,7 @@ from tilefold.backends.triton.map_calls import bits_of, row_arguments, rows_sour
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import Row
+from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.stages.maps import row_blocks
 from tilefold.planner.stages.rows import (
     LINE_VECTORS,
@@ -28,7 +29,6 @@ from tilefold.planner.stages.rows import (
     Stripes,
     dense_tensors,
 )
-from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem.canonical import Problem
 
 WAITS = 4  # for the turns of a row but its last one (not measured)

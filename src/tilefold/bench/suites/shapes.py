@@ -18,7 +18,6 @@ from tilefold.bench.layout import Layout
 from tilefold.bench.map_cases import make_map, map_case
 from tilefold.bench.operations import OPERATIONS, Dim, fold_case, make_fold
 from tilefold.bench.ours import OURS
-from tilefold.bench.planners import PLANNED
 from tilefold.bench.segment_cases import SegmentCase, segment_case
 from tilefold.bench.suites import normalize, scan, segment, topk, transpose
 from tilefold.bench.suites.scan import SCANS, make_scan, scan_case
@@ -226,7 +225,7 @@ SUITE = Suite(
     "shapes",
     " ".join(str(__doc__).split()),
     cases,
-    (replace(OURS, build=build_ours), *PLANNED, *settings.variants_of(build_ours)),
+    (replace(OURS, build=build_ours), *settings.variants_of(build_ours)),
     drawn=cases,
     make=make_any,
 )

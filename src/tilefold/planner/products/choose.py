@@ -19,9 +19,11 @@ from dataclasses import replace
 import torch
 
 from tilefold.planner.choose import plan_fold
-from tilefold.planner.cost import FITTED
 from tilefold.planner.device import NOMINAL, Device
-from tilefold.planner.plan import Plan
+from tilefold.planner.first_launch import FirstLaunch
+from tilefold.planner.form_choice import needed_us
+from tilefold.planner.least_time import EARLY_US
+from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.products import cublas
 from tilefold.planner.products.costs import Costs, plan_us
 from tilefold.planner.products.epilogue import Epilogue
@@ -106,44 +108,43 @@ def plan_tensors(
         row=epilogue.row is not None,
     )
     plan = product_plan(chosen, problem, epilogue)
-    return problem, _faster_fold(plan, problem, epilogue, device) or plan
+    return problem, _faster_fold(chosen, problem, epilogue, device) or plan
 
 
-# From two models to one clock, by 40 timed products of one row or column (docs/experiments/products.md#folds): an empty
-# kernel took 4.03 us where the folds' model was fitted and 3.3 us where products were timed; tiles of one row or column took
-# 3.4 us, and so many times as long as their model expects after a launch. Short folds took an empty kernel's time and so many
-# times what their model expects beyond its launch, which is more than that. Of that a fold must be expected to save a share,
-# a fold of columns more: they took up to 1.1 times what is expected.
-FOLD_EARLIER_US = 0.75
-EMPTY_US, SHORT_LONGER = 3.3, 1.7
+# To one clock, by 40 timed products of one row or column (docs/experiments/products.md#folds): tiles took 3.4 us, and so
+# many times as long as their model expects after a launch; folds an empty kernel's 3.3 us and what they need. Of that a fold
+# must be expected to save a share, a fold of columns more: they took up to 1.1 times what is expected.
+EMPTY_US = 3.3
 VECTOR_LAUNCH_US = 3.4
 VECTOR_LONGER = {2: 1.25, 4: 2.9}  # by bytes of an element
 FOLD_DOUBT, COLUMNS_DOUBT = 0.05, 0.1
 
 
-def _faster_fold(product: Plan, problem: Contraction, epilogue: Epilogue, device: Device) -> Plan | None:
-    """The fold's plan, where that is expected to take less time than `product`. Its `time_us` is of the products' clock."""
+def _faster_fold(product: Candidate, problem: Contraction, epilogue: Epilogue, device: Device) -> Plan | None:
+    """The fold's plan, where that is expected to take less time than `product`."""
     if not can_fold(problem, epilogue, product.guarantee):
         return None
-    plan = plan_fold(*fold_of(problem, epilogue), device, "run_to_run")
+    fold = fold_of(problem, epilogue)
+    plan = plan_fold(*fold, device, "run_to_run")
     if reads_long_rows_loosely(problem, plan):
         return None
-    time_us, product_us = as_timed(plan, product, problem.dtypes[0].itemsize, device)
+    first: Stage = plan.stages[0]
+    needed = needed_us(FirstLaunch.of(*fold, first), first, device) + EARLY_US * (plan.launches - 1)
+    time_us, product_us = as_timed(needed, product, problem.dtypes[0].itemsize, device)
     doubt = COLUMNS_DOUBT if folds_columns(problem) else FOLD_DOUBT
     if time_us >= (1 - doubt) * product_us:
         return None
     reason = f"{plan.reason}, about {time_us:.1f} us ({product.strategy} {product_us:.1f})"
-    return replace(plan, guarantee=product.guarantee, strategy="fold", reason=reason, time_us=time_us)
+    return replace(plan, guarantee=product.guarantee, strategy="fold", reason=reason)
 
 
-def as_timed(fold: Plan, product: Plan | Candidate, itemsize: int, device: Device) -> tuple[float, float]:
-    """What a fold and the same product of one row or column, of elements of so many bytes, are expected to take in one clock,
-    in microseconds."""
+def as_timed(needed: float, product: Candidate, itemsize: int, device: Device) -> tuple[float, float]:
+    """What a fold that needs so many microseconds and the same product of one row or column, of elements of so many bytes,
+    are expected to take in one clock, in microseconds."""
     product_us = product.time_us
     if product.strategy != "cublas":
         product_us = VECTOR_LAUNCH_US + VECTOR_LONGER[itemsize] * (product_us - costs_of(device).launch_us)
-    short_us = EMPTY_US + SHORT_LONGER * (fold.time_us - FITTED.launch_us)
-    return min(fold.time_us - FOLD_EARLIER_US, short_us), product_us
+    return EMPTY_US + needed, product_us
 
 
 INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are

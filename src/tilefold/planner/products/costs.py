@@ -19,7 +19,7 @@ import torch
 
 from tilefold.planner.device import Device
 from tilefold.planner.products.plan import Asked, Candidate, Finish, Sizes, Tile
-from tilefold.planner.view import VECTOR_BYTES
+from tilefold.planner.sizes import VECTOR_BYTES
 
 
 @dataclass(frozen=True)

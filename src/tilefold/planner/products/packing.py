@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tilefold.planner.products.operands import Contraction
 from tilefold.planner.products.plan import Packing
-from tilefold.planner.view import power_above
+from tilefold.planner.sizes import power_above
 from tilefold.problem.canonical import Dim
 
 PACKED = ("packed0", "packed1")

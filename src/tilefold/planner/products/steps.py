@@ -9,7 +9,7 @@ from tilefold.planner.products.epilogue import Epilogue, sums_dtype
 from tilefold.planner.products.operands import Contraction
 from tilefold.planner.products.packing import PACKED, packed_shape, packing_of
 from tilefold.planner.products.plan import Candidate, Tiling
-from tilefold.planner.view import power_above
+from tilefold.planner.sizes import power_above
 
 LARGE_PITCH = 1 << 18  # results: a power of two, 1 MB of float32 a split, is left beyond
 OPERANDS = ("input0", "input1")
@@ -51,7 +51,7 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
         steps = (*before, first, last)
     return Plan(
         "triton", steps, output_buffers(problem, epilogue), workspaces, candidate.guarantee, candidate.strategy,
-        candidate.reason, candidate.time_us,
+        candidate.reason,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import torch
 from tilefold.planner.device import Device
 from tilefold.planner.products.costs import is_vector, share_of
 from tilefold.planner.products.plan import Asked, Finish, Sizes, Tile
-from tilefold.planner.view import power_above
+from tilefold.planner.sizes import power_above
 
 ROW_BLOCK = 8192  # results of all lanes that a program which folds rows holds, unless one row is longer
 STAGED_BYTES = 100 * 1024  # of the steps that are on their way

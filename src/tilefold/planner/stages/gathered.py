@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilefold.planner.geometry import Geometry, Operand
-from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
+from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.problem.canonical import Dim, Problem
 
 

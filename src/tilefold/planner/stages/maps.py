@@ -10,7 +10,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage, count
-from tilefold.planner.view import VECTOR_BYTES
+from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.problem.canonical import Dim, Problem, by_stride, merged
 
 Dtypes = tuple[torch.dtype, ...]

@@ -6,10 +6,7 @@ import math
 from dataclasses import dataclass
 
 from tilefold.planner.plan import count
-from tilefold.planner.view import (
-    VECTOR_BYTES,
-    WARP,
-)
+from tilefold.planner.sizes import VECTOR_BYTES, WARP
 from tilefold.problem.canonical import Problem
 
 # Definitions and limits of the hardware:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from tilefold.planner.plan import count
-from tilefold.planner.view import WARP
+from tilefold.planner.sizes import WARP
 
 # docs/experiments/selections.md#segments:
 SHORT = 48  # elements: segments of LANES neighbours that are all as short are read once more, without what is folded

@@ -8,11 +8,11 @@ import torch
 import tilefold
 from tilefold import monoids
 from tilefold.algebra.program import specialize
-from tilefold.planner.apart import first_problem, states_count, states_problem
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200
+from tilefold.planner.dims_to_keep import INPUT_BYTES, dims_to_keep
 from tilefold.planner.folds import partial_dtypes
-from tilefold.planner.forms import INPUT_BYTES, forms
+from tilefold.planner.kept_dims import first_problem, states_count, states_problem
 from tilefold.planner.plan import Apart
 from tilefold.problem.canonical import canonical
 
@@ -31,7 +31,7 @@ def test_every_element_is_folded_once(
     x = x if order is None else x.permute(order)
     program = specialize(monoid.total, (x.dtype,))
     problem = canonical([x], dim, ordered=not monoid.commutative)
-    for apart in forms(problem, program):
+    for apart in dims_to_keep(problem, program):
         first = first_problem(problem, apart, program.algebra.index)
         assert first.outputs == states_count(problem, apart)
         assert (
@@ -54,6 +54,6 @@ def test_odd_widths_are_read_as_rows_that_vectors_divide() -> None:
     x = torch.empty((40000, 4099), dtype=torch.bfloat16, device="meta")
     program = specialize(monoids.SUM.total, (x.dtype,))
     problem = canonical([x], (0,), ordered=False)
-    assert Apart((), 8) in list(forms(problem, program))
+    assert Apart((), 8) in list(dims_to_keep(problem, program))
     batches = plan_fold(problem, program, H200, "batch_invariant")
     assert all(stage.apart is None for stage in batches.stages)

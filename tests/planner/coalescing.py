@@ -16,9 +16,9 @@ from functools import cached_property
 
 from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
+from tilefold.planner.programs import Programs, shared_inputs
+from tilefold.planner.sizes import VECTOR_BYTES, WARP
 from tilefold.planner.stages.gathered import groups_of_geometry
-from tilefold.planner.view import VECTOR_BYTES, WARP
-from tilefold.planner.walk import Walk
 
 DIVIDES = 16  # by definition the greatest power of two that Triton is told to divide a number
 
@@ -112,34 +112,24 @@ def tile_shape(stage: Stage, unroll: int) -> Steps:
     return (stage.run, stage.lanes, stage.block_outputs, unroll)
 
 
-def shared_inputs(stage: Stage, steps: Sequence[int], ragged: int = 0) -> tuple[int, ...]:
-    """The inputs whose elements a launch of columns loads once for all of a program's results: those without a step along
-    the results, of inputs with these `steps`, where another input's results are neighbours.
-
-    A whole tile of such an input would lie on other threads than its neighbours do, and pass through shared memory.
-    """
-    columns = stage.run == stage.align == 1 and stage.block_outputs > 1 and 1 in steps
-    if not columns or ragged or stage.flat or stage.shift or stage.ordered or stage.gathered:
-        return ()
-    return tuple(i for i, step in enumerate(steps) if step == 0)
-
-
-def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: int = 0) -> tuple[Loads, ...]:
+def loads_of(
+    geometry: Geometry, stage: Stage, grid: Programs, unroll: int, step: int = 0
+) -> tuple[Loads, ...]:
     """How each operand's tile of `unroll` runs a lane is loaded; in order, run `step` of every lane."""
     if stage.gathered:
         return tuple(_gathered(geometry, o, stage) for o in geometry.operands)
     shape = tile_shape(stage, unroll)
     shared = shared_inputs(stage, [o.along for o in geometry.operands], geometry.ragged)
-    facts = [_facts(geometry, o, stage, walk, unroll, step) for o in geometry.operands]
+    facts = [_facts(geometry, o, stage, grid, unroll, step) for o in geometry.operands]
     orders = [_order(f.contiguous) for f in facts]
     vectors = _vectors(geometry, facts, orders)
     alike = vectors
     if (
         stage.ordered
     ):  # all runs of all parts are tiles of one shape, of which the first run of the longest is best aligned
-        longest = max(stage.unroll if walk.has_full else 1, walk.head, walk.tail)
+        longest = max(stage.unroll if grid.has_full else 1, grid.head, grid.tail)
         alike = _vectors(
-            geometry, [_facts(geometry, o, stage, walk, longest, 0) for o in geometry.operands], orders
+            geometry, [_facts(geometry, o, stage, grid, longest, 0) for o in geometry.operands], orders
         )
     found = []
     for i, (fact, order, operand) in enumerate(zip(facts, orders, geometry.operands, strict=True)):
@@ -148,8 +138,8 @@ def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: in
         share = max(1, math.prod(shape) // (WARP * stage.num_warps))
         spread = spread_over(shape, order, min(widest, share), stage.num_warps)
         vector = min(vectors[i], spread.each[order[0]])
-        masked = min(vector, _mask_runs(geometry, stage, walk, order, fact))
-        vector = masked if walk.masks else vector
+        masked = min(vector, _mask_runs(geometry, stage, grid, order, fact))
+        vector = masked if grid.masks else vector
         counts = (max(1, spread.held // vector), max(1, spread.held // masked))
         found.append(Loads(spread, vector, masked, operand.itemsize, *counts))
     whole = next((one for i, one in enumerate(found) if i not in shared), None)
@@ -202,12 +192,14 @@ class _Facts:
     divides: int
 
 
-def _facts(geometry: Geometry, operand: Operand, stage: Stage, walk: Walk, unroll: int, step: int) -> _Facts:
+def _facts(
+    geometry: Geometry, operand: Operand, stage: Stage, grid: Programs, unroll: int, step: int
+) -> _Facts:
     run, lanes, outputs = stage.run, stage.lanes, stage.block_outputs
     rows = operand.along == 1 and stage.align == 1
     row = power_of(geometry.flat[-1], outputs) if geometry.flat else outputs
     along = row if rows else 1
-    begin = _begin_divides(stage, walk)
+    begin = _begin_divides(stage, grid)
     runs = 1
     if operand.inner == 1:
         runs = run
@@ -231,16 +223,16 @@ def _facts(geometry: Geometry, operand: Operand, stage: Stage, walk: Walk, unrol
     places = 1  # what divides all reduced places of a tile
     if stage.ordered and run == 1:
         places = math.gcd(begin, unroll if lanes > 1 else DIVIDES, step or DIVIDES)
-    return _Facts(contiguous, _divides(geometry, operand, stage, walk, contiguous, places))
+    return _Facts(contiguous, _divides(geometry, operand, stage, grid, contiguous, places))
 
 
-def _begin_divides(stage: Stage, walk: Walk) -> int:
+def _begin_divides(stage: Stage, grid: Programs) -> int:
     """What is known to divide the place where a tile begins."""
-    return min(DIVIDES, power_of(walk.chunk) if walk.splits > 1 else DIVIDES)
+    return min(DIVIDES, power_of(grid.chunk) if grid.splits > 1 else DIVIDES)
 
 
 def _divides(
-    geometry: Geometry, operand: Operand, stage: Stage, walk: Walk, contiguous: Steps, places: int
+    geometry: Geometry, operand: Operand, stage: Stage, grid: Programs, contiguous: Steps, places: int
 ) -> int:
     """Elements that are known to divide the address of a contiguous run's begin."""
     by_results = contiguous[1 if stage.ordered else 2] > 1
@@ -249,7 +241,7 @@ def _divides(
     if by_results:
         terms = (power_of(operand.inner) * places, stage.block_outputs)
     else:
-        terms = (operand.along, math.gcd(_begin_divides(stage, walk), max(contiguous)))
+        terms = (operand.along, math.gcd(_begin_divides(stage, grid), max(contiguous)))
     divides = math.gcd(operand.divides, *(t * operand.itemsize for t in terms))
     return max(1, divides // operand.itemsize)
 
@@ -260,7 +252,7 @@ def _order(contiguous: Steps) -> Steps:
     return tuple(sorted(range(len(contiguous)), key=lambda axis: -contiguous[axis]))
 
 
-def _mask_runs(geometry: Geometry, stage: Stage, walk: Walk, order: Steps, fact: _Facts) -> int:
+def _mask_runs(geometry: Geometry, stage: Stage, grid: Programs, order: Steps, fact: _Facts) -> int:
     """Neighbours that a mask is known to treat alike: by what divides the number of results, or of places."""
     lane_axis, results, run_axis = (0, 1, 2) if stage.ordered else (1, 2, 0)
     first = order[0]
@@ -269,5 +261,5 @@ def _mask_runs(geometry: Geometry, stage: Stage, walk: Walk, order: Steps, fact:
     if first == run_axis:
         return fact.contiguous[first]
     if first == lane_axis and stage.align == 1:
-        return math.gcd(fact.contiguous[first], _begin_divides(stage, walk), power_of(geometry.length))
+        return math.gcd(fact.contiguous[first], _begin_divides(stage, grid), power_of(geometry.length))
     return 1

@@ -1,4 +1,4 @@
-"""What a plan moves, and how long that takes at least: of any operation's, also where no model chose it."""
+"""What any operation's plan moves, and how long that and its launches take at least."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import torch
 
-from tilefold.planner.cost import FITTED, Constants
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Fill, Plan, Step
@@ -17,14 +16,16 @@ from tilefold.planner.stages.selections import Gathering
 
 # Of what its data sheet says, an H200's memory copies: 4,268 of 4,800 GB/s (docs/experiments/folds.md#suite).
 COPIED = 0.89
+# An empty launch on an H200 (docs/experiments/folds.md#suite), one more behind it, and one more that begins early
+# (docs/measured.md).
+LAUNCH_US, SECOND_US, EARLY_US = 3.7, 2.1, 0.8
 
 
-def expected(
+def with_least_time(
     plan: Plan,
     tensors: Sequence[torch.Tensor],
     results: Sequence[tuple[tuple[int, ...], torch.dtype]],
     device: Device,
-    constants: Constants = FITTED,
 ) -> Plan:
     """The plan with what its steps read and write, each buffer once a step, and the least time of that and the launches.
 
@@ -35,8 +36,8 @@ def expected(
     made = [Buffer(f"output{number}", shape, dtype) for number, (shape, dtype) in enumerate(results)]
     sizes |= {b.name: math.prod(b.shape) * b.dtype.itemsize for b in (*made, *plan.outputs, *plan.workspaces)}
     moved = sum(_moved(step, sizes, tensors, results) for step in plan.steps)
-    later_us = constants.overlapped_us if device.overlaps else constants.second_us
-    launches_us = constants.launch_us + later_us * (plan.launches - 1) if plan.launches else 0.0
+    later_us = EARLY_US if device.overlaps else SECOND_US
+    launches_us = LAUNCH_US + later_us * (plan.launches - 1) if plan.launches else 0.0
     least_us = launches_us + moved / (COPIED * device.gb_per_s) * 1e-3
     return replace(plan, moved_bytes=moved, least_us=least_us, chip=device.name)
 

@@ -1,5 +1,5 @@
 """Which reduced dims a fold's first launch may keep apart: of all choices that leave few states, those that change how
-memory is read. What each is worth is the cost model's to say."""
+memory is read. `form_choice` says which of them is taken."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ import math
 from collections.abc import Iterator
 
 from tilefold.algebra.program import Program
-from tilefold.planner.apart import first_problem
 from tilefold.planner.folds import partial_dtypes
+from tilefold.planner.kept_dims import first_problem
 from tilefold.planner.plan import Apart
-from tilefold.planner.view import VECTOR_BYTES, power_above, view_of
+from tilefold.planner.reading import reading_of
+from tilefold.planner.sizes import VECTOR_BYTES, power_above
 from tilefold.problem.canonical import Problem
 
 # docs/experiments/folds.md#apart:
 INPUT_BYTES = 4  # of input for each byte of states, at least: they are written and read once more
 WIDE_ROW = 2048  # bytes of columns side by side: as many as several warps read at once
 
-# Not measured: how far the search goes.
-MOST_DIMS = 3  # reduced dims of which every choice is weighed
+# Not measured: how many choices there are.
+MOST_DIMS = 3  # reduced dims of which every choice is one
 FEW_ROWS = 128  # side by side in results: programs of several short rows hold so many
 LEAST_ROWS = 8  # of rows taken together
 
 
-def forms(problem: Problem, program: Program) -> Iterator[Apart]:
+def dims_to_keep(problem: Problem, program: Program) -> Iterator[Apart]:
     """What a first launch may keep apart."""
     inputs = len(problem.dtypes)
     if not problem.reduced_dims or any(s <= 0 for d in problem.dims for s in d.strides[:inputs]):
@@ -43,7 +44,7 @@ def _tried(problem: Problem, program: Program) -> Iterator[Apart]:
     if len(problem.output_dims) > 1:
         yield Apart()
     if not program.algebra.commutative:
-        # Beyond the results in memory, so that the second launch reads results side by side: nothing else is modelled.
+        # Beyond the results in memory, so that the second launch reads results side by side: of others nothing was timed.
         farthest = max((d.strides[0] for d in problem.output_dims), default=0)
         beyond = [d.strides[0] >= farthest for d in problem.reduced_dims]
         yield from (Apart(tuple(range(n))) for n in range(1, reduced) if all(beyond[:n]))
@@ -84,7 +85,7 @@ def _leaves_few(problem: Problem, first: Problem, program: Program) -> bool:
 
 def _helps(problem: Problem, first: Problem) -> bool:
     """Whether the first launch has wider vectors, fewer dims to take apart, or wider rows of results."""
-    old, new = view_of(problem), view_of(first)
+    old, new = reading_of(problem), reading_of(first)
     if new.vector < old.vector:
         return False
     narrow = old.by_rows or old.inner * old.element < WIDE_ROW

@@ -20,7 +20,7 @@ from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
-from tilefold.planner.launched import Launched, shift_of
+from tilefold.planner.first_launch import FirstLaunch, shift_of
 from tilefold.planner.plan import Apart, Stage
 
 ROWS = Stage("small_axis", 64, 1, 1, 8, 1, 1, flat=True)
@@ -179,7 +179,7 @@ SLICED_LARGE = Layout((0, 1, 2), (50000, 26, 5), (0, 1, 0))
 def test_which_begin_alike(shape: tuple[int, ...], dim: int, layout: Layout | None, shift: int) -> None:
     drawn = problems.problem_of(fold_case("sum", dim, shape, "bf16", "", layout=layout))
     assert shift_of(drawn.problem) == shift
-    shifts = [one.shift for one in Launched.keeping(drawn.problem, drawn.program, None).orders()]
+    shifts = [one.shift for one in FirstLaunch.keeping(drawn.problem, drawn.program, None).orders()]
     assert [n for n in shifts if n] == [shift] * (shift > 0)
 
 
@@ -194,7 +194,7 @@ def test_lanes_walk_groups_of_less_than_a_sector(
 ) -> None:
     layout = Layout((0, 1, 2), sizes, (0, 0, 1 if sizes != shape else 0))
     drawn = problems.problem_of(fold_case("sum", 1, shape, "fp16", "", layout=layout))
-    launch = replace(Launched.keeping(drawn.problem, drawn.program, None), flat=True)
+    launch = replace(FirstLaunch.keeping(drawn.problem, drawn.program, None), flat=True)
     assert launch.geometry.close_groups == close
     if sizes[-1] == 14:  # groups without gaps are gathered
         (stage,) = plan_fold(drawn.problem, drawn.program, H200, "run_to_run").stages
@@ -205,5 +205,5 @@ def test_rows_taken_together_are_no_groups() -> None:
     """Their elements lie between each other's."""
     layout = Layout((0, 1), (100_000, 8), (0, 0))
     drawn = problems.problem_of(fold_case("sum", 0, (100_000, 5), "fp16", "", layout=layout))
-    launch = Launched.keeping(drawn.problem, drawn.program, Apart((), 2))
+    launch = FirstLaunch.keeping(drawn.problem, drawn.program, Apart((), 2))
     assert not replace(launch, flat=True).geometry.close_groups

@@ -1,4 +1,4 @@
-"""A problem as the choice of a plan sees it, and the sizes that every choice shares."""
+"""Along which axis a problem is read, and in what vectors."""
 
 from __future__ import annotations
 
@@ -8,32 +8,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tilefold.planner.sizes import BLOCKS, LARGE, LINE_BYTES, LOADS, ONE_LAUNCH_BYTES, VECTOR_BYTES, run_of
 from tilefold.problem.canonical import Dim, Problem
-
-# Limits of the hardware, and a definition:
-VECTOR_BYTES = 16
-LINE_BYTES = 128
-WARP = 32
-BLOCKS = 128  # programs of one wave on the chips planned for
-
-# Warps of an SM where programs share results: all of them at work at once, whatever registers they take
-# (docs/experiments/folds.md#walks).
-ONE_WAVE = 32
-LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
-SHORT_COLUMN = 512  # elements: up to here one program walks whole columns (docs/experiments/tiles.md#columns)
-# Bytes read and written: smaller folds leave the L2 to what it holds (docs/experiments/memory.md#evict-first).
-EVICT_FIRST_BELOW = 320_000_000
-
-# No record: set by sweeps on an H200, 2026-11-21, that were not kept.
-LOADS = 4  # vectors a thread keeps in flight
-ONE_LAUNCH_BYTES = 65536  # of one result: below, another launch costs more than it saves
-SMALL_AXIS = 64  # elements: up to here a thread or a few own a row
-MAX_WARPS = 16
 
 
 @dataclass(frozen=True)
-class View:
-    """A problem as the choice sees it: row-wise or column-wise, how much it reads and in what vectors."""
+class Reading:
+    """A problem as the choice sees it: row-wise or column-wise, how much it reads and in what vectors.
+
+    `piece`: elements of a result side by side, where it has several pieces.
+    """
 
     by_rows: bool
     inner: int
@@ -45,6 +29,7 @@ class View:
     aligns: bool = False
     lines: bool = True
     operands: int = 1
+    piece: int = 0
 
     @property
     def loads(self) -> int:
@@ -62,14 +47,14 @@ class View:
         return VECTOR_BYTES // self.full_vector
 
 
-def view_of(problem: Problem) -> View:
+def reading_of(problem: Problem) -> Reading:
     """Which axis is read along, after the input that is most of the bytes, and in what vectors."""
     main = max(range(len(problem.dtypes)), key=lambda i: _weight(problem, i))
     reduced_step = problem.reduced_dims[-1].strides[main] if problem.reduced_dims else 0
     last = problem.output_dims[-1] if problem.output_dims else None
     output_step = last.strides[main] if last else 0
     by_rows = last is None or reduced_step == 1 or (output_step != 1 and reduced_step <= output_step)
-    return View(
+    return Reading(
         by_rows=by_rows,
         inner=last.size if last else 1,
         outer=math.prod(d.size for d in problem.output_dims[:-1]),
@@ -79,6 +64,7 @@ def view_of(problem: Problem) -> View:
         full_vector=_full_vector(problem),
         aligns=by_rows and _starts_together(problem),
         operands=len(problem.dtypes),
+        piece=problem.reduced_dims[-1].size if len(problem.reduced_dims) > 1 else 0,
         lines=all(reduced_step * dtype.itemsize % LINE_BYTES == 0 for dtype in problem.dtypes),
     )
 
@@ -94,8 +80,8 @@ def _starts_together(problem: Problem) -> bool:
     )
 
 
-def alone(view: View, problem: Problem) -> View:
-    """The view of one result among unknown others: nothing in it depends on how many there are.
+def alone(reading: Reading, problem: Problem) -> Reading:
+    """The reading of one result among unknown others: nothing in it depends on how many there are.
 
     Where results would be neighbours, one of them alone is a column too, though its elements are neighbours then.
     """
@@ -103,9 +89,17 @@ def alone(view: View, problem: Problem) -> View:
     by_rows = steps != {1} and (
         not problem.reduced_dims or all(s in (0, 1) for s in problem.reduced_dims[-1].strides)
     )
-    vector = _common_vector(problem, by_rows) if by_rows else view.full_vector
+    vector = _common_vector(problem, by_rows) if by_rows else reading.full_vector
     return replace(
-        view, by_rows=by_rows, inner=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True
+        reading,
+        by_rows=by_rows,
+        inner=1 << 20,
+        outer=1,
+        bytes=LARGE,
+        vector=vector,
+        aligns=False,
+        lines=True,
+        piece=0,
     )
 
 
@@ -149,18 +143,3 @@ def _vector_along(
     if own != 1:
         return min(own, 1)
     return run_of(size, aligned, [step for d, step in steps if d is not run_dims[-1]])
-
-
-def run_of(size: int, aligned: int, steps: Sequence[int]) -> int:
-    """Neighbours of `size` bytes in an access that is aligned whatever the places along the other dims, of these steps."""
-    return max(1, math.gcd(VECTOR_BYTES, aligned, *(step * size for step in steps)) // size)
-
-
-def power_above(n: int) -> int:
-    """The least power of two not below n."""
-    return 1 << max(0, (max(1, n) - 1).bit_length())
-
-
-def power_below(n: int) -> int:
-    """The greatest power of two not above n."""
-    return 1 << (max(1, n).bit_length() - 1)

@@ -9,8 +9,8 @@ that leaves states may fold any other problem of the same elements:
     x[40000, 4099], dim 0           `together` 8: rows r, r + 1 ... r + 7 are one row of 32792 columns, which vectors divide;
                                     then 8 states a result
 
-Where `together` does not divide the rows, the last row has fewer columns (`Problem.ragged`). `planner.forms` says which are
-weighed.
+Where `together` does not divide the rows, the last row has fewer columns (`Problem.ragged`). `planner.dims_to_keep`
+says which are tried.
 """
 
 from __future__ import annotations

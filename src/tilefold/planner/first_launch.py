@@ -1,4 +1,4 @@
-"""What a fold's first launch works on, and in what order it takes its results.
+"""What a fold's first launch works on, and in which orders it may take its results.
 
 A first launch takes its results along the last output dim. Or along all output dims as one (`flat`), where the last is so
 short that a program would own few elements. Or from the vector before the first result (`shift`), where rows of results begin
@@ -7,7 +7,7 @@ alike between two vectors: columns behind a few elements, or of a slice.
     x[4824, 168, 24, 5], dim 3, sliced   810,432 times 24 rows of 10 bytes: a program owns rows across the output dims
     x[7, 23, 93, 192], dim 1, offset 2   columns that begin 2 elements after a vector: 6 results more, whole vectors
 
-The model chooses.
+`form_choice` says which of them is taken.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilefold.algebra.program import Program
-from tilefold.planner.apart import first_problem, states_count, states_of
-from tilefold.planner.cost import Known
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.geometry import Geometry, flattened, geometry_of
+from tilefold.planner.kept_dims import first_problem, states_count
 from tilefold.planner.plan import Apart, Stage
-from tilefold.planner.settled import second_stage
-from tilefold.planner.view import VECTOR_BYTES, View, view_of
+from tilefold.planner.reading import Reading, reading_of
+from tilefold.planner.second_launch import second_launch
+from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.problem.canonical import Problem
 
-# Not measured: where the search looks for other walks.
+# Not measured: where other orders are looked for.
 ROWS_BYTES = 16384  # of rows along the last output dim: from here on they are work for programs of their own
 COLUMNS_BYTES = 512  # of columns side by side: from here on a warp reads them in whole lines
 LONG_ROW = 256  # vectors: from here on a program owns one row
 
 
 @dataclass(frozen=True)
-class Launched:
+class FirstLaunch:
     """What a fold's first launch works on: `problem`, made of the `whole` one where something is kept `apart`.
 
     `flat`: results are taken along all output dims as one. `shift`: from so many elements before the first, to `beyond` the
@@ -50,27 +50,27 @@ class Launched:
     beyond: int = 0
 
     @classmethod
-    def keeping(cls, whole: Problem, program: Program, apart: Apart | None) -> Launched:
+    def keeping(cls, whole: Problem, program: Program, apart: Apart | None) -> FirstLaunch:
         """The first launch that keeps this apart."""
         problem = whole if apart is None else first_problem(whole, apart, program.algebra.index)
         return cls(whole, problem, program, apart)
 
     @classmethod
-    def of(cls, whole: Problem, program: Program, stage: Stage) -> Launched:
+    def of(cls, whole: Problem, program: Program, stage: Stage) -> FirstLaunch:
         """What this first launch works on."""
         found = cls.keeping(whole, program, stage.apart)
         if stage.shift:
             return found.shifted(stage.shift)
         return replace(found, flat=stage.flat)
 
-    def shifted(self, shift: int) -> Launched:
-        """The same from so many elements before the first result: as the model sees it, with more results."""
+    def shifted(self, shift: int) -> FirstLaunch:
+        """The same from so many elements before the first result: with more results."""
         wider = _from_before(self.problem, shift)
         results = self.problem.output_dims[-1].size
         beyond = wider.output_dims[-1].size - results - shift
         return replace(self, problem=wider, shift=shift, beyond=beyond)
 
-    def orders(self) -> Iterator[Launched]:
+    def orders(self) -> Iterator[FirstLaunch]:
         """The same with its results in other orders."""
         if can_be_flat(self.problem):
             yield replace(self, flat=True)
@@ -79,17 +79,17 @@ class Launched:
             yield self.shifted(shift)
 
     @cached_property
-    def view(self) -> View:
-        """What the rules see of it."""
-        view = view_of(self.problem)
+    def reading(self) -> Reading:
+        """Along which axis it is read, and in what vectors."""
+        reading = reading_of(self.problem)
         if not self.flat:
-            return view
-        vector = view.vector if view.by_rows else math.gcd(view.inner, view.vector)
-        return replace(view, inner=view.inner * view.outer, outer=1, vector=vector)
+            return reading
+        vector = reading.vector if reading.by_rows else math.gcd(reading.inner, reading.vector)
+        return replace(reading, inner=reading.inner * reading.outer, outer=1, vector=vector)
 
     @cached_property
     def geometry(self) -> Geometry:
-        """What the model sees of it."""
+        """Its memory."""
         geometry = geometry_of(self.problem)
         if self.flat:
             return flattened(geometry)
@@ -108,37 +108,33 @@ class Launched:
         found = self._seconds.get(splits)
         if found is None:
             states = splits * states_count(self.whole, self.apart) // self.whole.outputs
-            found = self._seconds[splits] = second_stage(self.whole.outputs, states, self.program)
+            found = self._seconds[splits] = second_launch(self.whole.outputs, states, self.program)
         return found
 
-    def stages(self, first: Stage, outputs: int = 0) -> tuple[Stage, ...]:
-        """The launches of a plan with this first one: with splits, or something apart, a second one combines states.
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of one state between two launches, and of one result."""
+        dtypes = partial_dtypes(narrowed(self.program, self.whole.length))
+        return sum(d.itemsize for d in dtypes), sum(d.itemsize for d in self.program.outputs)
 
-        `outputs`: of a problem that stands for this one, with as many results.
-        """
+    def stages(self, first: Stage) -> tuple[Stage, ...]:
+        """The launches of a plan with this first one: with splits, or something apart, a second one combines states."""
         if first.splits == 1 and self.apart is None:
             return (first,)
-        if self.apart is None and outputs:
-            return first, second_stage(outputs, first.splits, self.program)
         return first, self.second(first.splits)
-
-    def known(self, geometry: Geometry) -> Known:
-        """What the model keeps while it compares plans of this launch."""
-        program = narrowed(self.program, self.whole.length)  # as it is launched
-        if self.apart is None:
-            return Known.of(geometry, program)
-        states = states_of(self.whole, partial_dtypes(program), self.apart, not program.algebra.commutative)
-        return Known.of(geometry, program, lambda splits: geometry_of(states(splits)))
 
 
 def can_be_flat(problem: Problem) -> bool:
     """Whether results may be taken along all output dims as one, and little lies along the last."""
     if len(problem.output_dims) < 2 or problem.ragged or 2 * problem.outputs > NARROW:
         return False
-    view = view_of(problem)
-    if not view.by_rows:
-        return view.inner * view.element < COLUMNS_BYTES
-    return view.length < LONG_ROW * view.vector and view.inner * view.length * view.element < ROWS_BYTES
+    reading = reading_of(problem)
+    if not reading.by_rows:
+        return reading.inner * reading.element < COLUMNS_BYTES
+    return (
+        reading.length < LONG_ROW * reading.vector
+        and reading.inner * reading.length * reading.element < ROWS_BYTES
+    )
 
 
 def shift_of(problem: Problem) -> int:
@@ -153,7 +149,7 @@ def shift_of(problem: Problem) -> int:
     last, residue = problem.output_dims[-1], problem.residues[0]
     others = [s * size for d in problem.dims if d is not last for s in d.strides]
     alike = set(last.strides) == {1} and math.gcd(VECTOR_BYTES, *others) == VECTOR_BYTES
-    return residue // size if alike and not view_of(problem).by_rows else 0
+    return residue // size if alike and not reading_of(problem).by_rows else 0
 
 
 def _from_before(problem: Problem, shift: int) -> Problem:

@@ -1,4 +1,4 @@
-"""What the programs of a launch walk: how many there are, and each one's head, whole tiles and tail.
+"""How many programs a launch has, and each one's head, whole tiles and tail.
 
 The kernels' constants `HEAD`, `HAS_FULL`, `TAIL` and the argument `chunk` come from here; a test compares the others.
 """
@@ -6,12 +6,13 @@ The kernels' constants `HEAD`, `HAS_FULL`, `TAIL` and the argument `chunk` come 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilefold.planner.folds import NARROW
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
-from tilefold.planner.view import SMALL_AXIS
+from tilefold.planner.sizes import SMALL_AXIS
 
 # Of a fold whose length is a constant: sixteen of a log-sum-exp took 49 us for 41 (64x2^20 bf16, dim 0;
 # docs/experiments/tiles.md#lengths).
@@ -19,7 +20,7 @@ CONSTANT_TILES = 8
 
 
 @dataclass(frozen=True)
-class Walk:
+class Programs:
     """The programs of one launch. `blocks` share the last output dim, `splits` a result, of `chunk` elements each.
 
     `head` runs of all lanes are masked at the beginning; then come whole tiles (`has_full`: 0 none, 1 one, 2 any number); a
@@ -37,17 +38,17 @@ class Walk:
     wide: bool
     splits_first: bool
 
-    def programs(self, geometry: Geometry) -> int:
-        """How many programs the grid has."""
+    def count(self, geometry: Geometry) -> int:
+        """How many there are."""
         return geometry.rows * self.blocks * self.splits
 
 
-def walk_of(geometry: Geometry, stage: Stage) -> Walk:
+def programs_of(geometry: Geometry, stage: Stage) -> Programs:
     """The programs of `stage` over a problem."""
     length = geometry.length
     ragged = geometry.ragged > 0
     head, has_full, tail = edges(stage, length, ragged)
-    return Walk(
+    return Programs(
         blocks=math.ceil(geometry.width / stage.block_outputs),
         splits=stage.splits,
         chunk=chunk_of(stage, length, ragged),
@@ -116,18 +117,30 @@ class Tiling:
     tail_runs: int  # of all lanes, in each of them
 
 
-def tiling_of(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False) -> Tiling:
+def tiling_of(stage: Stage, grid: Programs, length: int, split: int, ragged: bool = False) -> Tiling:
     """The parts of the program with this split."""
     runs = stage.run * stage.lanes
-    start = split * walk.chunk
-    stop = length + stage.align - 1 if split == walk.splits - 1 else start + walk.chunk
-    begin = start + runs * walk.head
-    full = max(0, (min(stop, length - ragged) - begin) // stage.step) if walk.has_full else 0
+    start = split * grid.chunk
+    stop = length + stage.align - 1 if split == grid.splits - 1 else start + grid.chunk
+    begin = start + runs * grid.head
+    full = max(0, (min(stop, length - ragged) - begin) // stage.step) if grid.has_full else 0
     end = begin + full * stage.step
-    if not walk.tail:
+    if not grid.tail:
         tails = 0
-    elif not walk.head and not walk.has_full and not stage.ordered:
+    elif not grid.head and not grid.has_full and not stage.ordered:
         tails = 1
     else:
-        tails = max(0, math.ceil((stop - end) / (runs * walk.tail)))
-    return Tiling(start, walk.head, full, tails, walk.tail)
+        tails = max(0, math.ceil((stop - end) / (runs * grid.tail)))
+    return Tiling(start, grid.head, full, tails, grid.tail)
+
+
+def shared_inputs(stage: Stage, steps: Sequence[int], ragged: int = 0) -> tuple[int, ...]:
+    """The inputs whose elements a launch of columns loads once for all of a program's results: those without a step along
+    the results, of inputs with these `steps`, where another input's results are neighbours.
+
+    A whole tile of such an input would lie on other threads than its neighbours do, and pass through shared memory.
+    """
+    columns = stage.run == stage.align == 1 and stage.block_outputs > 1 and 1 in steps
+    if not columns or ragged or stage.flat or stage.shift or stage.ordered or stage.gathered:
+        return ()
+    return tuple(i for i, step in enumerate(steps) if step == 0)

@@ -1,4 +1,4 @@
-"""Every request that one program's loads and stores make, enumerated: the exact count that `traffic` gives in closed form.
+"""Every request that one program's loads and stores make, enumerated: the exact count of what a launch asks memory for.
 
 A request is one instruction of one warp. It moves the 32-byte sectors that its active lanes touch.
 """
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.coalescing import Loads, Spread, loads_of, power_of, spread_over
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
+from tilefold.planner.programs import Programs, programs_of, tiling_of
+from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.gathered import groups_of_geometry
-from tilefold.planner.threads import Loads, Spread, loads_of, power_of, spread_over
-from tilefold.planner.view import VECTOR_BYTES
-from tilefold.planner.walk import Walk, tiling_of, walk_of
 
 Array = NDArray[Any]
 
@@ -47,23 +47,23 @@ class Moved:
 
 def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
     """What the loads of program `number` of a launch move, from and into registers or shared memory."""
-    walk = walk_of(geometry, stage)
-    outer, block, split = place_of(geometry, walk, number)
+    grid = programs_of(geometry, stage)
+    outer, block, split = place_of(geometry, grid, number)
     total = Moved()
     if stage.gathered:
-        return _gathered(geometry, stage, walk, block)
-    for part, step in _loaded(stage, walk, geometry.length, split, geometry.ragged > 0):
+        return _gathered(geometry, stage, grid, block)
+    for part, step in _loaded(stage, grid, geometry.length, split, geometry.ragged > 0):
         masked = part.masked
-        for i, loads in enumerate(loads_of(geometry, stage, walk, part.unroll, step)):
-            addresses, active = _tile(geometry, i, stage, loads, (outer, block), part, walk.masks)
+        for i, loads in enumerate(loads_of(geometry, stage, grid, part.unroll, step)):
+            addresses, active = _tile(geometry, i, stage, loads, (outer, block), part, grid.masks)
             vector = loads.masked_vector if masked else loads.vector
             total += _moved(addresses, active, vector * loads.itemsize)
     return total
 
 
-def _gathered(geometry: Geometry, stage: Stage, walk: Walk, block: int) -> Moved:
+def _gathered(geometry: Geometry, stage: Stage, grid: Programs, block: int) -> Moved:
     """What the vectors move that a program's rows lie in."""
-    (loads,) = loads_of(geometry, stage, walk, 1)
+    (loads,) = loads_of(geometry, stage, grid, 1)
     (operand,), size = geometry.operands, loads.itemsize
     (places,), active = _held(loads.spread, loads.vector)
     groups, unit = groups_of_geometry(geometry, operand), VECTOR_BYTES // size
@@ -77,11 +77,11 @@ def _gathered(geometry: Geometry, stage: Stage, walk: Walk, block: int) -> Moved
 
 def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Steps, partial: bool) -> Moved:
     """What program `number` stores: a result of each of `itemsizes` bytes, or (`partial`) a state at its split's place."""
-    walk = walk_of(geometry, stage)
-    outer, block, split = place_of(geometry, walk, number)
+    grid = programs_of(geometry, stage)
+    outer, block, split = place_of(geometry, grid, number)
     total = Moved()
     for itemsize in itemsizes:
-        spread, vector = stores_of(geometry, stage, walk, itemsize, partial)
+        spread, vector = stores_of(geometry, stage, grid, itemsize, partial)
         (*lanes, places), once = _held(spread, vector)
         before, beyond = geometry.beside
         results = block * stage.block_outputs + places - before
@@ -95,7 +95,7 @@ def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Ste
 
 
 def stores_of(
-    geometry: Geometry, stage: Stage, walk: Walk, itemsize: int, partial: bool
+    geometry: Geometry, stage: Stage, grid: Programs, itemsize: int, partial: bool
 ) -> tuple[Spread, int]:
     """How a program's results lie on threads when they are stored, and how many one store takes.
 
@@ -105,7 +105,7 @@ def stores_of(
     row = power_of(geometry.flat[-1], outputs) if geometry.flat else outputs
     contiguous = row if geometry.output_along == 1 else 1
     terms = [16 // itemsize, outputs, *(power_of(s) for s in geometry.output_outer)]
-    terms += [power_of(geometry.outputs)] if partial and walk.splits > 1 else []
+    terms += [power_of(geometry.outputs)] if partial and grid.splits > 1 else []
     terms += [power_of(n) for n in geometry.beside]
     divides = math.gcd(*terms)
     vector = min(contiguous, divides, VECTOR_BYTES // itemsize)
@@ -120,15 +120,15 @@ def stores_of(
     return spread, min(spread.each[-1], math.gcd(outputs, power_of(geometry.width)))
 
 
-def place_of(geometry: Geometry, walk: Walk, number: int) -> tuple[int, int, int]:
+def place_of(geometry: Geometry, grid: Programs, number: int) -> tuple[int, int, int]:
     """Outer position, block of results and split of a program, as the kernel takes them apart."""
     split = 0
-    if walk.splits > 1 and walk.splits_first:
-        number, split = divmod(number, walk.splits)
-    block = number % walk.blocks
-    outer = number // walk.blocks
-    if walk.splits > 1 and not walk.splits_first:
-        outer, split = divmod(outer, walk.splits)
+    if grid.splits > 1 and grid.splits_first:
+        number, split = divmod(number, grid.splits)
+    block = number % grid.blocks
+    outer = number // grid.blocks
+    if grid.splits > 1 and not grid.splits_first:
+        outer, split = divmod(outer, grid.splits)
     return outer, block, split
 
 
@@ -143,9 +143,9 @@ class _Part:
     masked: bool
 
 
-def _tiles(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False) -> Iterator[_Part]:
+def _tiles(stage: Stage, grid: Programs, length: int, split: int, ragged: bool = False) -> Iterator[_Part]:
     """The tiles of a program, in order."""
-    tiling = tiling_of(stage, walk, length, split, ragged)
+    tiling = tiling_of(stage, grid, length, split, ragged)
     runs = stage.run * stage.lanes
     if tiling.head:
         yield _Part(tiling.start, tiling.head, stage.run * tiling.head, True)
@@ -153,7 +153,7 @@ def _tiles(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = Fal
     lane = stage.run * stage.unroll
     step, lane_step = (lane, lane * tiling.full) if stage.shares else (stage.step, lane)
     for tile in range(tiling.full):
-        ahead = stage.prefetch and not stage.ordered and walk.has_full > 1 and (tile > 0 or tiling.head > 0)
+        ahead = stage.prefetch and not stage.ordered and grid.has_full > 1 and (tile > 0 or tiling.head > 0)
         yield _Part(at + tile * step, stage.unroll, lane_step, ahead)
     at += tiling.full * stage.step
     for tile in range(tiling.tail):
@@ -161,9 +161,11 @@ def _tiles(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = Fal
         yield _Part(begin, tiling.tail_runs, stage.run * tiling.tail_runs, True)
 
 
-def _loaded(stage: Stage, walk: Walk, length: int, split: int, ragged: bool) -> Iterator[tuple[_Part, int]]:
+def _loaded(
+    stage: Stage, grid: Programs, length: int, split: int, ragged: bool
+) -> Iterator[tuple[_Part, int]]:
     """The tiles as they are loaded: in order, each run of the lanes by itself."""
-    for part in _tiles(stage, walk, length, split, ragged):
+    for part in _tiles(stage, grid, length, split, ragged):
         for step in range(part.unroll if stage.ordered else 1):
             yield replace(part, begin=part.begin + step * stage.run), step
 
