@@ -86,11 +86,11 @@ def test_an_input_that_requires_grad_is_told_of_torchs_own_function(call: str) -
 
 def test_transforms_name_it_too() -> None:
     with pytest.raises(GradientError, match=r"inside torch.func .*; fold .*, or use torch.sum which has one"):
-        torch.func.jvp(tf.sum, (X,), (X,))
+        torch.func.functionalize(tf.sum)(X)
     with pytest.raises(GradientError, match=r"and torch.sum where one is"):
         torch.func.grad(tf.sum)(X)
     with pytest.raises(GradientError, match=r"whole tensor instead$"):
-        torch.func.jvp(lambda x: tf.reduce(x, monoids.DESCRIBE), (X,), (X,))
+        torch.func.functionalize(lambda x: tf.reduce(x, monoids.DESCRIBE))(X)
 
 
 ROWS = [torch.randn(3, 2), torch.randn(1, 2), torch.randn(5, 2)]

@@ -8,7 +8,8 @@ import torch
 
 from refusals.making import INF, NAN, Case, X, apply_floor, kept_value, local_result, made, reduced, traced
 from tilefold import Monoid, math, monoids
-from tilefold.algebra import typing
+from tilefold.algebra import text, typing
+from tilefold.algebra.monoid import monoid_of
 from tilefold.algebra.program import specialize
 from tilefold.errors import (
     ArityError,
@@ -17,8 +18,10 @@ from tilefold.errors import (
     MemberError,
     MonoidError,
     OrderError,
+    TextError,
     TraceError,
 )
+from tilefold.planner.products.functions import of_text
 
 CASES = [
     Case(
@@ -507,5 +510,23 @@ CASES = [
         lambda: typing.concrete(-(2**63), torch.int8, "f"),
         DtypeError,
         r"must fit its field, got -9223372036854775808 for torch.int8; an infinity",
+    ),
+    Case(
+        "a text of another version",
+        lambda: text.loads("[2, null]"),
+        TextError,
+        r"must be of version 1, got version 2; write it again",
+    ),
+    Case(
+        "the text of no monoid",
+        lambda: monoid_of("[1, 3]"),
+        TextError,
+        r"must be of an Algebra, got 3; write Monoid.text",
+    ),
+    Case(
+        "the text of no function",
+        lambda: of_text("[1, 3]"),
+        TextError,
+        r"must be of two graphs, got 3; write Traced.text",
     ),
 ]

@@ -56,10 +56,18 @@ CASES = [
     Case("a number", reduced(5, monoids.SUM), KindError, r"a tensor or a sequence of tensors, got int; use"),
     Case("no monoid", reduced(X, torch.sum), KindError, r"with a tilefold.Monoid, got .*; take"),
     Case(
-        "inside vmap",
-        lambda: torch.vmap(lambda r: tf.reduce(r, monoids.DESCRIBE))(X),
+        "inside functionalize",
+        lambda: torch.func.functionalize(lambda r: tf.reduce(r, monoids.DESCRIBE))(X),
         GradientError,
         r"torch.func .*; fold",
+    ),
+    Case(
+        "a gradient of an operation",
+        lambda: torch.ops.tilefold.reduce(
+            [X.clone().requires_grad_()], monoids.SUM.text, [1], False, None, None, "run_to_run"
+        ),
+        GradientError,
+        r"reduce: an input must not require grad, got one that does, .*; use",
     ),
     Case(
         "out inside vmap",
