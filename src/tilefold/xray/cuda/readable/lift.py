@@ -1,0 +1,377 @@
+"""From PTX to the tree of effects: registers become values, jumps become ifs and loops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilefold.xray.cuda.readable.blocks import Flow, UnreadableError, results_and_sources
+from tilefold.xray.cuda.readable.pure import bits_of, pure
+from tilefold.xray.cuda.readable.tree import (
+    Assembly,
+    Atomic,
+    Barrier,
+    Carried,
+    Effect,
+    If,
+    Load,
+    Loop,
+    Region,
+    Shuffle,
+    Store,
+)
+from tilefold.xray.cuda.readable.values import Graph, Place, Value
+from tilefold.xray.ptx import Address, Entry, Immediate, Instruction, Module, Operand, Pair, Register, Symbol, Vector
+
+Places = Callable[[int], Place | None]
+_SPECIAL = re.compile(r"%(tid|ctaid)\.[xyz]$")
+_HINTS = re.compile(r"L1::|L2::|(ca|cg|cs|nc|lu|wb|wt)$")
+_ALL = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A kernel as a tree; `dropped` names what it does not say, hints that change no result."""
+
+    entry: Entry
+    graph: Graph
+    body: Region
+    dropped: tuple[str, ...]
+
+
+def lift(module: Module, places: Places) -> Lifted:
+    """The tree of a module's one kernel.
+
+    Raises:
+        UnreadableError: control flow or an instruction has no place in the tree.
+    """
+    (entry,) = module.entries
+    shared = {v.name for v in (*module.variables, *entry.variables) if v.space == ".shared" and not v.count}
+    lifter = _Lifter(entry, places, shared)
+    region = lifter.whole()
+    return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)))
+
+
+class _Lifter:
+    """Executes blocks on values."""
+
+    def __init__(self, entry: Entry, places: Places, shared: set[str]) -> None:
+        self._shared = shared
+        self.graph = Graph(entry.threads)
+        self.dropped: list[str] = []
+        self._places, self._flow = places, Flow(entry)
+        self._widths = {r.name: 1 if r.type == ".pred" else bits_of(r.type[1:]) for r in entry.registers if r.count is None}
+        for r in entry.registers:
+            width = 1 if r.type == ".pred" else bits_of(r.type[1:])
+            self._widths |= {f"{r.name}{k}": width for k in range(r.count or 0)}
+        self._parameters = {p.name: k for k, p in enumerate(entry.parameters) if not p.count}
+        self._held: dict[str, Value] = {}
+        self._effects: list[Effect] = []
+        self._inside: list[int] = []  # heads of the loops around
+        self._made = 0
+
+    def whole(self) -> Region:
+        """The kernel's body."""
+        self._walk(0, self._flow.end)
+        return Region(tuple(self._effects))
+
+    # --------------------------------------------------------------------------------------------- structure
+    def _walk(self, block: int, stop: int) -> None:
+        """Effects from a block on, until paths meet at another."""
+        flow = self._flow
+        while block != stop and block != flow.end:
+            loop = flow.loops.get(block)
+            if loop is not None and block not in self._inside:
+                self._loop(block)
+                block = loop.leaves_to
+                continue
+            for instruction in flow.blocks[block].instructions:
+                self._step(instruction)
+            if any(flow.loops[head].latch == block for head in self._inside):
+                if flow.loops[self._inside[-1]].latch != block:
+                    raise UnreadableError("cuda: loops must end one after the other, got two at once; take the plain form")
+                return
+            block = self._follow(block)
+
+    def _follow(self, block: int) -> int:
+        """The block behind one, after the ways that lead there."""
+        held = self._flow.blocks[block]
+        if held.condition is None:
+            return held.follow[0] if held.follow else self._flow.end
+        meet = self._flow.meets[block]
+        condition = self._read(held.condition, 1)
+        first, second = held.follow
+        begin = dict(self._held)
+        then = self._arm(first, meet, begin)
+        other = self._arm(second, meet, begin)
+        self._merge(condition, then, other, meet)
+        return meet
+
+    def _arm(self, block: int, meet: int, begin: dict[str, Value]) -> tuple[list[Effect], dict[str, Value]]:
+        outside, self._effects, self._held = self._effects, [], dict(begin)
+        self._walk(block, meet)
+        made, self._effects = self._effects, outside
+        return made, self._held
+
+    def _merge(
+        self, condition: Value, then: tuple[list[Effect], dict[str, Value]], other: tuple[list[Effect], dict[str, Value]],
+        meet: int,
+    ) -> None:  # fmt: skip
+        """Registers that the arms leave different become variables, or choices where nothing else is done."""
+        (one, held), (two, rest) = then, other
+        merged: list[tuple[Value, Value, Value]] = []
+        place = self.graph.place
+        for name in sorted(self._flow.alive[meet]):
+            a, b = (h.get(name, self.graph.make("undefined", bits=self._widths.get(name, 32))) for h in (held, rest))
+            if a is not b and not one and not two:
+                a = self.graph.selected(condition, a, b)
+            elif a is not b:
+                same = next((v for v, x, y in merged if x is a and y is b), None)
+                variable = same or self._variable(a.bits)
+                merged += [] if same else [(variable, a, b)]
+                a = variable
+            held[name] = a
+        self._held = held
+        if one or two:
+            if not one:
+                condition, one, two = self.graph.negated(condition), two, one
+                merged = [(v, b, a) for v, a, b in merged]
+            elif condition.op == "not" and two:
+                condition, one, two = condition.args[0], two, one
+                merged = [(v, b, a) for v, a, b in merged]
+            self._effects.append(If(condition, Region(tuple(one)), Region(tuple(two)), tuple(merged), place))
+
+    def _loop(self, head: int) -> None:
+        loop, flow = self._flow.loops[head], self._flow
+        written = flow.written(loop.blocks)
+        names = sorted(written & (flow.alive[head] | flow.alive[loop.leaves_to]))
+        undefined = {n: self.graph.make("undefined", bits=self._widths[n]) for n in names}
+        first = {n: self._held.get(n, undefined[n]) for n in names}
+        inside = {n: self._variable(self._widths[n]) for n in names}
+        outside, self._effects = self._effects, []
+        self._held |= inside
+        place = self.graph.place
+        self._inside.append(head)
+        self._walk(head, flow.end)
+        self._inside.pop()
+        last = flow.blocks[loop.latch]
+        assert last.condition is not None, "a latch has two ways"
+        condition = self._read(last.condition, 1)
+        if last.follow[0] != head:
+            condition = self.graph.negated(condition)
+        body, self._effects = Region(tuple(self._effects)), outside
+        carried: list[Carried] = []
+        for n in names:
+            value = self._held[n]
+            same = next((c for c in carried if c.next is value and n not in flow.alive[head]), None)
+            if same is None:
+                same = Carried(inside[n], self._variable(value.bits), first[n], value)
+                carried.append(same)
+            self._held[n] = same.behind
+        self._effects.append(Loop(body, tuple(carried), condition, place))
+
+    # ------------------------------------------------------------------------------------------------ values
+    def _variable(self, bits: int) -> Value:
+        self._made += 1
+        return self.graph.make("variable", data=(self._made,), bits=bits)
+
+    def _result(self, bits: int) -> Value:
+        self._made += 1
+        return self.graph.make("result", data=(self._made,), bits=bits)
+
+    def _read(self, operand: Operand, bits: int) -> Value:
+        match operand:
+            case Immediate(value):
+                return self.graph.const(value, bits)
+            case Symbol(name) if name in self._shared and len(self._shared) == 1:
+                return self.graph.make("shared", data=(name,), bits=bits)
+            case Register(name, negated):
+                value = self._held.get(name)
+                if value is None and name not in self._widths:
+                    if not _SPECIAL.match(name):
+                        raise UnreadableError(f"cuda: a special register must be known, got {name}; take the plain form")
+                    return self.graph.make("special", data=(name,))
+                value = value if value is not None else self.graph.make("undefined", bits=self._widths[name])
+                return self.graph.negated(value) if negated else value
+        raise UnreadableError(f"cuda: an operand must be a register or a number, got {operand}; take the plain form")
+
+    def _put(self, target: Operand, value: Value, guard: Value | None) -> None:
+        if isinstance(target, Symbol) and target.name == "_":
+            return
+        if not isinstance(target, Register):
+            raise UnreadableError("cuda: a result must be one register, got several; take the plain form")
+        if guard is not None:
+            value = self.graph.selected(guard, value, self._read(Register(target.name), value.bits))
+        if value.bits != self._widths[target.name]:
+            raise UnreadableError(f"cuda: {target.name} must hold {value.bits} bits, got another width; take the plain form")
+        self._held[target.name] = value
+
+    # ------------------------------------------------------------------------------------------ instructions
+    def _step(self, instruction: Instruction) -> None:
+        self.graph.place = self._places(instruction.line)
+        guard = None
+        if instruction.guard is not None:
+            guard = self._read(Register(instruction.guard.register, instruction.guard.negated), 1)
+        operands = instruction.operands
+        if guard is not None and guard.constant is not None:
+            if not guard.constant:
+                return
+            guard = None
+        target = operands[0] if operands else None
+        width = self._widths.get(target.name, 32) if isinstance(target, Register) else 32
+        value = self._parts(instruction, guard) or pure(self.graph, instruction, self._read, width)
+        if value is not None:
+            assert target is not None, "what has a value has a target"
+            if not isinstance(target, Vector):
+                self._put(target, value, guard)
+            return
+        self._effect(instruction, guard)
+
+    def _parts(self, instruction: Instruction, guard: Value | None) -> Value | None:
+        """`mov` between a register and its pieces."""
+        if instruction.opcode != "mov" or not any(isinstance(o, Vector) for o in instruction.operands):
+            return None
+        target, source = instruction.operands
+        width = bits_of(instruction.modifiers[-1])
+        if isinstance(source, Vector):
+            return self.graph.packed(*(self._read(i, width // len(source.items)) for i in source.items))
+        assert isinstance(target, Vector), "one of the two is"
+        whole = self._read(source, width)
+        for k, item in enumerate(target.items):
+            self._put(item, self.graph.part(whole, k, width // len(target.items)), guard)
+        return whole
+
+    def _effect(self, instruction: Instruction, guard: Value | None) -> None:
+        opcode, words, place = instruction.opcode, instruction.modifiers, self.graph.place
+        if opcode == "ld" and words[0] == "param":
+            self._parameter(instruction)
+        elif opcode in ("ld", "st") and self._plain(instruction):
+            (self._load if opcode == "ld" else self._store)(instruction, guard)
+        elif instruction.name in ("bar.sync", "barrier.sync") and instruction.operands == (Immediate(0),) and guard is None:
+            self._effects.append(Barrier(False, place))
+        elif instruction.name == "bar.warp.sync" and instruction.operands == (Immediate(-1),) and guard is None:
+            self._effects.append(Barrier(True, place))
+        elif opcode in ("atom", "red") and len(instruction.operands) < 5 and words[0] in ("global", "shared"):
+            self._atomic(instruction, guard)
+        elif opcode == "shfl":
+            self._shuffle(instruction, guard)
+        else:
+            self._assembly(instruction, guard)
+
+    def _parameter(self, instruction: Instruction) -> None:
+        target, source = instruction.operands
+        if not isinstance(source, Address) or not isinstance(source.base, Symbol) or source.offset:
+            raise UnreadableError("cuda: a parameter must be read whole, got a part; take the plain form")
+        if source.base.name not in self._parameters:
+            raise UnreadableError("cuda: a parameter must be a number or pointer, got an array; take the plain form")
+        number = self._parameters[source.base.name]
+        self._put(target, self.graph.make("parameter", data=(number,), bits=bits_of(instruction.modifiers[-1])), None)
+
+    def _plain(self, instruction: Instruction) -> bool:
+        """Whether a load or store is of neighbours in global or shared memory, and no order of memory is asked for."""
+        kept = [w for w in instruction.modifiers if not _HINTS.match(w)]
+        if len(kept) != len(instruction.modifiers):
+            self.dropped += [f"{instruction.opcode}: {w}" for w in instruction.modifiers if _HINTS.match(w)]
+        return kept[0] in ("global", "shared") and all(re.fullmatch(r"global|shared|v\d|[bus]\d+|f32|f64", w) for w in kept)
+
+    def _address(self, operand: Operand, space: str) -> Value:
+        bits = 32 if space == "shared" else 64
+        if not isinstance(operand, Address) or operand.coordinates is not None:
+            raise UnreadableError("cuda: an address must be a register and an offset, got a box; take the plain form")
+        return self.graph.binary("add", self._read(operand.base, bits), self.graph.const(operand.offset, bits))
+
+    def _load(self, instruction: Instruction, guard: Value | None) -> None:
+        target, source = instruction.operands[:2]
+        space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
+        parts = target.items if isinstance(target, Vector) else (target,)
+        if bits < 16 or any(not isinstance(p, Register) or self._widths[p.name] != bits for p in parts):
+            raise UnreadableError(f"cuda: a load must fill its registers, got {instruction.name}; take the plain form")
+        old = tuple(self._read(p, bits) if guard is not None else self.graph.make("undefined", bits=bits) for p in parts)
+        made = tuple(self._result(bits) for _ in parts)
+        self._effects.append(Load(space, self._address(source, space), made, guard, old, self.graph.place))
+        for part, value in zip(parts, made, strict=True):
+            self._put(part, value, None)
+
+    def _store(self, instruction: Instruction, guard: Value | None) -> None:
+        target, source = instruction.operands[:2]
+        space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
+        parts = source.items if isinstance(source, Vector) else (source,)
+        values = tuple(self._read(p, bits) for p in parts)
+        if any(v.bits != bits for v in values):
+            raise UnreadableError(f"cuda: a store must take whole registers, got {instruction.name}; take the plain form")
+        self._effects.append(Store(space, self._address(target, space), values, guard, self.graph.place))
+
+    def _atomic(self, instruction: Instruction, guard: Value | None) -> None:
+        bits, space = bits_of(instruction.modifiers[-1]), instruction.modifiers[0]
+        first, *rest = instruction.operands if instruction.opcode == "atom" else (None, *instruction.operands)
+        if any(isinstance(o, Vector) for o in rest) or bits not in (32, 64) or instruction.modifiers[-1][0] not in "busf":
+            raise UnreadableError(f"cuda: an atomic must be of words, got {instruction.name}; take the plain form")
+        values = tuple(self._read(o, bits) for o in rest[1:])
+        result = None if first is None or isinstance(first, Symbol) else self._result(bits)
+        self._effects.append(
+            Atomic(instruction.name, space, self._address(rest[0], space), values, result, guard, self.graph.place)
+        )
+        if result is not None and first is not None:
+            self._put(first, result, guard)
+
+    def _shuffle(self, instruction: Instruction, guard: Value | None) -> None:
+        target, *sources = instruction.operands
+        value, by, control, members = (self._read(o, 32) for o in sources)
+        mode = instruction.modifiers[1]
+        if guard is not None or isinstance(target, Pair) or members.constant != _ALL or control.constant != (0 if mode == "up" else 31):
+            raise UnreadableError("cuda: a shuffle must be of whole warps, got parts of them; take the plain form")
+        result = self._result(32)
+        self._effects.append(Shuffle(mode, value, by, result, self.graph.place))
+        self._put(target, result, None)
+
+    def _assembly(self, instruction: Instruction, guard: Value | None) -> None:
+        """Registers as operands, numbers in the text."""
+        targets, sources = results_and_sources(instruction)
+        if any(isinstance(o, Pair) for o in targets) or instruction.opcode in ("call", "trap", "wgmma", "mbarrier"):
+            raise UnreadableError(f"cuda: an instruction must be known, got {instruction.name}; take the plain form")
+        outs = [t for o in targets for t in (o.items if isinstance(o, Vector) else (o,))]
+        made = [self._result(self._widths[t.name]) for t in outs if isinstance(t, Register)]
+        if len(made) != len(outs) or any(m.bits == 1 for m in made):
+            raise UnreadableError(f"cuda: an instruction must be known, got {instruction.name}; take the plain form")
+        template = _Template(self, instruction, len(outs))
+        text = [template.results(o) for o in targets] + [template.source(o) for o in sources]
+        says = f"{instruction.name} {', '.join(text)};" if text else f"{instruction.name};"
+        self._effects.append(Assembly(instruction.name, says, tuple(made), tuple(template.inputs), tuple(template.roles), guard, self.graph.place))
+        for target, value in zip(outs, made, strict=True):
+            self._put(target, value, guard)
+
+
+class _Template:
+    """The text of an instruction with numbered operands."""
+
+    def __init__(self, lifter: _Lifter, instruction: Instruction, outs: int) -> None:
+        self.inputs: list[Value] = []
+        self.roles: list[str] = []
+        self._lifter, self._instruction, self._outs, self._at = lifter, instruction, outs, 0
+
+    def results(self, operand: Operand) -> str:
+        if isinstance(operand, Vector):
+            return "{" + ", ".join(self.results(i) for i in operand.items) + "}"
+        self._at += 1
+        return f"%{self._at - 1}"
+
+    def source(self, operand: Operand) -> str:
+        match operand:
+            case Vector(items):
+                return "{" + ", ".join(self.source(i) for i in items) + "}"
+            case Immediate(value, bits):
+                return f"0{'f' if bits == 32 else 'd'}{value:0{bits // 4}X}" if bits else str(value)
+            case Address():
+                shared = self._instruction.has("shared") and "shared" not in self.roles
+                space = "shared" if shared else "global"
+                return f"[{self._add(self._lifter._address(operand, space), space)}]"
+        value = self._lifter._read(operand, 32)
+        if value.bits == 1:
+            raise UnreadableError(f"cuda: operands must be no predicates, got {self._instruction.name}; take the plain form")
+        return self._add(value, "value")
+
+    def _add(self, value: Value, role: str) -> str:
+        self.inputs.append(value)
+        self.roles.append(role)
+        return f"%{self._outs + len(self.inputs) - 1}"
