@@ -18,7 +18,7 @@ from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.text import (
     AND, BIT_AND, BIT_OR, BIT_XOR, CHOICE, EQUAL, OR, ORDER, PRIMARY, PRODUCT, SHIFT, SUM, UNARY, Text, literal,
 )  # fmt: skip
-from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value
+from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value, leaves
 
 Pack = tuple[Value, ...]
 _RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neu": "!="}
@@ -141,6 +141,8 @@ class Expressions:
             return False
         if self.sums.is_sum(first):
             return len(self.sums.of(first).terms) > 1 or self._size(first) > _LARGE
+        if first.op == "ptx" and first.data[0].startswith("cvt.") and first.args[0].op == "parameter":
+            return False
         if first.op == "compare":
             return not all(self._is_simple(a) for a in first.args)
         if first.op in ("shr", "and") and first.args[0].op == "special":
@@ -377,6 +379,8 @@ class Expressions:
         same = all(f.terms == first.terms for f in forms)
         if same and (text := self._from_known(forms, pack)):
             return text
+        if same and "%" in constant and (text := self._index(forms, constant, pack)):
+            return text
         unsigned = "unsigned" if first.bits == 32 else "unsigned long long"
         terms = [
             (c, self._term(tuple(f.terms[k][0] for f in forms), c, first.bits)) for k, (_, c) in enumerate(first.terms)
@@ -395,6 +399,29 @@ class Expressions:
             plain = t.type in ("int", "long long", "unsigned")
             terms[0] = c, (Text(f"({unsigned}){t.at(UNARY)}", UNARY, unsigned) if plain else t.to(unsigned))
         return _added(terms, constant, first.bits)
+
+    def _index(self, forms: list[Linear], constant: str, pack: Pack) -> Text | None:
+        """A call of the function that gives the index of a thread's i-th element; None where it has to be 64 bits wide."""
+        first = forms[0]
+        home = self.scopes.deepest(leaf for v, _ in first.terms for leaf in leaves(v))
+        if first.bits == 64 and not all(self.sums.bounded(f) for f in forms) or not self.scopes.within(self.sheet.region, home):
+            return None
+        key = ("index", first.terms, tuple(f.constant for f in forms))
+        known = self.sheet.known.get(key)
+        if known is None or not self.scopes.within(self.sheet.region, known[1]):
+            before, self.sheet.region = self.sheet.region, home
+            try:
+                terms = [(c, self._term((v,), c, first.bits)) for v, c in first.terms]
+                if not any(t.type == "unsigned" for _, t in terms):
+                    return None
+                text = _added(sorted(terms, key=lambda t: t[0] < 0), constant, 32).text
+                name = self.sheet.name_of(pack[0].place, "index", "int")
+                self.sheet.say(f"auto {name} = [&](int i) -> int {{ return {text}; }};", pack[0].place)
+                self.sheet.put(self.sheet.known, key, (name, home))
+            finally:
+                self.sheet.region = before
+            known = self.sheet.known[key]
+        return Text(f"{known[0]}(i)", PRIMARY, "int")
 
     def _extends(self, form: Linear) -> bool:
         """Whether a sum of 64 bits is of so few numbers of 32 that it cannot wrap."""

@@ -22,11 +22,11 @@ def formula(numbers: Sequence[int], variable: str = "i") -> str:
     if all(n == first + step * k for k, n in enumerate(numbers)):
         return _plus(_times(variable, step), first)
     for period in (2, 4, 8, 16, 32):
-        if period < len(numbers):
+        if period < len(numbers) and len(numbers) % period == 0:
             far = numbers[period] - first
             if all(n == first + step * (k % period) + far * (k // period) for k, n in enumerate(numbers)):
                 near = [_times(f"{variable} % {period}", step)] if step else []
-                return _plus(" + ".join([*near, _times(f"({variable} / {period})", far)]), first)
+                return _plus(" + ".join([*near, *([_times(f"({variable} / {period})", far)] if far else [])]), first)
     raise NoFormulaError
 
 

@@ -16,10 +16,11 @@ from tilefold.xray.cuda.readable.kinds import Kinds
 from tilefold.xray.cuda.readable.lift import Lifted, lift
 from tilefold.xray.cuda.readable.linear import Sums
 from tilefold.xray.cuda.readable.memory import Memory
+from tilefold.xray.cuda.readable.packs import found_packs
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.statements import Statements
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Loop, Store, walk
+from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Load, Loop, Store, regions, walk
 from tilefold.xray.cuda.readable.values import Place, leaves
 from tilefold.xray.ptx import Module, parse
 
@@ -39,7 +40,8 @@ def readable(compiled: Compiled, lines: Lines) -> str:
     """
     module = parse(compiled.ptx)
     found = source_names.places(compiled.ptx)
-    lifted = lift(module, found.get)
+    elements = {k: bits for k, a in enumerate(compiled.parameters) if a.pointer and (bits := 8 * a.itemsize) == 16}
+    lifted = lift(module, found.get, elements)
     try:
         return _written(compiled, module, lifted, lines)
     except NoFormulaError:
@@ -61,8 +63,11 @@ def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -
     folds = Folds(write)
     memory = Memory(write, lifted.body)
     memory.constant = {*range(len(parameters))} - _stored(lifted, kinds)
+    loaded = [tuple(p for e in g for p in e.results) for r in regions(lifted.body) for g in memory.grouped(r.effects)
+              if isinstance(g[0], Load)]  # fmt: skip
+    write.packs |= found_packs([p for p in loaded if len(p) > 1], scopes.homes, sums)
     Statements(write, folds, memory).region(lifted.body)
-    body = [f"  {line}" for line in _tidy(sheet.lines[lifted.body])]
+    body = [f"  {_aligned(line, memory.aligned)}" for line in _tidy(sheet.lines[lifted.body])]
     return "\n".join([*_around(compiled, lifted, kinds, memory, sheet), *body, "}"]) + "\n"
 
 
@@ -114,6 +119,15 @@ def _stored(lifted: Lifted, kinds: Kinds) -> set[int]:
             values = [x for _, a, b in effect.merged for x in (a, b) if x.bits == 64]
         found |= {leaf.data[0] for v in values for leaf in leaves(v) if leaf.op == "parameter"}
     return found
+
+
+_ARRAY = re.compile(r"(\s*)((?:float|double|int|unsigned|__half|__nv_bfloat16|long long|unsigned short) (\w+)\[\d+\].*)")
+
+
+def _aligned(line: str, bytes_of: dict[str, int]) -> str:
+    """The declaration of an array that vectors are copied from says where it may begin."""
+    found = _ARRAY.fullmatch(line)
+    return line if found is None or found[3] not in bytes_of else f"{found[1]}alignas({bytes_of[found[3]]}) {found[2]}"
 
 
 _HEADING = re.compile(r"\s*// \d+:")

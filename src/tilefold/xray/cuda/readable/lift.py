@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilefold.xray.cuda.readable.blocks import Flow, UnreadableError, results_and_sources
@@ -21,7 +21,7 @@ from tilefold.xray.cuda.readable.tree import (
     Shuffle,
     Store,
 )
-from tilefold.xray.cuda.readable.values import Graph, Place, Value
+from tilefold.xray.cuda.readable.values import Graph, Place, Value, leaves
 from tilefold.xray.ptx import Address, Entry, Immediate, Instruction, Module, Operand, Pair, Register, Symbol, Vector
 
 Places = Callable[[int], Place | None]
@@ -40,15 +40,15 @@ class Lifted:
     dropped: tuple[str, ...]
 
 
-def lift(module: Module, places: Places) -> Lifted:
-    """The tree of a module's one kernel.
+def lift(module: Module, places: Places, elements: Mapping[int, int]) -> Lifted:
+    """The tree of a module's one kernel. `elements` has the bits of what those parameters point to whose elements are halves.
 
     Raises:
         UnreadableError: control flow or an instruction has no place in the tree.
     """
     (entry,) = module.entries
     shared = {v.name for v in (*module.variables, *entry.variables) if v.space == ".shared" and not v.count}
-    lifter = _Lifter(entry, places, shared)
+    lifter = _Lifter(entry, places, shared, elements)
     region = lifter.whole()
     return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)))
 
@@ -56,7 +56,9 @@ def lift(module: Module, places: Places) -> Lifted:
 class _Lifter:
     """Executes blocks on values."""
 
-    def __init__(self, entry: Entry, places: Places, shared: set[str]) -> None:
+    def __init__(self, entry: Entry, places: Places, shared: set[str], elements: Mapping[int, int]) -> None:
+        self._elements = elements
+        self._points: dict[Value, Value] = {}  # variables that walk through memory, by the address that they begin with
         self._shared = shared
         self.graph = Graph(entry.threads)
         self.dropped: list[str] = []
@@ -149,6 +151,7 @@ class _Lifter:
         undefined = {n: self.graph.make("undefined", bits=self._widths[n]) for n in names}
         first = {n: self._held.get(n, undefined[n]) for n in names}
         inside = {n: self._variable(self._widths[n]) for n in names}
+        self._points |= {inside[n]: first[n] for n in names if first[n].bits == 64}
         outside, self._effects = self._effects, []
         self._held |= inside
         place = self.graph.place
@@ -288,10 +291,41 @@ class _Lifter:
         if bits < 16 or any(not isinstance(p, Register) or self._widths[p.name] != bits for p in parts):
             raise UnreadableError(f"cuda: a load must fill its registers, got {instruction.name}; take the plain form")
         old = tuple(self._read(p, bits) if guard is not None else self.graph.make("undefined", bits=bits) for p in parts)
-        made = tuple(self._result(bits) for _ in parts)
-        self._effects.append(Load(space, self._address(source, space), made, guard, old, self.graph.place))
-        for part, value in zip(parts, made, strict=True):
-            self._put(part, value, None)
+        address = self._address(source, space)
+        piece = self._piece(address, space, bits)
+        made = tuple(self._result(piece) for _ in range(len(parts) * bits // piece))
+        if piece < bits:
+            old = self._split(old, piece)
+        self._effects.append(Load(space, address, made, guard, old, self.graph.place))
+        each = bits // piece
+        for k, part in enumerate(parts):
+            own = made[each * k : each * (k + 1)]
+            self._put(part, own[0] if each == 1 else self.graph.packed(*own), None)
+
+    def _piece(self, address: Value, space: str, bits: int) -> int:
+        """The bits of an element of memory that is read or written in words."""
+        if space != "global" or bits <= 16:
+            return bits
+        found = set[int]()
+        waiting = [address]
+        while waiting:
+            for leaf in leaves(waiting.pop()):
+                if leaf.op == "parameter" and leaf.bits == 64:
+                    found.add(leaf.data[0])
+                elif leaf in self._points:
+                    waiting.append(self._points[leaf])
+        return self._elements.get(found.pop(), bits) if len(found) == 1 else bits
+
+    def _split(self, values: tuple[Value, ...], piece: int) -> tuple[Value, ...]:
+        """Words as their pieces."""
+        return tuple(self._part(v, k, piece) for v in values for k in range(v.bits // piece))
+
+    def _part(self, value: Value, k: int, piece: int) -> Value:
+        if value.op == "undefined":
+            return self.graph.make("undefined", bits=piece)
+        if value.constant is not None:
+            return self.graph.const(value.constant >> (k * piece), piece)
+        return self.graph.part(value, k, piece)
 
     def _store(self, instruction: Instruction, guard: Value | None) -> None:
         target, source = instruction.operands[:2]
@@ -300,7 +334,12 @@ class _Lifter:
         values = tuple(self._read(p, bits) for p in parts)
         if any(v.bits != bits for v in values):
             raise UnreadableError(f"cuda: a store must take whole registers, got {instruction.name}; take the plain form")
-        self._effects.append(Store(space, self._address(target, space), values, guard, self.graph.place))
+        address = self._address(target, space)
+        piece = self._piece(address, space, bits)
+        if space == "shared" and all(v.op == "pack" and v.args[0].bits == 16 for v in values):
+            piece = 16
+        values = values if piece == bits else self._split(values, piece)
+        self._effects.append(Store(space, address, values, guard, self.graph.place))
 
     def _atomic(self, instruction: Instruction, guard: Value | None) -> None:
         bits, space = bits_of(instruction.modifiers[-1]), instruction.modifiers[0]

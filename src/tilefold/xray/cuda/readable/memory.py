@@ -28,6 +28,7 @@ class Memory:
     def __init__(self, write: Expressions, body: Region) -> None:
         self._write, self._sheet = write, write.sheet
         effects = tuple(walk(body))
+        self.aligned: dict[str, int] = {}  # arrays that begin where vectors may, and the bytes of these
         self.constant: set[int] = set()  # parameters that nothing is stored through
         self.shared_type = self._shared_type(effects)
         self._shares = Counter(k for e in effects if isinstance(e, Load | Store) and e.space == "global" and (k := self._key(e.address)))
@@ -182,6 +183,8 @@ class Memory:
             return name, self._write.form([d for d in divided if d is not None], (addresses[0],)).text
         start = "smem" if self.shared_type == "char" else "(char*)smem"
         offset = self._write.form(rests, (addresses[0],))
+        if kind == "char":
+            return f"{start} + {offset.at(SUM)}", None
         return f"*({kind}*)({start} + {offset.at(SUM + 1) if offset.level < SUM else offset.text})", None
 
     def _divided(self, form: Linear, size: int) -> Linear | None:
@@ -307,11 +310,11 @@ class Memory:
         apart = all(held) and len({h[0] for h in held if h}) == 1 and all(
             held[n] == (held[n - n % wide][0], held[n - n % wide][1] + n % wide) for n in range(len(held))  # type: ignore[index]  # all are held
         )  # fmt: skip
-        if apart and begins[0][1] % wide == 0 and self._write.kinds.of(values[0]) == kind:
+        if apart and all(h[1] % wide == 0 for h in begins) and self._write.kinds.of(values[0]) == kind:
             from tilefold.xray.cuda.readable.formulas import formula
 
             first = formula([h[1] for h in begins])
-            self._sheet.put(self._sheet.known, ("aligned", begins[0][0]), (wide * SIZES[kind], self._sheet.region))
+            self.aligned[begins[0][0]] = max(wide * SIZES[kind], self.aligned.get(begins[0][0], 0))
             return begins[0][0] + (f" + {first}" if first != "0" else "")
         if len(group) > 1:
             raise NoFormulaError

@@ -114,6 +114,24 @@ def atomic(effect: Atomic, kind: str, helpers: dict[str, str]) -> str:
     return name
 
 
+def product(effect: Assembly, helpers: dict[str, str]) -> tuple[str, list[int]]:
+    """The function of a warp's matrix product onto an array, `d += a b`, and how many values each of a and b has."""
+    count = len(effect.results)
+    groups = [len(g.split(",")) for g in re.findall(r"\{([^}]*)\}", effect.template)]
+    name = re.sub(r"_(sync|aligned|row|col)(?=_|$)", "", re.sub(r"\W+", "_", effect.name))
+    places = iter(range(count, count + groups[1] + groups[2]))
+    sets = [", ".join(f"%{next(places)}" for _ in range(n)) for n in groups[1:3]]
+    held = ", ".join(f"%{n}" for n in range(count))
+    kind = "float" if effect.name.endswith("f32") and ".f32." in effect.name else "int"
+    outputs = ", ".join(f'"+{_LETTERS[kind]}"(d[{n}])' for n in range(count))
+    inputs = ", ".join(f'"r"({c}[{n}])' for c, many in zip("ab", groups[1:3], strict=True) for n in range(many))
+    helpers[name] = (
+        f"static __device__ void {name}({kind}* d, const int* a, const int* b) "
+        f'{{ asm volatile("{effect.name} {{{held}}}, {{{sets[0]}}}, {{{sets[1]}}}, {{{held}}};" : {outputs} : {inputs}); }}'
+    )
+    return name, groups[1:3]
+
+
 def assembly(effect: Assembly, result: str, helpers: dict[str, str]) -> tuple[str, list[str]]:
     """The function of any other instruction, and the types that it takes; results go through a pointer, the first argument."""
     takes = [{"value": _NUMBERS.get(v.bits, "int")}.get(role, "const void*") for v, role in zip(effect.inputs, effect.roles, strict=True)]

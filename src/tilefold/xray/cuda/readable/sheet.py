@@ -17,6 +17,7 @@ class Sheet:
     def __init__(self, root: Region, taken: set[str], names: Names, line_of: Callable[[Place], str]) -> None:
         self.named: dict[Value, Text] = {}
         self.arrays: dict[Value, tuple[str, int]] = {}
+        self.instead: dict[Value, Value] = {}  # values that took the place of another in its variable
         self.known: dict[Hashable, tuple[Any, Region]] = {}  # sums, pointers and functions that have a name, with their region
         self.helpers: dict[str, str] = {}
         self.tops: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable import operations
@@ -12,6 +13,7 @@ from tilefold.xray.cuda.readable.memory import Memory, address_text
 from tilefold.xray.cuda.readable.reductions import Found, block_reduction
 from tilefold.xray.cuda.readable.text import CHOICE, OR, SUM
 from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Barrier, Effect, If, Load, Loop, Region, Shuffle, Store
+from tilefold.xray.cuda.readable.values import Value
 from tilefold.xray.cuda.readable.variables import Variables
 
 _SHUFFLES = {"bfly": "__shfl_xor_sync", "idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync"}
@@ -52,7 +54,7 @@ class Statements:
             case Store():
                 self._memory.store(tuple(e for e in group if isinstance(e, Store)))
             case Barrier(warp):
-                self._sheet.say("__syncwarp();" if warp else "__syncthreads();", effect.place)
+                self._sheet.say("__syncwarp();" if warp else "__syncthreads();")
             case Shuffle():
                 block = block_reduction(effects, self._folds, self._write.graph, self._write.sums)
                 if block is not None:
@@ -112,6 +114,8 @@ class Statements:
         if effect.guard is not None and effect.results:
             raise UnreadableError(f"cuda: {effect.name} must be unconditional, got a guard; take the plain form")
         result = self._write.kinds.of(effect.results[0]) if effect.results else ""
+        if effect.name.startswith("mma") and self._product(effect, result):
+            return
         name, takes = operations.assembly(effect, result, self._sheet.helpers)
         guard = None if effect.guard is None else self._write.one(effect.guard)
         given = []
@@ -130,6 +134,34 @@ class Statements:
             given.insert(0, array)
         when = "" if guard is None else f"if ({guard.text}) "
         self._sheet.say(f"{when}{name}({', '.join(given)});", effect.place)
+
+    def _product(self, effect: Assembly, result: str) -> bool:
+        """A matrix product onto an array whose elements nobody else reads; False where it is not of whole arrays."""
+        count = len(effect.results)
+        added = effect.inputs[-count:]
+        once = all(self._write.scopes.uses[v] == 1 for v in added)
+        groups = [len(g.split(",")) for g in re.findall(r"\{([^}]*)\}", effect.template)][1:3]
+        parts = [effect.inputs[: groups[0]], effect.inputs[groups[0] : sum(groups)], added]
+        texts = [self._neighbours(p) for p in parts]
+        kinds = [self._write.kinds.of(v) for p in parts[:2] for v in p]
+        if not once or not all(texts) or set(kinds) != {"int"} or self._write.kinds.of(added[0]) != result or effect.guard is not None:
+            return False
+        if len(effect.inputs) != sum(groups) + count or not all(v.op in ("variable", "result") for v in added):
+            return False
+        name, _ = operations.product(effect, self._sheet.helpers)
+        self._sheet.say(f"{name}({texts[2]}, {texts[0]}, {texts[1]});", effect.place)
+        for value, old in zip(effect.results, added, strict=True):
+            self._sheet.name(value, self._sheet.named[old].text, result)
+            self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
+            self._sheet.put(self._sheet.instead, value, old)
+        return True
+
+    def _neighbours(self, values: Sequence[Value]) -> str | None:
+        """A pointer to neighbours in an array; None where they are none."""
+        held = [self._sheet.arrays.get(v) for v in values]
+        if held[0] is None or any(h != (held[0][0], held[0][1] + k) for k, h in enumerate(held)):
+            return None
+        return held[0][0] + (f" + {held[0][1]}" if held[0][1] else "")
 
     # --------------------------------------------------------------------------------------------------- structure
     def _if(self, effect: If) -> None:

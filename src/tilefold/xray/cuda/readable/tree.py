@@ -174,5 +174,13 @@ def walk(region: Region) -> Iterator[Effect]:
             yield from walk(held)
 
 
+def regions(region: Region) -> Iterator[Region]:
+    """A region and all inside of it."""
+    yield region
+    for effect in region.effects:
+        for held, _ in inner(effect):
+            yield from regions(held)
+
+
 def _guard(guard: Value | None) -> tuple[Value, ...]:
     return () if guard is None else (guard,)

@@ -110,7 +110,9 @@ class Variables:
             if at in seen or at in stop:
                 continue
             seen.add(at)
-            if at.op == "variable" and at not in self._kept:
+            if at in self._sheet.instead:
+                waiting.append(self._sheet.instead[at])
+            elif at.op == "variable" and at not in self._kept:
                 found.add(at)
             elif at not in self._sheet.named:
                 waiting += at.args
@@ -178,7 +180,9 @@ class Variables:
             mark = self._sheet.mark()
             try:
                 text = self._write.expression(values) if self._is_plain(values) else self._write.say(values, group.kind)
-                self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {shorter(f'{group.name}[i]', text.to(group.kind).text)}")
+                if text.text != f"{group.name}[i]":
+                    step = shorter(f"{group.name}[i]", text.to(group.kind).text)
+                    self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {step}")
                 return
             except NoFormulaError:
                 self._sheet.back(mark)
