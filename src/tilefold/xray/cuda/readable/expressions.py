@@ -24,6 +24,7 @@ Pack = tuple[Value, ...]
 _RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neu": "!="}
 _COMPARED = {("s", 32): "int", ("s", 64): "long long", ("u", 32): "unsigned", ("u", 64): "unsigned long long", ("f", 32): "float",
              ("f", 64): "double"}  # fmt: skip
+_WHOLE = {16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}
 _SPECIAL = {"%tid": ("threadIdx", "tid"), "%ctaid": ("blockIdx", "pid")}
 _LARGE = 12  # operations of an expression that is not said twice
 
@@ -191,7 +192,7 @@ class Expressions:
     def _scalar(self, value: Value) -> None:
         text = self.expression((value,))
         kind = self.kinds.of(value)
-        if self.sums.is_sum(value) or value.op in ("mul", "and", "or", "xor", "shr"):
+        if self.sums.is_sum(value) or value.bits > 1 and value.op in ("mul", "and", "or", "xor", "shr"):
             kind = self._index_type(value, text)
         text = self._as(text, kind)
         name = self.sheet.name_of(value.place, {"float": "x", "bool": "on"}.get(kind, "at"), kind)
@@ -286,19 +287,31 @@ class Expressions:
             case "and" | "or" | "xor" if first.bits == 1:
                 sign, level = {"and": ("&&", AND), "or": ("||", OR), "xor": ("!=", EQUAL)}[first.op]
                 return Text(f"{given(0).at(level + (first.op == 'xor'))} {sign} {given(1).at(level + 1)}", level, "bool")
-            case "pack" if first.bits == 32 and len(first.args) == 2:
-                low, high = (given(k, "unsigned short").at(UNARY) for k in (0, 1))
-                return Text(f"{low} | (unsigned){high} << 16", BIT_OR, "unsigned")
-            case "part" if first.bits == 16 and first.args[0].bits == 32:
-                whole = given(0, "unsigned").at(SHIFT)
-                text = f"({whole} >> 16)" if first.data[0] else f"({whole})" if " " in whole else whole
-                return Text(f"(unsigned short){text}", UNARY, "unsigned short")
+            case "pack":
+                return self._packed([given(k, _WHOLE.get(a.bits)) for k, a in enumerate(first.args)], first)
+            case "part" if first.bits in _WHOLE and first.args[0].bits in _WHOLE:
+                whole = given(0, _WHOLE[first.args[0].bits])
+                by = first.data[0] * first.bits
+                text = f"({whole.at(SHIFT)} >> {by})" if by else whole.at(UNARY)
+                return Text(f"({_WHOLE[first.bits]}){text}", UNARY, _WHOLE[first.bits])
             case "trunc":
                 return Text(f"(unsigned){given(0).at(UNARY)}", UNARY, "unsigned")
+            case "widen" | "narrow":
+                kind = {8: "unsigned char", 16: "unsigned short", 32: "unsigned"}
+                inner = given(0, kind[first.args[0].bits])
+                return Text(f"({kind[first.bits]}){inner.at(UNARY)}", UNARY, kind[first.bits])
             case "zext" | "sext":
                 kind = "unsigned" if first.op == "zext" else "int"
                 return Text(f"(long long){given(0, kind).at(UNARY)}", UNARY, "long long")
         return self._bits(pack, given)
+
+    def _packed(self, pieces: list[Text], value: Value) -> Text:
+        """Pieces beside each other, the first lowest."""
+        kind, width = _WHOLE.get(value.bits), value.args[0].bits
+        if kind is None or width not in _WHOLE:
+            raise UnreadableError(f"cuda: pieces must be of 16 or 32 bits, got {width}; take the plain form")
+        terms = [f"({kind}){p.at(UNARY)}" + (f" << {k * width}" if k else "") for k, p in enumerate(pieces)]
+        return Text(" | ".join(terms), BIT_OR, kind)
 
     def _arms(self, pack: Pack) -> str:
         """The type of a choice; an index keeps the sign that its uses ask for."""

@@ -16,7 +16,7 @@ TYPES = {
 }  # fmt: skip
 SIZES = {"double": 8, "float": 4, "__half": 2, "__nv_bfloat16": 2, "long long": 8, "unsigned long long": 8, "int": 4, "unsigned": 4,
          "short": 2, "unsigned short": 2, "signed char": 1, "unsigned char": 1, "bool": 1, "char": 1}  # fmt: skip
-PLAIN = {1: "bool", 16: "unsigned short", 32: "int", 64: "long long"}
+PLAIN = {1: "bool", 8: "unsigned char", 16: "unsigned short", 32: "int", 64: "long long"}
 _OF_PTX = {"f64": "double", "f32": "float", "f16": "__half", "bf16": "__nv_bfloat16"}
 
 
@@ -48,7 +48,7 @@ class Kinds:
         if number >= len(self._parameters):
             return f"scratch{number}", "char*"
         given = self._parameters[number]
-        return given.name.replace(".", "_"), TYPES[given.type] + ("*" if given.pointer else "")
+        return given.name.replace(".", "_"), (TYPES[given.type] if given.type != "i1" else "unsigned char") + ("*" if given.pointer else "")
 
     def base(self, address: Value) -> Value | None:
         """The pointer that an address begins with: a parameter, or a variable that walks through memory."""

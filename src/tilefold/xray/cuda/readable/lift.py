@@ -288,6 +288,9 @@ class _Lifter:
         target, source = instruction.operands[:2]
         space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
         parts = target.items if isinstance(target, Vector) else (target,)
+        if bits == 8 and len(parts) == 1 and guard is None and isinstance(parts[0], Register):
+            self._byte(parts[0], self._address(source, space), space)
+            return
         if bits < 16 or any(not isinstance(p, Register) or self._widths[p.name] != bits for p in parts):
             raise UnreadableError(f"cuda: a load must fill its registers, got {instruction.name}; take the plain form")
         old = tuple(self._read(p, bits) if guard is not None else self.graph.make("undefined", bits=bits) for p in parts)
@@ -301,6 +304,12 @@ class _Lifter:
         for k, part in enumerate(parts):
             own = made[each * k : each * (k + 1)]
             self._put(part, own[0] if each == 1 else self.graph.packed(*own), None)
+
+    def _byte(self, target: Register, address: Value, space: str) -> None:
+        """A register is wider than a byte."""
+        made = self._result(8)
+        self._effects.append(Load(space, address, (made,), None, (self.graph.make("undefined", bits=8),), self.graph.place))
+        self._put(target, self.graph.make("widen", made, bits=self._widths[target.name]), None)
 
     def _piece(self, address: Value, space: str, bits: int) -> int:
         """The bits of an element of memory that is read or written in words."""
@@ -332,6 +341,7 @@ class _Lifter:
         space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
         parts = source.items if isinstance(source, Vector) else (source,)
         values = tuple(self._read(p, bits) for p in parts)
+        values = tuple(self.graph.narrowed(v, 8) if bits == 8 and v.bits > 8 else v for v in values)
         if any(v.bits != bits for v in values):
             raise UnreadableError(f"cuda: a store must take whole registers, got {instruction.name}; take the plain form")
         address = self._address(target, space)

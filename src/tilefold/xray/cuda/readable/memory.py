@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.expressions import Expressions, Pack
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
-from tilefold.xray.cuda.readable.kinds import SIZES
+from tilefold.xray.cuda.readable.kinds import PLAIN, SIZES
 from tilefold.xray.cuda.readable.linear import Linear
 from tilefold.xray.cuda.readable.text import OR, PRIMARY, PRODUCT, SUM, UNARY, Text
 from tilefold.xray.cuda.readable.tree import Assembly, Effect, Load, Region, Store, walk
@@ -88,12 +88,18 @@ class Memory:
             return self._shared(forms, addresses, kind)
         bases = {self._write.kinds.base(a) for a in addresses}
         base = bases.pop()
-        if base is None or bases or self._write.kinds.of(base)[:-1] != kind:
-            raise UnreadableError("cuda: an address must begin with one pointer, got another form; take the plain form")
-        divided = [f.without(base).over(SIZES[kind]) for f in forms]
-        if any(f is None for f in divided):
-            raise UnreadableError("cuda: an address must be an element's, got one between them; take the plain form")
+        if bases:
+            raise NoFormulaError
+        divided = [f.without(base).over(SIZES[kind]) for f in forms] if base is not None else [None]
+        if base is None or self._write.kinds.of(base)[:-1] != kind or any(f is None for f in divided):
+            return self._bytes(base, forms, addresses, kind)
         return self._indexed(base, [f for f in divided if f is not None], addresses)
+
+    def _bytes(self, base: Value | None, forms: list[Linear], addresses: Pack, kind: str) -> tuple[str, str | None]:
+        """A number of 64 bits as a pointer, or bytes behind a pointer to something else."""
+        start = "" if base is None else f"(char*){self._write.one(base).at(UNARY)} + "
+        offset = self._write.form(forms if base is None else [f.without(base) for f in forms], (addresses[0],))
+        return f"*({kind}*)({start}{offset.to('long long').at(SUM + 1 if start else 0)})", None
 
     def _indexed(self, base: Value, forms: list[Linear], addresses: Pack) -> tuple[str, str | None]:
         """Numbers that may be large belong to the pointer, as 64 bits; small ones are the index."""
@@ -296,7 +302,7 @@ class Memory:
             held = next((v for e in group for v in e.values if v.op != "const"), first.values[0])
             kind = self._write.kinds.of(held) if held.op != "const" else self.shared_type
         if SIZES.get(kind, 0) * 8 != first.values[0].bits:
-            raise UnreadableError("cuda: a store must be of whole elements, got others; take the plain form")
+            kind = next((k for v in first.values if SIZES.get(k := self._write.kinds.of(v), 0) * 8 == v.bits), PLAIN[first.values[0].bits])
         return kind
 
     def _neighbours(self, group: tuple[Store, ...], values: Pack, kind: str) -> str:

@@ -91,11 +91,19 @@ def _function(value: Value, result: str, helpers: dict[str, str]) -> str:
         says = f"{{ .reg .pred p; {text} p, {places}; selp.b32 %0, 1, 0, p; }}"
     arguments = ", ".join(f"{t} {c}" for t, c in zip(takes, "abcd", strict=False))
     back = "bool" if result == "bool" else held
-    helpers[name] = (
-        f"static __device__ {back} {name}({arguments}) "
-        f'{{ {held} r; asm("{says}" : "={_LETTERS[held]}"(r) : {given}); return r; }}'
-    )
-    return name
+    return _added(
+        helpers, name, f"static __device__ {back} @({arguments}) "
+        f'{{ {held} r; asm("{says}" : "={_LETTERS[held]}"(r) : {given}); return r; }}',
+    )  # fmt: skip
+
+
+def _added(helpers: dict[str, str], name: str, text: str) -> str:
+    """The name of a function, with another ending where one of that name says something else; "@" stands for it."""
+    chosen, n = name, 1
+    while helpers.setdefault(chosen, text.replace("@", chosen, 1)) != text.replace("@", chosen, 1):
+        n += 1
+        chosen = f"{name}_{n}"
+    return chosen
 
 
 def atomic(effect: Atomic, kind: str, helpers: dict[str, str]) -> str:
@@ -107,11 +115,10 @@ def atomic(effect: Atomic, kind: str, helpers: dict[str, str]) -> str:
     shared = effect.space == "shared"
     where = '"r"((unsigned)__cvta_generic_to_shared(p))' if shared else '"l"(p)'
     says = f"{effect.name.replace('red.', 'atom.', 1)} %0, [%1]{places};"
-    helpers[name] = (
-        f"static __device__ {kind} {name}({kind}* p{takes}) "
-        f'{{ {kind} r; asm volatile("{says}" : "={_LETTERS[kind]}"(r) : {where}{given} : "memory"); return r; }}'
-    )
-    return name
+    return _added(
+        helpers, name, f"static __device__ {kind} @({kind}* p{takes}) "
+        f'{{ {kind} r; asm volatile("{says}" : "={_LETTERS[kind]}"(r) : {where}{given} : "memory"); return r; }}',
+    )  # fmt: skip
 
 
 def product(effect: Assembly, helpers: dict[str, str]) -> tuple[str, list[int]]:
@@ -125,10 +132,10 @@ def product(effect: Assembly, helpers: dict[str, str]) -> tuple[str, list[int]]:
     kind = "float" if effect.name.endswith("f32") and ".f32." in effect.name else "int"
     outputs = ", ".join(f'"+{_LETTERS[kind]}"(d[{n}])' for n in range(count))
     inputs = ", ".join(f'"r"({c}[{n}])' for c, many in zip("ab", groups[1:3], strict=True) for n in range(many))
-    helpers[name] = (
-        f"static __device__ void {name}({kind}* d, const int* a, const int* b) "
-        f'{{ asm volatile("{effect.name} {{{held}}}, {{{sets[0]}}}, {{{sets[1]}}}, {{{held}}};" : {outputs} : {inputs}); }}'
-    )
+    name = _added(
+        helpers, name, f"static __device__ void @({kind}* d, const int* a, const int* b) "
+        f'{{ asm volatile("{effect.name} {{{held}}}, {{{sets[0]}}}, {{{sets[1]}}}, {{{held}}};" : {outputs} : {inputs}); }}',
+    )  # fmt: skip
     return name, groups[1:3]
 
 
@@ -149,8 +156,8 @@ def assembly(effect: Assembly, result: str, helpers: dict[str, str]) -> tuple[st
     inputs = ", ".join(c.format(f"a{n}") for n, c in enumerate(code))
     arguments = [f"{result}* d"] if effect.results else []
     arguments += [f"{t} a{n}" for n, t in enumerate(takes)]
-    helpers[name] = (
-        f"static __device__ void {name}({', '.join(arguments)}) "
-        f'{{ asm volatile("{effect.template}" : {outputs} : {inputs} : "memory"); }}'
-    )
+    name = _added(
+        helpers, name, f"static __device__ void @({', '.join(arguments)}) "
+        f'{{ asm volatile("{effect.template}" : {outputs} : {inputs} : "memory"); }}',
+    )  # fmt: skip
     return name, takes

@@ -8,6 +8,7 @@ from pathlib import Path
 from tilefold.xray.cuda.readable.values import Place
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+) "([^"]+)"', re.M)
+_LOCATED = re.compile(r"\s*\.loc\s+\d")
 _CHAIN = re.compile(r"([\w.]+):(\d+):(\d+)")
 _LOC = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.M)
 _NAMED = re.compile(r'"([A-Za-z_]\w*)"\((#loc\d*)\)')
@@ -25,7 +26,7 @@ def places(ptx: str) -> dict[int, Place]:
     found: dict[int, Place] = {}
     now: Place | None = None
     for number, row in enumerate(ptx.split("\n"), start=1):
-        if row.lstrip().startswith(".loc"):
+        if _LOCATED.match(row):
             chain = _CHAIN.findall(row.partition("//")[2])
             words = row.split()
             file, line, column = (files.get(chain[-1][0], 1), *chain[-1][1:]) if chain else words[1:4]

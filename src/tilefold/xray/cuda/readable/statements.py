@@ -9,6 +9,7 @@ from tilefold.xray.cuda.readable import operations
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import Folds
+from tilefold.xray.cuda.readable.kinds import SIZES
 from tilefold.xray.cuda.readable.memory import Memory, address_text
 from tilefold.xray.cuda.readable.reductions import Found, block_reduction
 from tilefold.xray.cuda.readable.text import CHOICE, OR, SUM
@@ -17,6 +18,8 @@ from tilefold.xray.cuda.readable.values import Value
 from tilefold.xray.cuda.readable.variables import Variables
 
 _SHUFFLES = {"bfly": "__shfl_xor_sync", "idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync"}
+ATOMIC = {"f32": "float", "f64": "double", "s32": "int", "u32": "unsigned", "b32": "int", "u64": "unsigned long long", "b64": "long long",
+          "s64": "long long"}  # fmt: skip
 _ATOMIC = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
 
 
@@ -95,7 +98,9 @@ class Statements:
     def _atomic(self, effect: Atomic) -> None:
         kind = self._write.kinds.of(effect.values[0]) if effect.values[0].op != "const" else None
         if effect.space == "global":
-            kind = self._write.kinds.element(effect.address)
+            element = self._write.kinds.element(effect.address)
+            kind = element if SIZES.get(element or "", 0) * 8 == effect.values[0].bits else kind
+        kind = kind or ATOMIC[effect.name.rpartition(".")[2]]
         if kind not in _ATOMIC:
             raise UnreadableError(f"cuda: an atomic must be of words, got {kind}; take the plain form")
         guard = None if effect.guard is None else self._write.one(effect.guard)

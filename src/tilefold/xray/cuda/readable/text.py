@@ -11,7 +11,7 @@ PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, BIT_AND, BIT_XOR, BIT_OR, AND
 UNSIGNED = {"int": "unsigned", "long long": "unsigned long long", "short": "unsigned short", "signed char": "unsigned char"}
 _WORDS = {"int": "int", "unsigned": "uint", "float": "float"}
 _HALVES = {"__half": "half", "__nv_bfloat16": "bfloat16"}
-_INTEGERS = {"int": 32, "unsigned": 32, "long long": 64, "unsigned long long": 64, "short": 16, "unsigned short": 16}
+_INTEGERS = {"int": 32, "unsigned": 32, "long long": 64, "unsigned long long": 64, "short": 16, "unsigned short": 16, "signed char": 8, "unsigned char": 8}
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ def literal(number: int, bits: int, want: str | None) -> Text:
     signed = number - (1 << bits) if number >> (bits - 1) else number
     if want in ("unsigned", "unsigned long long") and signed < 0:
         return Text(f"{number}u" + ("ll" if bits == 64 else ""), PRIMARY, want)
+    if bits == 8:
+        return Text(f"(unsigned char){number}", UNARY, "unsigned char").to(want or "unsigned char")
     if bits == 16:
         return Text(f"(unsigned short){number}", UNARY, "unsigned short")
     kind = "long long" if bits == 64 else "int"

@@ -157,6 +157,12 @@ class Graph:
             condition, yes, no = condition.args[0], no, yes
         return yes if yes is no else self.make("select", condition, yes, no, bits=yes.bits)
 
+    def narrowed(self, a: Value, bits: int) -> Value:
+        """The lowest bits."""
+        if a.constant is not None:
+            return self.const(a.constant, bits)
+        return a.args[0] if a.op == "widen" and a.args[0].bits == bits else self.make("narrow", a, bits=bits)
+
     def part(self, a: Value, k: int, bits: int) -> Value:
         """The k-th piece of some bits."""
         if a.op == "pack" and a.args[0].bits == bits:
