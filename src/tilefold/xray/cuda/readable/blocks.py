@@ -10,7 +10,8 @@ from tilefold.errors import XrayError
 from tilefold.xray.ptx import Address, Entry, Instruction, Label, Operand, Pair, Register, Symbol, Vector
 
 # Instructions whose first operand is no result.
-SILENT = {"st", "red", "bar", "barrier", "fence", "membar", "cp", "prefetch", "bra", "ret", "exit", "trap", "wgmma"}
+SILENT = {"st", "red", "bar", "barrier", "fence", "membar", "cp", "prefetch", "bra", "ret", "exit", "trap", "wgmma",
+          "stmatrix", "nanosleep", "discard", "griddepcontrol", "setmaxnreg"}  # fmt: skip
 
 
 class UnreadableError(XrayError):

@@ -25,9 +25,12 @@ from tilefold.xray.cuda.readable.values import Place, leaves
 from tilefold.xray.ptx import Module, parse
 
 Lines = Callable[[str, int], str]
-_RESERVED = {"smem", "lane", "warp", "tid", "copy", "Vector", "min", "max", "auto", "float", "double", "int", "char", "short", "long",
+_RESERVED = {"smem", "lane", "warp", "tid", "vector_copy", "Vector", "min", "max", "auto", "float", "double", "int", "char", "short", "long",
              "for", "if", "else", "do", "while", "return", "new", "delete", "this", "class", "union", "struct", "template", "default",
-             "case", "switch", "register", "signed", "unsigned", "void", "const", "bool", "true", "false", "INFINITY"}  # fmt: skip
+             "case", "switch", "register", "signed", "unsigned", "void", "const", "bool", "true", "false", "INFINITY",
+             "and", "or", "not", "xor", "try", "catch", "throw", "using", "namespace", "typename", "typedef", "static", "extern",
+             "inline", "operator", "private", "public", "protected", "friend", "enum", "goto", "sizeof", "volatile", "virtual",
+             "fmaxf", "fminf", "fmaf", "fabsf", "sqrtf", "fmax", "fmin", "fma", "fabs", "sqrt", "threadIdx", "blockIdx", "cvt"}  # fmt: skip
 
 
 def readable(compiled: Compiled, lines: Lines) -> str:
@@ -67,6 +70,8 @@ def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -
               if isinstance(g[0], Load)]  # fmt: skip
     write.packs |= found_packs([p for p in loaded if len(p) > 1], scopes.homes, sums)
     Statements(write, folds, memory).region(lifted.body)
+    if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters, *(sheet.taken - _RESERVED)}:
+        raise UnreadableError(f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form")
     body = [f"  {_aligned(line, memory.aligned)}" for line in _tidy(sheet.lines[lifted.body])]
     return "\n".join([*_around(compiled, lifted, kinds, memory, sheet), *body, "}"]) + "\n"
 

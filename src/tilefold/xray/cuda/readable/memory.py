@@ -17,7 +17,7 @@ from tilefold.xray.cuda.readable.values import Value, leaves
 
 VECTORS = """\
 template <class T, int N> struct alignas(N * sizeof(T)) Vector { T held[N]; };
-template <int N, class T> static __device__ void copy(T* to, const T* from) {
+template <int N, class T> static __device__ void vector_copy(T* to, const T* from) {
   *(Vector<T, N>*)to = *(const Vector<T, N>*)from;  // at once
 }"""
 
@@ -253,14 +253,14 @@ class Memory:
         old: Text | None,
     ) -> None:  # fmt: skip
         wide = len(first.results)
-        self._sheet.helpers["copy"] = VECTORS
+        self._sheet.helpers["vector_copy"] = VECTORS
         zero = guard is not None and old is not None and old.text in ("0", "0.0f")
         self._sheet.say(f"alignas({wide * SIZES[kind]}) {kind} {name}[{count}]{' = {}' if zero else ''};", first.place)
         if guard is not None and old is not None and not zero:
             self._sheet.say(f"for (int i = 0; i < {count}; ++i) {name}[i] = {old.text};")
         to = f"{name} + {wide} * i" if loop else name
         when = "" if guard is None else f"if ({guard.text}) "
-        self._sheet.say(f"{loop}{when}copy<{wide}>({to}, {address_text(place)});")
+        self._sheet.say(f"{loop}{when}vector_copy<{wide}>({to}, {address_text(place)});")
 
     def _halves(self, group: tuple[Effect, ...]) -> None:
         if len(group) == 1:
@@ -292,8 +292,8 @@ class Memory:
         if len(first.values) == 1:
             self._sheet.say(f"{loop}{when}{_at(place)} = {value};", first.place)
         else:
-            self._sheet.helpers["copy"] = VECTORS
-            self._sheet.say(f"{loop}{when}copy<{len(first.values)}>({address_text(place)}, {value});", first.place)
+            self._sheet.helpers["vector_copy"] = VECTORS
+            self._sheet.say(f"{loop}{when}vector_copy<{len(first.values)}>({address_text(place)}, {value});", first.place)
 
     def _element(self, group: tuple[Store, ...]) -> str:
         first = group[0]

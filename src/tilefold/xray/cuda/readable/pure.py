@@ -86,6 +86,8 @@ def _integer(graph: Graph, instruction: Instruction, read: Operands) -> Value | 
             signed = kind[0] == "s"
             product = graph.binary("mul", graph.extended(read(1), signed), graph.extended(read(2), signed))
             return product if opcode == "mul" else graph.binary("add", product, read(3, 64))
+        case ("not", ()):
+            return graph.make("not", read(1), bits=bits_of(kind))
         case ("neg", ()):
             return graph.make("neg", read(1), bits=bits_of(kind))
     return None

@@ -23,7 +23,8 @@ class Sheet:
         self.tops: list[str] = []
         self.lines: dict[Region, list[str]] = {root: []}
         self.region = root
-        self._root, self._taken, self._names, self._line_of = root, {*taken, "i", "s"}, names, line_of
+        self.taken = {*taken, "i", "s"}
+        self._names, self._line_of = names, line_of
         self._headed: dict[Region, tuple[str, ...]] = {}
         self._undo: list[Callable[[], object]] = []
 
@@ -50,11 +51,11 @@ class Sheet:
     def fresh(self, base: str) -> str:
         """A name that is not taken."""
         name, n = base, 1
-        while name in self._taken:
+        while name in self.taken:
             n += 1
             name = f"{base}_{n}"
-        self._taken.add(name)
-        self._undo.append(lambda: self._taken.discard(name))
+        self.taken.add(name)
+        self._undo.append(lambda: self.taken.discard(name))
         return name
 
     def name_of(self, place: Place | None, default: str, kind: str = "") -> str:
