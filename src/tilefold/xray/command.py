@@ -98,9 +98,13 @@ def _add_report(made: Parser) -> None:
             metavar="FILE",
             help=f'write {what} there with line numbers, or to the output for "-"',
         )
-    add("--cuda", metavar="OUT.cu", help="write the CUDA C++ that the kernel amounts to; its first line says what is proven")
+    add(
+        "--cuda",
+        metavar="OUT.cu",
+        help="write the CUDA C++ that the kernel amounts to; its first line says what is proven",
+    )
     add("--as", choices=("readable", "plain", "ptx"), default="readable", dest="form",
-        help="how --cuda is written: as a person would (the default), a statement an instruction, or Triton's PTX")  # fmt: skip
+        help="how --cuda is written: as a person would (the default), a statement an instruction, or the PTX")  # fmt: skip
     add(
         "--json",
         metavar="FILE",

@@ -27,10 +27,28 @@ OWN = Path(__file__).parent / "kernels.py"
 DRAWN, SEED = int(os.environ.get("CUDA_KERNELS", "6")), int(os.environ.get("CUDA_SEED", "0"))
 # Lines of a kernel: half more than those of a study that translated by hand, or what a person would take.
 MOST = {
-    "copy": 13, "copy, 1 warp": 19, "copy, 16 warps": 12, "loop": 19, "matrix": 51, "static 1000": 13, "static 1002": 13,
-    "static 1001": 13, "dynamic 1008": 43, "split": 54, "sum": 46, "sum, 1 warp": 46, "atomic sum": 61, "sigmoid": 13, "softmax": 32,
-    "layer norm": 52, "tiled transpose": 45, "ragged": 40, "scan of pairs": 120, "dot": 60, "matmul": 150,
-}  # fmt: skip
+    "copy": 13,
+    "copy, 1 warp": 19,
+    "copy, 16 warps": 12,
+    "loop": 19,
+    "matrix": 51,
+    "static 1000": 13,
+    "static 1002": 13,
+    "static 1001": 13,
+    "dynamic 1008": 43,
+    "split": 54,
+    "sum": 46,
+    "sum, 1 warp": 46,
+    "atomic sum": 61,
+    "sigmoid": 13,
+    "softmax": 32,
+    "layer norm": 52,
+    "tiled transpose": 45,
+    "ragged": 40,
+    "scan of pairs": 120,
+    "dot": 60,
+    "matmul": 150,
+}
 
 
 @functools.cache
@@ -156,7 +174,9 @@ def test_a_wrong_readable_file_gives_way_and_says_so(monkeypatch: pytest.MonkeyP
     made = write_form(compiled(CASE_BOOK, "copy"))
     assert (made.form, made.verdict.proven) == ("plain", True)
     assert "stores other bits in y_ptr" in made.fell_back
-    assert made.text.splitlines()[1].startswith("// The plain form, because of the readable one: it stores other bits")
+    assert made.text.splitlines()[1].startswith(
+        "// The plain form, because of the readable one: it stores other bits"
+    )
 
 
 @needs_nvcc

@@ -13,18 +13,24 @@ from tilefold.xray.cuda.readable.text import PRIMARY, SUM, Text, literal
 @pytest.mark.parametrize(
     ("of", "to", "written"),
     [
-        ("int", "unsigned", "(unsigned)x"), ("unsigned", "float", "__uint_as_float(x)"), ("float", "int", "__float_as_int(x)"),
-        ("__half", "unsigned short", "__half_as_ushort(x)"), ("unsigned short", "__half", "__ushort_as_half(x)"),
+        ("int", "unsigned", "(unsigned)x"),
+        ("unsigned", "float", "__uint_as_float(x)"),
+        ("float", "int", "__float_as_int(x)"),
+        ("__half", "unsigned short", "__half_as_ushort(x)"),
+        ("unsigned short", "__half", "__ushort_as_half(x)"),
         ("__nv_bfloat16", "__half", "__ushort_as_half(__bfloat16_as_ushort(x))"),
-        ("double", "long long", "__double_as_longlong(x)"), ("unsigned long long", "double", "__longlong_as_double((long long)x)"),
+        ("double", "long long", "__double_as_longlong(x)"),
+        ("unsigned long long", "double", "__longlong_as_double((long long)x)"),
         ("int", "long long", "(long long)x"),
     ],
-)  # fmt: skip
+)
 def test_the_same_bits(of: str, to: str, written: str) -> None:
     assert Text("x", PRIMARY, of).to(to).text == written
 
 
-@pytest.mark.parametrize(("of", "to"), [("bool", "int"), ("float", "long long"), ("float*", "int"), ("unsigned short", "int")])
+@pytest.mark.parametrize(
+    ("of", "to"), [("bool", "int"), ("float", "long long"), ("float*", "int"), ("unsigned short", "int")]
+)
 def test_no_word_for_it(of: str, to: str) -> None:
     with pytest.raises(UnreadableError, match="must be seen as"):
         Text("x", PRIMARY, of).to(to)

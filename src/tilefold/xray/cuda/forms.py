@@ -35,7 +35,11 @@ class Written:
 
 
 def write_form(
-    compiled: Compiled, form: Form = "readable", *, lines: Lines | None = None, programs: Sequence[Program] | None = None
+    compiled: Compiled,
+    form: Form = "readable",
+    *,
+    lines: Lines | None = None,
+    programs: Sequence[Program] | None = None,
 ) -> Written:
     """A kernel as readable CUDA C++, as plain CUDA C++ (a statement an instruction), or as its PTX.
 
@@ -47,7 +51,9 @@ def write_form(
         XrayError: the module has not one kernel.
     """
     if form not in FORMS:
-        raise ArgumentError(f"cuda: a form must be one of {', '.join(FORMS)}, got {form!r}; take one of these")
+        raise ArgumentError(
+            f"cuda: a form must be one of {', '.join(FORMS)}, got {form!r}; take one of these"
+        )
     if form == "ptx":
         return Written(compiled.ptx, "ptx", Verdict(True, "it is Triton's own"))
     reason = ""
@@ -66,7 +72,9 @@ def write_form(
 
 
 def _headed(text: str, form: Form, verdict: Verdict, reason: str) -> Written:
-    known = "Proven: nvcc's PTX of this file stores the same bits as Triton's" if verdict.proven else "Not proven"
+    known = (
+        "Proven: nvcc's PTX of this file stores the same bits as Triton's" if verdict.proven else "Not proven"
+    )
     head = f"// {known}: {verdict.said}. Compile with nvcc -fmad=false.\n"
     if reason:
         head += f"// The plain form, because of the readable one: {reason}.\n"

@@ -1,4 +1,4 @@
-"""Whether a CUDA file does what a kernel's PTX does: nvcc's PTX and Triton's, executed on the same data, store the same bits."""
+"""Whether a CUDA file does what a kernel's PTX does: nvcc's PTX and Triton's, executed on one data, store the same bits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def prove(compiled: Compiled, source: str, programs: Sequence[Program] | None = 
     except (ExecutionError, UnknownInstructionError, ArgumentError) as error:
         return Verdict(False, f"it could not be executed: {_first_line(error)}")
     special = ", NaN and infinities too" if harder else ""
-    return Verdict(True, f"{len(chosen)} of {grid[0] * grid[1] * grid[2]} programs, in each order of warps{special}")
+    return Verdict(
+        True, f"{len(chosen)} of {grid[0] * grid[1] * grid[2]} programs, in each order of warps{special}"
+    )
 
 
 def differing(
@@ -85,7 +87,12 @@ def differing_memory(one: Memory, other: Memory) -> str | None:
 
 def _with_specials(argument: Argument) -> Argument:
     """Memory of floats with numbers that are none among them; all other arguments as they are."""
-    if not argument.pointer or TYPES.get(argument.type) not in ("f2", "f4", "f8") or argument.storage or argument.size is None:
+    if (
+        not argument.pointer
+        or TYPES.get(argument.type) not in ("f2", "f4", "f8")
+        or argument.storage
+        or argument.size is None
+    ):
         return argument
     random = np.random.default_rng(7)
     count = argument.size + argument.before

@@ -10,8 +10,26 @@ from tilefold.errors import XrayError
 from tilefold.xray.ptx import Address, Entry, Instruction, Label, Operand, Pair, Register, Symbol, Vector
 
 # Instructions whose first operand is no result.
-SILENT = {"st", "red", "bar", "barrier", "fence", "membar", "cp", "prefetch", "bra", "ret", "exit", "trap", "wgmma",
-          "stmatrix", "nanosleep", "discard", "griddepcontrol", "setmaxnreg"}  # fmt: skip
+SILENT = {
+    "st",
+    "red",
+    "bar",
+    "barrier",
+    "fence",
+    "membar",
+    "cp",
+    "prefetch",
+    "bra",
+    "ret",
+    "exit",
+    "trap",
+    "wgmma",
+    "stmatrix",
+    "nanosleep",
+    "discard",
+    "griddepcontrol",
+    "setmaxnreg",
+}
 
 
 class UnreadableError(XrayError):
@@ -85,10 +103,14 @@ class Flow:
             for head in block.follow:
                 if head in above[latch]:
                     if head in found or len(block.follow) != 2:
-                        raise UnreadableError("cuda: a loop must end at one place, got several; take the plain form")
+                        raise UnreadableError(
+                            "cuda: a loop must end at one place, got several; take the plain form"
+                        )
                     found[head] = self._loop(head, latch, before)
                 elif head <= latch and _reaches(self.blocks, head, latch):
-                    raise UnreadableError("cuda: a loop must begin at one place, got several; take the plain form")
+                    raise UnreadableError(
+                        "cuda: a loop must begin at one place, got several; take the plain form"
+                    )
         return found
 
     def _loop(self, head: int, latch: int, before: list[set[int]]) -> NaturalLoop:
@@ -100,12 +122,16 @@ class Flow:
                 waiting += before[b]
         out = {(b, n) for b in held for n in self.blocks[b].follow if n not in held}
         if len(out) != 1 or next(iter(out))[0] != latch or any(not self.blocks[b].follow for b in held):
-            raise UnreadableError("cuda: a loop must be left at its end, got another exit; take the plain form")
+            raise UnreadableError(
+                "cuda: a loop must be left at its end, got another exit; take the plain form"
+            )
         return NaturalLoop(frozenset(held), latch, next(iter(out))[1])
 
 
 def _blocks(entry: Entry) -> list[Block]:
-    jumped = {o.name for i in entry.instructions if i.opcode == "bra" for o in i.operands if isinstance(o, Symbol)}
+    jumped = {
+        o.name for i in entry.instructions if i.opcode == "bra" for o in i.operands if isinstance(o, Symbol)
+    }
     pieces: list[tuple[list[Instruction], Instruction | None]] = [([], None)]
     begins: dict[str, int] = {}
     for item in entry.body:

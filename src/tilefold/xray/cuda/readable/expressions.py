@@ -16,14 +16,34 @@ from tilefold.xray.cuda.readable.linear import Linear, Sums
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.text import (
-    AND, BIT_AND, BIT_OR, BIT_XOR, CHOICE, EQUAL, OR, ORDER, PRIMARY, PRODUCT, SHIFT, SUM, UNARY, Text, literal,
-)  # fmt: skip
+    AND,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    CHOICE,
+    EQUAL,
+    OR,
+    ORDER,
+    PRIMARY,
+    PRODUCT,
+    SHIFT,
+    SUM,
+    UNARY,
+    Text,
+    literal,
+)
 from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value, leaves
 
 Pack = tuple[Value, ...]
 _RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neu": "!="}
-_COMPARED = {("s", 32): "int", ("s", 64): "long long", ("u", 32): "unsigned", ("u", 64): "unsigned long long", ("f", 32): "float",
-             ("f", 64): "double"}  # fmt: skip
+_COMPARED = {
+    ("s", 32): "int",
+    ("s", 64): "long long",
+    ("u", 32): "unsigned",
+    ("u", 64): "unsigned long long",
+    ("f", 32): "float",
+    ("f", 64): "double",
+}
 _WHOLE = {16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}
 _SPECIAL = {"%tid": ("threadIdx", "tid"), "%ctaid": ("blockIdx", "pid")}
 _LARGE = 12  # operations of an expression that is not said twice
@@ -40,7 +60,7 @@ class Expressions:
         self._signed: set[Value] = set()  # whose sign somebody reads
         self._families: dict[tuple[tuple[Value, int], ...], set[int]] = defaultdict(set)
         for value in scopes.homes:
-            if value.op == "sext" or value.op == "compare" and value.data[1] == "s":
+            if value.op == "sext" or (value.op == "compare" and value.data[1] == "s"):
                 self._signed.update(value.args)
             if value.bits == 32 and sums.is_sum(value):
                 form = sums.of(value)
@@ -113,7 +133,9 @@ class Expressions:
             word, name = _SPECIAL[kind]
             name += "" if axis == "x" else f"_{axis}"
             text = f"{word}.{axis}"
-        elif value.op in ("and", "shr") and value.args[0].op == "special" and value.args[0].data[0] == "%tid.x":
+        elif (
+            value.op in ("and", "shr") and value.args[0].op == "special" and value.args[0].data[0] == "%tid.x"
+        ):
             known = {("and", 31): ("lane", "threadIdx.x % 32"), ("shr", 5): ("warp", "threadIdx.x / 32")}
             if (value.op, value.args[1].constant) not in known:
                 return None
@@ -133,7 +155,11 @@ class Expressions:
         first = pack[0]
         if len(pack) > 1:
             shared = any(self.scopes.uses[v] > 1 for v in pack)
-            return shared and first.op not in LEAVES and (self.kinds.of(first) == "float" or self._size(first) > _LARGE)
+            return (
+                shared
+                and first.op not in LEAVES
+                and (self.kinds.of(first) == "float" or self._size(first) > _LARGE)
+            )
         if first.op in LEAVES:
             return False
         if self.is_fold(first):
@@ -151,7 +177,11 @@ class Expressions:
         return first.op not in ("sext", "zext", "not")
 
     def _is_simple(self, value: Value) -> bool:
-        return value.op in ("const", "special", "parameter") or value in self.sheet.named or self.sums.is_sum(value)
+        return (
+            value.op in ("const", "special", "parameter")
+            or value in self.sheet.named
+            or self.sums.is_sum(value)
+        )
 
     def _size(self, value: Value) -> int:
         """Operations of an expression, up to a bound."""
@@ -172,14 +202,22 @@ class Expressions:
         """
         first = pack[0]
         together = self.packs.get(first)
-        if together and len(together) > 1 and self.kinds.of(first) == "float" and not any(v in self.sheet.named for v in together):
-            if self._try_array(together) and all(v in self.sheet.named for v in pack):
+        if (
+            together
+            and len(together) > 1
+            and self.kinds.of(first) == "float"
+            and not any(v in self.sheet.named for v in together)
+        ):
+            made = self._try_array(together)
+            if made and all(v in self.sheet.named for v in pack):
                 return
         home = self.scopes.homes[first]
         for value in pack[1:]:
             home = self.scopes.common(home, self.scopes.homes[value])
         if not self.scopes.within(self.sheet.region, home):
-            raise UnreadableError("cuda: a value must be used where it is visible, got another region; take the plain form")
+            raise UnreadableError(
+                "cuda: a value must be used where it is visible, got another region; take the plain form"
+            )
         before, self.sheet.region = self.sheet.region, home
         try:
             if len(pack) > 1:
@@ -192,7 +230,7 @@ class Expressions:
     def _scalar(self, value: Value) -> None:
         text = self.expression((value,))
         kind = self.kinds.of(value)
-        if self.sums.is_sum(value) or value.bits > 1 and value.op in ("mul", "and", "or", "xor", "shr"):
+        if self.sums.is_sum(value) or (value.bits > 1 and value.op in ("mul", "and", "or", "xor", "shr")):
             kind = self._index_type(value, text)
         text = self._as(text, kind)
         name = self.sheet.name_of(value.place, {"float": "x", "bool": "on"}.get(kind, "at"), kind)
@@ -200,7 +238,9 @@ class Expressions:
         self.sheet.name(value, name, kind)
         if self.sums.is_sum(value) and value.bits == 32:
             form = self.sums.of(value)
-            self.sheet.put(self.sheet.known, ("sum", form.terms), ((name, form.constant, kind), self.sheet.region))
+            self.sheet.put(
+                self.sheet.known, ("sum", form.terms), ((name, form.constant, kind), self.sheet.region)
+            )
 
     def _index_type(self, value: Value, text: Text) -> str:
         """Signed, as indices are; unsigned where others are a constant away, so that C++ may add it as PTX does."""
@@ -265,7 +305,9 @@ class Expressions:
         if first.op == "parameter":
             name, kind = self.kinds.parameter(first)
             return Text(name, PRIMARY, kind)
-        raise UnreadableError(f"cuda: a value must have a name where it is used, got {first.op}; take the plain form")
+        raise UnreadableError(
+            f"cuda: a value must have a name where it is used, got {first.op}; take the plain form"
+        )
 
     def _operation(self, pack: Pack) -> Text:
         first = pack[0]
@@ -279,14 +321,20 @@ class Expressions:
                 return operations.written(first, texts, self.sheet.helpers)
             case "select":
                 kind = self._arms(pack)
-                return Text(f"{given(0).at(OR)} ? {given(1, kind).at(OR)} : {given(2, kind).at(CHOICE)}", CHOICE, kind)
+                return Text(
+                    f"{given(0).at(OR)} ? {given(1, kind).at(OR)} : {given(2, kind).at(CHOICE)}", CHOICE, kind
+                )
             case "compare":
                 return self._compare(pack)
             case "not" if first.bits == 1:
                 return Text(f"!{given(0).at(UNARY)}", UNARY, "bool")
             case "and" | "or" | "xor" if first.bits == 1:
                 sign, level = {"and": ("&&", AND), "or": ("||", OR), "xor": ("!=", EQUAL)}[first.op]
-                return Text(f"{given(0).at(level + (first.op == 'xor'))} {sign} {given(1).at(level + 1)}", level, "bool")
+                return Text(
+                    f"{given(0).at(level + (first.op == 'xor'))} {sign} {given(1).at(level + 1)}",
+                    level,
+                    "bool",
+                )
             case "pack":
                 return self._packed([given(k, _WHOLE.get(a.bits)) for k, a in enumerate(first.args)], first)
             case "part" if first.bits in _WHOLE and first.args[0].bits in _WHOLE:
@@ -297,9 +345,9 @@ class Expressions:
             case "trunc":
                 return Text(f"(unsigned){given(0).at(UNARY)}", UNARY, "unsigned")
             case "widen" | "narrow":
-                kind = {8: "unsigned char", 16: "unsigned short", 32: "unsigned"}
-                inner = given(0, kind[first.args[0].bits])
-                return Text(f"({kind[first.bits]}){inner.at(UNARY)}", UNARY, kind[first.bits])
+                kinds = {8: "unsigned char", 16: "unsigned short", 32: "unsigned"}
+                inner = given(0, kinds[first.args[0].bits])
+                return Text(f"({kinds[first.bits]}){inner.at(UNARY)}", UNARY, kinds[first.bits])
             case "zext" | "sext":
                 kind = "unsigned" if first.op == "zext" else "int"
                 return Text(f"(long long){given(0, kind).at(UNARY)}", UNARY, "long long")
@@ -322,15 +370,27 @@ class Expressions:
         first = pack[0]
         kind = {32: "unsigned", 64: "unsigned long long"}.get(first.bits)
         if kind is None:
-            raise UnreadableError(f"cuda: {first.op} must be of 32 or 64 bits, got {first.bits}; take the plain form")
+            raise UnreadableError(
+                f"cuda: {first.op} must be of 32 or 64 bits, got {first.bits}; take the plain form"
+            )
         constant = first.args[1].constant if len(first.args) == 2 else None
         one = constant is not None and all(v.args[1].constant == constant for v in pack)
-        if first.op == "and" and one and constant is not None and not constant & (constant + 1) and constant < 1 << 31:
+        if (
+            first.op == "and"
+            and one
+            and constant is not None
+            and not constant & (constant + 1)
+            and constant < 1 << 31
+        ):
             return Text(f"{given(0, kind).at(PRODUCT)} % {constant + 1}", PRODUCT, kind)
         if first.op == "shr" and one and constant is not None and constant < 31:
             return Text(f"{given(0, kind).at(PRODUCT)} / {1 << constant}", PRODUCT, kind)
         if first.op in ("shr", "shl"):
-            return Text(f"{given(0, kind).at(SHIFT)} {'<<' if first.op == 'shl' else '>>'} {given(1).at(SUM)}", SHIFT, kind)
+            return Text(
+                f"{given(0, kind).at(SHIFT)} {'<<' if first.op == 'shl' else '>>'} {given(1).at(SUM)}",
+                SHIFT,
+                kind,
+            )
         if first.op == "sar":
             signed = {32: "int", 64: "long long"}[first.bits]
             return Text(f"{given(0, signed).at(SHIFT)} >> {given(1).at(SUM)}", SHIFT, signed)
@@ -338,17 +398,28 @@ class Expressions:
             return Text(f"~{given(0, kind).at(UNARY)}", UNARY, kind)
         if first.op not in ("and", "or", "xor", "mul"):
             raise UnreadableError(f"cuda: an operation must be known, got {first.op}; take the plain form")
-        sign, level = {"and": ("&", BIT_AND), "or": ("|", BIT_OR), "xor": ("^", BIT_XOR), "mul": ("*", PRODUCT)}[first.op]
+        sign, level = {
+            "and": ("&", BIT_AND),
+            "or": ("|", BIT_OR),
+            "xor": ("^", BIT_XOR),
+            "mul": ("*", PRODUCT),
+        }[first.op]
         least = PRODUCT if first.op == "mul" else SHIFT
         left, right = given(0), given(1)
-        left, right = (t if t.type in ("int", "unsigned", "long long", "unsigned long long") else t.to(kind) for t in (left, right))
+        left, right = (
+            t if t.type in ("int", "unsigned", "long long", "unsigned long long") else t.to(kind)
+            for t in (left, right)
+        )
         if kind not in (left.type, right.type):
             left = left.to(kind)
         return Text(f"{left.at(least)} {sign} {right.at(least + 1)}", level, kind)
 
     def _turned(self, pack: Pack) -> Text | None:
         """`x ^ f(i)`, where the first of a pack is x itself; None if the pack is no such."""
-        split = [(v.args[0], v.args[1].constant) if v.op == "xor" and v.args[1].constant is not None else (v, 0) for v in pack]
+        split = [
+            (v.args[0], v.args[1].constant) if v.op == "xor" and v.args[1].constant is not None else (v, 0)
+            for v in pack
+        ]
         if len(pack) < 2 or len({x for x, _ in split}) > 1:
             return None
         flips = formula([c or 0 for _, c in split])
@@ -360,7 +431,9 @@ class Expressions:
         want = _COMPARED.get((kind, pack[0].args[0].bits))
         sides = [tuple(v.args[k] for v in pack) for k in (0, 1)]
         if want is None:
-            raise UnreadableError("cuda: a comparison must be of 32 or 64 bits, got others; take the plain form")
+            raise UnreadableError(
+                "cuda: a comparison must be of 32 or 64 bits, got others; take the plain form"
+            )
         if relation in ("eq", "ne") and kind == "u":
             left, right = (self.say(s) for s in sides)
             if {left.type, right.type} - {"int", "unsigned", "long long", "unsigned long long"}:
@@ -396,7 +469,8 @@ class Expressions:
             return text
         unsigned = "unsigned" if first.bits == 32 else "unsigned long long"
         terms = [
-            (c, self._term(tuple(f.terms[k][0] for f in forms), c, first.bits)) for k, (_, c) in enumerate(first.terms)
+            (c, self._term(tuple(f.terms[k][0] for f in forms), c, first.bits))
+            for k, (_, c) in enumerate(first.terms)
         ]
         terms.sort(key=lambda t: t[0] < 0)
         bounded = all(self.sums.bounded(f) for f in forms)
@@ -405,7 +479,13 @@ class Expressions:
             bounded = all(self._extends(f) for f in forms)
         if not bounded and not any(t.type == unsigned for _, t in terms) and terms:
             c, t = terms[0]
-            if first.bits == 32 and constant.isdigit() and constant != "0" and len(terms) == 1 and abs(c) == 1:
+            if (
+                first.bits == 32
+                and constant.isdigit()
+                and constant != "0"
+                and len(terms) == 1
+                and abs(c) == 1
+            ):
                 constant += "u"
                 text = _added(terms, constant, first.bits)
                 return Text(text.text, text.level, unsigned)
@@ -417,7 +497,9 @@ class Expressions:
         """A call of the function that gives the index of a thread's i-th element; None where it has to be 64 bits wide."""
         first = forms[0]
         home = self.scopes.deepest(leaf for v, _ in first.terms for leaf in leaves(v))
-        if first.bits == 64 and not all(self.sums.bounded(f) for f in forms) or not self.scopes.within(self.sheet.region, home):
+        if (first.bits == 64 and not all(self.sums.bounded(f) for f in forms)) or not self.scopes.within(
+            self.sheet.region, home
+        ):
             return None
         key = ("index", first.terms, tuple(f.constant for f in forms))
         known = self.sheet.known.get(key)
@@ -490,13 +572,18 @@ class Expressions:
             self.sheet.put(self.sheet.known, ("sum", form.terms), ((name, 0, "unsigned"), home))
             for value in self.scopes.homes:
                 inside = self.scopes.within(self.scopes.homes[value], home)
-                if inside and value.bits == 32 and value not in self.sheet.named and self.sums.of(value) == base:
+                if (
+                    inside
+                    and value.bits == 32
+                    and value not in self.sheet.named
+                    and self.sums.of(value) == base
+                ):
                     self.sheet.name(value, name, "unsigned")
         finally:
             self.sheet.region = before
 
     def _visible(self, key: object) -> tuple[str, int, str] | None:
-        found = self.sheet.known.get(key)  # type: ignore[arg-type]  # keys are tuples
+        found = self.sheet.known.get(key)
         if found is None or not self.scopes.within(self.sheet.region, found[1]):
             return None
         held: tuple[str, int, str] = found[0]
@@ -504,7 +591,10 @@ class Expressions:
 
     def _swizzle(self, forms: list[Linear]) -> Text:
         """`(x ^ f(i)) + g(i)`."""
-        turned = [next((v for v, c in f.terms if c == 1 and v.op == "xor" and v.args[1].constant is not None), None) for f in forms]
+        turned = [
+            next((v for v, c in f.terms if c == 1 and v.op == "xor" and v.args[1].constant is not None), None)
+            for f in forms
+        ]
         bases = {v.args[0] for v in turned if v is not None}
         if len(bases) != 1:
             raise NoFormulaError
@@ -519,7 +609,13 @@ class Expressions:
             if not set(inner.terms) <= set(form.terms):
                 raise NoFormulaError
             flips.append(0)
-            rests.append(Linear(tuple(t for t in form.terms if t not in inner.terms), form.constant - inner.constant, form.bits))
+            rests.append(
+                Linear(
+                    tuple(t for t in form.terms if t not in inner.terms),
+                    form.constant - inner.constant,
+                    form.bits,
+                )
+            )
         turns = formula(flips)
         turns = turns if turns.isalnum() else f"({turns})"
         text = f"({self.one(base, 'unsigned').at(SHIFT)} ^ {turns})"
@@ -532,14 +628,25 @@ class Expressions:
 def _added(terms: list[tuple[int, Text]], constant: str, bits: int) -> Text:
     """A sum of products and what is added to it."""
     kinds = {t.type for _, t in terms}
-    kind = next((k for k in ("unsigned long long", "long long", "unsigned") if k in kinds), "int" if bits == 32 else "long long")
+    kind = next(
+        (k for k in ("unsigned long long", "long long", "unsigned") if k in kinds),
+        "int" if bits == 32 else "long long",
+    )
     pieces: list[tuple[str, str]] = []
     for c, t in terms:
         factor = abs(c)
-        text = t.at(PRODUCT) if factor == 1 else f"{t.at(UNARY)} * {factor}" if t.level < PRIMARY else f"{factor} * {t.text}"
+        text = (
+            t.at(PRODUCT)
+            if factor == 1
+            else f"{t.at(UNARY)} * {factor}"
+            if t.level < PRIMARY
+            else f"{factor} * {t.text}"
+        )
         pieces.append(("-" if c < 0 else "+", text))
     if constant != "0" or not pieces:
-        pieces.append(("-", constant[1:]) if constant.startswith("-") and constant[1:].isdigit() else ("+", constant))
+        pieces.append(
+            ("-", constant[1:]) if constant.startswith("-") and constant[1:].isdigit() else ("+", constant)
+        )
     sign, text = pieces[0]
     text = text if sign == "+" else f"-{text}"
     for sign, piece in pieces[1:]:

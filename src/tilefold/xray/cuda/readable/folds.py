@@ -31,9 +31,15 @@ class Folds:
         """What it begins with, and what each step takes in; no steps if it is no fold."""
         if value.op != "ptx" or value.data[0] not in operations.FOLDS:
             return value, ()
-        fused, steps, at = value.data[0].startswith("fma"), [], value
+        steps: list[Pack] = []
+        fused, at = value.data[0].startswith("fma"), value
         uses, named = self._write.scopes.uses, self._sheet.named
-        while at.op == "ptx" and at.data == value.data and (at is value or uses[at] == 1 and at not in named) and len(steps) < _LONGEST:
+        while (
+            at.op == "ptx"
+            and at.data == value.data
+            and (at is value or (uses[at] == 1 and at not in named))
+            and len(steps) < _LONGEST
+        ):
             if fused:
                 steps.append(at.args[:2])
                 at = at.args[2]
@@ -55,7 +61,9 @@ class Folds:
             return False
         kind = self._write.kinds.of(value)
         for k in range(len(steps[0])):
-            self._suggest(tuple(s[k] for s in steps) if len(steps[0]) > 1 else (start, *(s[0] for s in steps)))
+            self._suggest(
+                tuple(s[k] for s in steps) if len(steps[0]) > 1 else (start, *(s[0] for s in steps))
+            )
         first = self._write.one(start, kind)
         name = self._sheet.name_of(value.place, "total", kind)
         self._sheet.say(f"{kind} {name} = {first.text};", value.place)
@@ -163,6 +171,8 @@ def shorter(name: str, text: str) -> str:
     """`x += y;` for `x = x + y;`."""
     for sign in ("+", "*"):
         rest = text.removeprefix(f"{name} {sign} ")
-        if rest != text and (sign == "+" and " - " not in rest and " + " not in rest and "?" not in rest or " " not in rest):
+        if rest != text and (
+            (sign == "+" and " - " not in rest and " + " not in rest and "?" not in rest) or " " not in rest
+        ):
             return f"{name} {sign}= {rest};"
     return f"{name} = {text};"

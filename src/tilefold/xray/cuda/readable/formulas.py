@@ -26,7 +26,9 @@ def formula(numbers: Sequence[int], variable: str = "i") -> str:
             far = numbers[period] - first
             if all(n == first + step * (k % period) + far * (k // period) for k, n in enumerate(numbers)):
                 near = [_times(f"{variable} % {period}", step)] if step else []
-                return _plus(" + ".join([*near, *([_times(f"({variable} / {period})", far)] if far else [])]), first)
+                return _plus(
+                    " + ".join([*near, *([_times(f"({variable} / {period})", far)] if far else [])]), first
+                )
     raise NoFormulaError
 
 

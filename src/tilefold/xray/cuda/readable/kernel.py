@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.cuda.readable import source_names
@@ -20,17 +19,90 @@ from tilefold.xray.cuda.readable.packs import found_packs
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.statements import Statements
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Load, Loop, Store, regions, walk
-from tilefold.xray.cuda.readable.values import Place, leaves
+from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Effect, If, Load, Loop, Store, regions, walk
+from tilefold.xray.cuda.readable.values import Place, Value, leaves
 from tilefold.xray.ptx import Module, parse
 
 Lines = Callable[[str, int], str]
-_RESERVED = {"smem", "lane", "warp", "tid", "vector_copy", "Vector", "min", "max", "auto", "float", "double", "int", "char", "short", "long",
-             "for", "if", "else", "do", "while", "return", "new", "delete", "this", "class", "union", "struct", "template", "default",
-             "case", "switch", "register", "signed", "unsigned", "void", "const", "bool", "true", "false", "INFINITY",
-             "and", "or", "not", "xor", "try", "catch", "throw", "using", "namespace", "typename", "typedef", "static", "extern",
-             "inline", "operator", "private", "public", "protected", "friend", "enum", "goto", "sizeof", "volatile", "virtual",
-             "fmaxf", "fminf", "fmaf", "fabsf", "sqrtf", "fmax", "fmin", "fma", "fabs", "sqrt", "threadIdx", "blockIdx", "cvt"}  # fmt: skip
+_RESERVED = {
+    "smem",
+    "lane",
+    "warp",
+    "tid",
+    "vector_copy",
+    "Vector",
+    "min",
+    "max",
+    "auto",
+    "float",
+    "double",
+    "int",
+    "char",
+    "short",
+    "long",
+    "for",
+    "if",
+    "else",
+    "do",
+    "while",
+    "return",
+    "new",
+    "delete",
+    "this",
+    "class",
+    "union",
+    "struct",
+    "template",
+    "default",
+    "case",
+    "switch",
+    "register",
+    "signed",
+    "unsigned",
+    "void",
+    "const",
+    "bool",
+    "true",
+    "false",
+    "INFINITY",
+    "and",
+    "or",
+    "not",
+    "xor",
+    "try",
+    "catch",
+    "throw",
+    "using",
+    "namespace",
+    "typename",
+    "typedef",
+    "static",
+    "extern",
+    "inline",
+    "operator",
+    "private",
+    "public",
+    "protected",
+    "friend",
+    "enum",
+    "goto",
+    "sizeof",
+    "volatile",
+    "virtual",
+    "fmaxf",
+    "fminf",
+    "fmaf",
+    "fabsf",
+    "sqrtf",
+    "fmax",
+    "fmin",
+    "fma",
+    "fabs",
+    "sqrt",
+    "threadIdx",
+    "blockIdx",
+    "cvt",
+}
 
 
 def readable(compiled: Compiled, lines: Lines) -> str:
@@ -43,19 +115,26 @@ def readable(compiled: Compiled, lines: Lines) -> str:
     """
     module = parse(compiled.ptx)
     found = source_names.places(compiled.ptx)
-    elements = {k: bits for k, a in enumerate(compiled.parameters) if a.pointer and (bits := 8 * a.itemsize) == 16}
+    elements = {
+        k: bits for k, a in enumerate(compiled.parameters) if a.pointer and (bits := 8 * a.itemsize) == 16
+    }
     lifted = lift(module, found.get, elements)
     try:
         return _written(compiled, module, lifted, lines)
     except NoFormulaError:
-        raise UnreadableError("cuda: neighbours must be said by a loop or alone, got others; take the plain form") from None
+        raise UnreadableError(
+            "cuda: neighbours must be said by a loop or alone, got others; take the plain form"
+        ) from None
 
 
 def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -> str:
     sums = Sums(lifted.graph)
     scopes = Scopes(lifted.body)
     kinds = Kinds(lifted.body, compiled.parameters, sums)
-    parameters = [kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0] for k in range(len(lifted.entry.parameters))]
+    parameters = [
+        kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0]
+        for k in range(len(lifted.entry.parameters))
+    ]
     taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"})}
 
     def line_of(place: Place) -> str:
@@ -66,12 +145,14 @@ def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -
     folds = Folds(write)
     memory = Memory(write, lifted.body)
     memory.constant = {*range(len(parameters))} - _stored(lifted, kinds)
-    loaded = [tuple(p for e in g for p in e.results) for r in regions(lifted.body) for g in memory.grouped(r.effects)
-              if isinstance(g[0], Load)]  # fmt: skip
+    groups = (g for r in regions(lifted.body) for g in memory.grouped(r.effects))
+    loaded = [tuple(p for e in g if isinstance(e, Load) for p in e.results) for g in groups]
     write.packs |= found_packs([p for p in loaded if len(p) > 1], scopes.homes, sums)
     Statements(write, folds, memory).region(lifted.body)
     if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters, *(sheet.taken - _RESERVED)}:
-        raise UnreadableError(f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form")
+        raise UnreadableError(
+            f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form"
+        )
     body = [f"  {_aligned(line, memory.aligned)}" for line in _tidy(sheet.lines[lifted.body])]
     return "\n".join([*_around(compiled, lifted, kinds, memory, sheet), *body, "}"]) + "\n"
 
@@ -82,7 +163,9 @@ def _around(compiled: Compiled, lifted: Lifted, kinds: Kinds, memory: Memory, sh
     for hint in lifted.dropped:
         yield f"// A hint to caches is left out: {hint}."
     yield "#include <cmath>"
-    if any(a.type in ("fp16", "bf16") for a in compiled.parameters) or "half" in "".join(sheet.helpers.values()):
+    if any(a.type in ("fp16", "bf16") for a in compiled.parameters) or "half" in "".join(
+        sheet.helpers.values()
+    ):
         yield "#include <cuda_fp16.h>\n#include <cuda_bf16.h>"
     yield ""
     yield from sheet.helpers.values()
@@ -101,10 +184,9 @@ def _around(compiled: Compiled, lifted: Lifted, kinds: Kinds, memory: Memory, sh
         yield f"  const unsigned {', '.join(sheet.tops)};"
 
 
-def _addresses(effect: object) -> Iterator[object]:
-    address = getattr(effect, "address", None)
-    if address is not None:
-        yield address
+def _addresses(effect: Effect) -> Iterator[Value]:
+    if isinstance(effect, Load | Store | Atomic):
+        yield effect.address
     if isinstance(effect, Assembly):
         yield from effect.inputs
 
@@ -126,13 +208,19 @@ def _stored(lifted: Lifted, kinds: Kinds) -> set[int]:
     return found
 
 
-_ARRAY = re.compile(r"(\s*)((?:float|double|int|unsigned|__half|__nv_bfloat16|long long|unsigned short) (\w+)\[\d+\].*)")
+_ARRAY = re.compile(
+    r"(\s*)((?:float|double|int|unsigned|__half|__nv_bfloat16|long long|unsigned short) (\w+)\[\d+\].*)"
+)
 
 
 def _aligned(line: str, bytes_of: dict[str, int]) -> str:
     """The declaration of an array that vectors are copied from says where it may begin."""
     found = _ARRAY.fullmatch(line)
-    return line if found is None or found[3] not in bytes_of else f"{found[1]}alignas({bytes_of[found[3]]}) {found[2]}"
+    return (
+        line
+        if found is None or found[3] not in bytes_of
+        else f"{found[1]}alignas({bytes_of[found[3]]}) {found[2]}"
+    )
 
 
 _HEADING = re.compile(r"\s*// \d+:")
@@ -148,6 +236,3 @@ def _tidy(lines: list[str]) -> list[str]:
         if line.strip():
             kept.append(line)
     return kept
-
-
-__all__ = ["Path", "readable"]

@@ -6,16 +6,54 @@ from collections.abc import Sequence
 
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.cuda.readable.linear import Sums
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Effect, If, Load, Loop, Region, Shuffle, Store, walk
+from tilefold.xray.cuda.readable.tree import (
+    Assembly,
+    Atomic,
+    Effect,
+    If,
+    Load,
+    Loop,
+    Region,
+    Shuffle,
+    Store,
+    walk,
+)
 from tilefold.xray.cuda.readable.values import Value
 
 TYPES = {
-    "fp64": "double", "fp32": "float", "fp16": "__half", "bf16": "__nv_bfloat16", "i64": "long long", "i32": "int", "i16": "short",
-    "i8": "signed char", "i1": "bool", "u64": "unsigned long long", "u32": "unsigned", "u16": "unsigned short",
-    "u8": "unsigned char", "fp8e5": "unsigned char", "fp8e4nv": "unsigned char", "fp8e4b15": "unsigned char",
-}  # fmt: skip
-SIZES = {"double": 8, "float": 4, "__half": 2, "__nv_bfloat16": 2, "long long": 8, "unsigned long long": 8, "int": 4, "unsigned": 4,
-         "short": 2, "unsigned short": 2, "signed char": 1, "unsigned char": 1, "bool": 1, "char": 1}  # fmt: skip
+    "fp64": "double",
+    "fp32": "float",
+    "fp16": "__half",
+    "bf16": "__nv_bfloat16",
+    "i64": "long long",
+    "i32": "int",
+    "i16": "short",
+    "i8": "signed char",
+    "i1": "bool",
+    "u64": "unsigned long long",
+    "u32": "unsigned",
+    "u16": "unsigned short",
+    "u8": "unsigned char",
+    "fp8e5": "unsigned char",
+    "fp8e4nv": "unsigned char",
+    "fp8e4b15": "unsigned char",
+}
+SIZES = {
+    "double": 8,
+    "float": 4,
+    "__half": 2,
+    "__nv_bfloat16": 2,
+    "long long": 8,
+    "unsigned long long": 8,
+    "int": 4,
+    "unsigned": 4,
+    "short": 2,
+    "unsigned short": 2,
+    "signed char": 1,
+    "unsigned char": 1,
+    "bool": 1,
+    "char": 1,
+}
 PLAIN = {1: "bool", 8: "unsigned char", 16: "unsigned short", 32: "int", 64: "long long"}
 _OF_PTX = {"f64": "double", "f32": "float", "f16": "__half", "bf16": "__nv_bfloat16"}
 
@@ -48,7 +86,9 @@ class Kinds:
         if number >= len(self._parameters):
             return f"scratch{number}", "char*"
         given = self._parameters[number]
-        return given.name.replace(".", "_"), (TYPES[given.type] if given.type != "i1" else "unsigned char") + ("*" if given.pointer else "")
+        return given.name.replace(".", "_"), (
+            TYPES[given.type] if given.type != "i1" else "unsigned char"
+        ) + ("*" if given.pointer else "")
 
     def base(self, address: Value) -> Value | None:
         """The pointer that an address begins with: a parameter, or a variable that walks through memory."""
@@ -70,7 +110,11 @@ class Kinds:
                 pairs += [(c.behind, c.first) for c in effect.carried] if isinstance(effect, Loop) else []
                 pairs += [(v, a) for v, a, _ in effect.merged] if isinstance(effect, If) else []
                 for variable, value in pairs:
-                    if variable.bits == 64 and variable not in self.pointers and (kind := self.element(value)):
+                    if (
+                        variable.bits == 64
+                        and variable not in self.pointers
+                        and (kind := self.element(value))
+                    ):
                         self.pointers[variable] = kind
 
     def _effect(self, effect: Effect) -> None:
@@ -116,7 +160,9 @@ class Kinds:
 
     def _shared(self, effects: Sequence[Effect]) -> None:
         """What is loaded from shared memory and has no type yet is what most stores put there."""
-        stores = [self.of(v) for e in effects if isinstance(e, Store) and e.space == "shared" for v in e.values]
+        stores = [
+            self.of(v) for e in effects if isinstance(e, Store) and e.space == "shared" for v in e.values
+        ]
         for effect in effects:
             if isinstance(effect, Load) and effect.space == "shared":
                 for value in effect.results:

@@ -22,7 +22,18 @@ from tilefold.xray.cuda.readable.tree import (
     Store,
 )
 from tilefold.xray.cuda.readable.values import Graph, Place, Value, leaves
-from tilefold.xray.ptx import Address, Entry, Immediate, Instruction, Module, Operand, Pair, Register, Symbol, Vector
+from tilefold.xray.ptx import (
+    Address,
+    Entry,
+    Immediate,
+    Instruction,
+    Module,
+    Operand,
+    Pair,
+    Register,
+    Symbol,
+    Vector,
+)
 
 Places = Callable[[int], Place | None]
 _SPECIAL = re.compile(r"%(tid|ctaid)\.[xyz]$")
@@ -58,12 +69,18 @@ class _Lifter:
 
     def __init__(self, entry: Entry, places: Places, shared: set[str], elements: Mapping[int, int]) -> None:
         self._elements = elements
-        self._points: dict[Value, Value] = {}  # variables that walk through memory, by the address that they begin with
+        self._points: dict[
+            Value, Value
+        ] = {}  # variables that walk through memory, by the address that they begin with
         self._shared = shared
         self.graph = Graph(entry.threads)
         self.dropped: list[str] = []
         self._places, self._flow = places, Flow(entry)
-        self._widths = {r.name: 1 if r.type == ".pred" else bits_of(r.type[1:]) for r in entry.registers if r.count is None}
+        self._widths = {
+            r.name: 1 if r.type == ".pred" else bits_of(r.type[1:])
+            for r in entry.registers
+            if r.count is None
+        }
         for r in entry.registers:
             width = 1 if r.type == ".pred" else bits_of(r.type[1:])
             self._widths |= {f"{r.name}{k}": width for k in range(r.count or 0)}
@@ -92,7 +109,9 @@ class _Lifter:
                 self._step(instruction)
             if any(flow.loops[head].latch == block for head in self._inside):
                 if flow.loops[self._inside[-1]].latch != block:
-                    raise UnreadableError("cuda: loops must end one after the other, got two at once; take the plain form")
+                    raise UnreadableError(
+                        "cuda: loops must end one after the other, got two at once; take the plain form"
+                    )
                 return
             block = self._follow(block)
 
@@ -117,15 +136,21 @@ class _Lifter:
         return made, self._held
 
     def _merge(
-        self, condition: Value, then: tuple[list[Effect], dict[str, Value]], other: tuple[list[Effect], dict[str, Value]],
+        self,
+        condition: Value,
+        then: tuple[list[Effect], dict[str, Value]],
+        other: tuple[list[Effect], dict[str, Value]],
         meet: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Registers that the arms leave different become variables, or choices where nothing else is done."""
         (one, held), (two, rest) = then, other
         merged: list[tuple[Value, Value, Value]] = []
         place = self.graph.place
         for name in sorted(self._flow.alive[meet]):
-            a, b = (h.get(name, self.graph.make("undefined", bits=self._widths.get(name, 32))) for h in (held, rest))
+            a, b = (
+                h.get(name, self.graph.make("undefined", bits=self._widths.get(name, 32)))
+                for h in (held, rest)
+            )
             if a is not b and not one and not two:
                 a = self.graph.selected(condition, a, b)
             elif a is not b:
@@ -190,14 +215,18 @@ class _Lifter:
             case Symbol(name) if name in self._shared and len(self._shared) == 1:
                 return self.graph.make("shared", data=(name,), bits=bits)
             case Register(name, negated):
-                value = self._held.get(name)
-                if value is None and name not in self._widths:
+                held = self._held.get(name)
+                if held is None and name not in self._widths:
                     if not _SPECIAL.match(name):
-                        raise UnreadableError(f"cuda: a special register must be known, got {name}; take the plain form")
+                        raise UnreadableError(
+                            f"cuda: a special register must be known, got {name}; take the plain form"
+                        )
                     return self.graph.make("special", data=(name,))
-                value = value if value is not None else self.graph.make("undefined", bits=self._widths[name])
-                return self.graph.negated(value) if negated else value
-        raise UnreadableError(f"cuda: an operand must be a register or a number, got {operand}; take the plain form")
+                held = held if held is not None else self.graph.make("undefined", bits=self._widths[name])
+                return self.graph.negated(held) if negated else held
+        raise UnreadableError(
+            f"cuda: an operand must be a register or a number, got {operand}; take the plain form"
+        )
 
     def _put(self, target: Operand, value: Value, guard: Value | None) -> None:
         if isinstance(target, Symbol) and target.name == "_":
@@ -207,7 +236,9 @@ class _Lifter:
         if guard is not None:
             value = self.graph.selected(guard, value, self._read(Register(target.name), value.bits))
         if value.bits != self._widths[target.name]:
-            raise UnreadableError(f"cuda: {target.name} must hold {value.bits} bits, got another width; take the plain form")
+            raise UnreadableError(
+                f"cuda: {target.name} must hold {value.bits} bits, got another width; take the plain form"
+            )
         self._held[target.name] = value
 
     # ------------------------------------------------------------------------------------------ instructions
@@ -251,9 +282,15 @@ class _Lifter:
             self._parameter(instruction)
         elif opcode in ("ld", "st") and self._plain(instruction):
             (self._load if opcode == "ld" else self._store)(instruction, guard)
-        elif instruction.name in ("bar.sync", "barrier.sync") and instruction.operands == (Immediate(0),) and guard is None:
+        elif (
+            instruction.name in ("bar.sync", "barrier.sync")
+            and instruction.operands == (Immediate(0),)
+            and guard is None
+        ):
             self._effects.append(Barrier(False, place))
-        elif instruction.name == "bar.warp.sync" and instruction.operands == (Immediate(-1),) and guard is None:
+        elif (
+            instruction.name == "bar.warp.sync" and instruction.operands == (Immediate(-1),) and guard is None
+        ):
             self._effects.append(Barrier(True, place))
         elif opcode in ("atom", "red") and len(instruction.operands) < 5 and words[0] in ("global", "shared"):
             self._atomic(instruction, guard)
@@ -267,22 +304,34 @@ class _Lifter:
         if not isinstance(source, Address) or not isinstance(source.base, Symbol) or source.offset:
             raise UnreadableError("cuda: a parameter must be read whole, got a part; take the plain form")
         if source.base.name not in self._parameters:
-            raise UnreadableError("cuda: a parameter must be a number or pointer, got an array; take the plain form")
+            raise UnreadableError(
+                "cuda: a parameter must be a number or pointer, got an array; take the plain form"
+            )
         number = self._parameters[source.base.name]
-        self._put(target, self.graph.make("parameter", data=(number,), bits=bits_of(instruction.modifiers[-1])), None)
+        self._put(
+            target,
+            self.graph.make("parameter", data=(number,), bits=bits_of(instruction.modifiers[-1])),
+            None,
+        )
 
     def _plain(self, instruction: Instruction) -> bool:
         """Whether a load or store is of neighbours in global or shared memory, and no order of memory is asked for."""
         kept = [w for w in instruction.modifiers if not _HINTS.match(w)]
         if len(kept) != len(instruction.modifiers):
             self.dropped += [f"{instruction.opcode}: {w}" for w in instruction.modifiers if _HINTS.match(w)]
-        return kept[0] in ("global", "shared") and all(re.fullmatch(r"global|shared|v\d|[bus]\d+|f32|f64", w) for w in kept)
+        return kept[0] in ("global", "shared") and all(
+            re.fullmatch(r"global|shared|v\d|[bus]\d+|f32|f64", w) for w in kept
+        )
 
     def _address(self, operand: Operand, space: str) -> Value:
         bits = 32 if space == "shared" else 64
         if not isinstance(operand, Address) or operand.coordinates is not None:
-            raise UnreadableError("cuda: an address must be a register and an offset, got a box; take the plain form")
-        return self.graph.binary("add", self._read(operand.base, bits), self.graph.const(operand.offset, bits))
+            raise UnreadableError(
+                "cuda: an address must be a register and an offset, got a box; take the plain form"
+            )
+        return self.graph.binary(
+            "add", self._read(operand.base, bits), self.graph.const(operand.offset, bits)
+        )
 
     def _load(self, instruction: Instruction, guard: Value | None) -> None:
         target, source = instruction.operands[:2]
@@ -292,8 +341,13 @@ class _Lifter:
             self._byte(parts[0], self._address(source, space), space)
             return
         if bits < 16 or any(not isinstance(p, Register) or self._widths[p.name] != bits for p in parts):
-            raise UnreadableError(f"cuda: a load must fill its registers, got {instruction.name}; take the plain form")
-        old = tuple(self._read(p, bits) if guard is not None else self.graph.make("undefined", bits=bits) for p in parts)
+            raise UnreadableError(
+                f"cuda: a load must fill its registers, got {instruction.name}; take the plain form"
+            )
+        old = tuple(
+            self._read(p, bits) if guard is not None else self.graph.make("undefined", bits=bits)
+            for p in parts
+        )
         address = self._address(source, space)
         piece = self._piece(address, space, bits)
         made = tuple(self._result(piece) for _ in range(len(parts) * bits // piece))
@@ -308,7 +362,9 @@ class _Lifter:
     def _byte(self, target: Register, address: Value, space: str) -> None:
         """A register is wider than a byte."""
         made = self._result(8)
-        self._effects.append(Load(space, address, (made,), None, (self.graph.make("undefined", bits=8),), self.graph.place))
+        self._effects.append(
+            Load(space, address, (made,), None, (self.graph.make("undefined", bits=8),), self.graph.place)
+        )
         self._put(target, self.graph.make("widen", made, bits=self._widths[target.name]), None)
 
     def _piece(self, address: Value, space: str, bits: int) -> int:
@@ -343,7 +399,9 @@ class _Lifter:
         values = tuple(self._read(p, bits) for p in parts)
         values = tuple(self.graph.narrowed(v, 8) if bits == 8 and v.bits > 8 else v for v in values)
         if any(v.bits != bits for v in values):
-            raise UnreadableError(f"cuda: a store must take whole registers, got {instruction.name}; take the plain form")
+            raise UnreadableError(
+                f"cuda: a store must take whole registers, got {instruction.name}; take the plain form"
+            )
         address = self._address(target, space)
         piece = self._piece(address, space, bits)
         if space == "shared" and all(v.op == "pack" and v.args[0].bits == 16 for v in values):
@@ -353,13 +411,28 @@ class _Lifter:
 
     def _atomic(self, instruction: Instruction, guard: Value | None) -> None:
         bits, space = bits_of(instruction.modifiers[-1]), instruction.modifiers[0]
-        first, *rest = instruction.operands if instruction.opcode == "atom" else (None, *instruction.operands)
-        if any(isinstance(o, Vector) for o in rest) or bits not in (32, 64) or instruction.modifiers[-1][0] not in "busf":
-            raise UnreadableError(f"cuda: an atomic must be of words, got {instruction.name}; take the plain form")
+        first = instruction.operands[0] if instruction.opcode == "atom" else None
+        rest = instruction.operands[1:] if first is not None else instruction.operands
+        if (
+            any(isinstance(o, Vector) for o in rest)
+            or bits not in (32, 64)
+            or instruction.modifiers[-1][0] not in "busf"
+        ):
+            raise UnreadableError(
+                f"cuda: an atomic must be of words, got {instruction.name}; take the plain form"
+            )
         values = tuple(self._read(o, bits) for o in rest[1:])
         result = None if first is None or isinstance(first, Symbol) else self._result(bits)
         self._effects.append(
-            Atomic(instruction.name, space, self._address(rest[0], space), values, result, guard, self.graph.place)
+            Atomic(
+                instruction.name,
+                space,
+                self._address(rest[0], space),
+                values,
+                result,
+                guard,
+                self.graph.place,
+            )
         )
         if result is not None and first is not None:
             self._put(first, result, guard)
@@ -368,8 +441,15 @@ class _Lifter:
         target, *sources = instruction.operands
         value, by, control, members = (self._read(o, 32) for o in sources)
         mode = instruction.modifiers[1]
-        if guard is not None or isinstance(target, Pair) or members.constant != _ALL or control.constant != (0 if mode == "up" else 31):
-            raise UnreadableError("cuda: a shuffle must be of whole warps, got parts of them; take the plain form")
+        if (
+            guard is not None
+            or isinstance(target, Pair)
+            or members.constant != _ALL
+            or control.constant != (0 if mode == "up" else 31)
+        ):
+            raise UnreadableError(
+                "cuda: a shuffle must be of whole warps, got parts of them; take the plain form"
+            )
         result = self._result(32)
         self._effects.append(Shuffle(mode, value, by, result, self.graph.place))
         self._put(target, result, None)
@@ -377,16 +457,35 @@ class _Lifter:
     def _assembly(self, instruction: Instruction, guard: Value | None) -> None:
         """Registers as operands, numbers in the text."""
         targets, sources = results_and_sources(instruction)
-        if any(isinstance(o, Pair) for o in targets) or instruction.opcode in ("call", "trap", "wgmma", "mbarrier"):
-            raise UnreadableError(f"cuda: an instruction must be known, got {instruction.name}; take the plain form")
+        if any(isinstance(o, Pair) for o in targets) or instruction.opcode in (
+            "call",
+            "trap",
+            "wgmma",
+            "mbarrier",
+        ):
+            raise UnreadableError(
+                f"cuda: an instruction must be known, got {instruction.name}; take the plain form"
+            )
         outs = [t for o in targets for t in (o.items if isinstance(o, Vector) else (o,))]
         made = [self._result(self._widths[t.name]) for t in outs if isinstance(t, Register)]
         if len(made) != len(outs) or any(m.bits == 1 for m in made):
-            raise UnreadableError(f"cuda: an instruction must be known, got {instruction.name}; take the plain form")
+            raise UnreadableError(
+                f"cuda: an instruction must be known, got {instruction.name}; take the plain form"
+            )
         template = _Template(self, instruction, len(outs))
         text = [template.results(o) for o in targets] + [template.source(o) for o in sources]
         says = f"{instruction.name} {', '.join(text)};" if text else f"{instruction.name};"
-        self._effects.append(Assembly(instruction.name, says, tuple(made), tuple(template.inputs), tuple(template.roles), guard, self.graph.place))
+        self._effects.append(
+            Assembly(
+                instruction.name,
+                says,
+                tuple(made),
+                tuple(template.inputs),
+                tuple(template.roles),
+                guard,
+                self.graph.place,
+            )
+        )
         for target, value in zip(outs, made, strict=True):
             self._put(target, value, guard)
 
@@ -415,10 +514,12 @@ class _Template:
                 shared = self._instruction.has("shared") and "shared" not in self.roles
                 space = "shared" if shared else "global"
                 return f"[{self._add(self._lifter._address(operand, space), space)}]"
-        value = self._lifter._read(operand, 32)
-        if value.bits == 1:
-            raise UnreadableError(f"cuda: operands must be no predicates, got {self._instruction.name}; take the plain form")
-        return self._add(value, "value")
+        read = self._lifter._read(operand, 32)
+        if read.bits == 1:
+            raise UnreadableError(
+                f"cuda: operands must be no predicates, got {self._instruction.name}; take the plain form"
+            )
+        return self._add(read, "value")
 
     def _add(self, value: Value, role: str) -> str:
         self.inputs.append(value)

@@ -11,7 +11,7 @@ from tilefold.xray.cuda.readable.expressions import Expressions, Pack
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
 from tilefold.xray.cuda.readable.kinds import PLAIN, SIZES
 from tilefold.xray.cuda.readable.linear import Linear
-from tilefold.xray.cuda.readable.text import OR, PRIMARY, PRODUCT, SUM, UNARY, Text
+from tilefold.xray.cuda.readable.text import OR, SUM, UNARY, Text
 from tilefold.xray.cuda.readable.tree import Assembly, Effect, Load, Region, Store, walk
 from tilefold.xray.cuda.readable.values import Value, leaves
 
@@ -31,7 +31,11 @@ class Memory:
         self.aligned: dict[str, int] = {}  # arrays that begin where vectors may, and the bytes of these
         self.constant: set[int] = set()  # parameters that nothing is stored through
         self.shared_type = self._shared_type(effects)
-        self._shares = Counter(k for e in effects if isinstance(e, Load | Store) and e.space == "global" and (k := self._key(e.address)))
+        self._shares = Counter(
+            k
+            for e in effects
+            if isinstance(e, Load | Store) and e.space == "global" and (k := self._key(e.address))
+        )
 
     # --------------------------------------------------------------------------------------------------- groups
     def grouped(self, effects: Sequence[Effect]) -> list[tuple[Effect, ...]]:
@@ -73,8 +77,16 @@ class Memory:
         base = self._write.kinds.base(effect.address) if effect.space == "global" else None
         old = effect.old if isinstance(effect, Load) and effect.guard is not None else ()
         line = effect.place[:2] if effect.place else None
-        return (effect.space, line, base, len(parts), parts[0].bits, effect.guard is None, tuple(c for _, c in form.terms) if base else None,
-                tuple(o.data if o.op == "const" else o.op for o in old))  # fmt: skip
+        return (
+            effect.space,
+            line,
+            base,
+            len(parts),
+            parts[0].bits,
+            effect.guard is None,
+            tuple(c for _, c in form.terms) if base else None,
+            tuple(o.data if o.op == "const" else o.op for o in old),
+        )
 
     # --------------------------------------------------------------------------------------------------- places
     def place(self, addresses: Pack, space: str, kind: str) -> tuple[str, str | None]:
@@ -95,24 +107,36 @@ class Memory:
             return self._bytes(base, forms, addresses, kind)
         return self._indexed(base, [f for f in divided if f is not None], addresses)
 
-    def _bytes(self, base: Value | None, forms: list[Linear], addresses: Pack, kind: str) -> tuple[str, str | None]:
+    def _bytes(
+        self, base: Value | None, forms: list[Linear], addresses: Pack, kind: str
+    ) -> tuple[str, str | None]:
         """A number of 64 bits as a pointer, or bytes behind a pointer to something else."""
         start = "" if base is None else f"(char*){self._write.one(base).at(UNARY)} + "
-        offset = self._write.form(forms if base is None else [f.without(base) for f in forms], (addresses[0],))
+        offset = self._write.form(
+            forms if base is None else [f.without(base) for f in forms], (addresses[0],)
+        )
         return f"*({kind}*)({start}{offset.to('long long').at(SUM + 1 if start else 0)})", None
 
     def _indexed(self, base: Value, forms: list[Linear], addresses: Pack) -> tuple[str, str | None]:
         """Numbers that may be large belong to the pointer, as 64 bits; small ones are the index."""
         name = self._write.one(base).text
         large = [tuple((v, c) for v, c in f.terms if not self._is_small(f, v, c)) for f in forms]
-        small = [Linear(tuple(t for t in f.terms if t not in l), f.constant, f.bits) for f, l in zip(forms, large, strict=True)]
+        small = [
+            Linear(tuple(t for t in f.terms if t not in l), f.constant, f.bits)
+            for f, l in zip(forms, large, strict=True)
+        ]
         if not any(large):
             return name, self._index(small, addresses)
         if any([c for _, c in l] != [c for _, c in large[0]] for l in large):
             raise NoFormulaError
         same = all(l == large[0] for l in large)
         key = ("pointer", base, large[0])
-        if same and self._sheet.region and not self._known(key) and (len(forms) > 1 or self._shares[base, large[0]] > 1):
+        if (
+            same
+            and self._sheet.region
+            and not self._known(key)
+            and (len(forms) > 1 or self._shares[base, large[0]] > 1)
+        ):
             self._name(key, base, large[0], addresses)
         if same and (known := self._known(key)):
             return known, self._index(small, addresses)
@@ -127,7 +151,11 @@ class Memory:
     def _index(self, forms: list[Linear], addresses: Pack) -> str:
         text = self._write.form(forms, (addresses[0],))
         bounded = all(self._write.sums.bounded(f) for f in forms)
-        return text.text if bounded or text.type in ("int", "long long") else text.to("long long" if forms[0].bits == 64 else "int").text
+        return (
+            text.text
+            if bounded or text.type in ("int", "long long")
+            else text.to("long long" if forms[0].bits == 64 else "int").text
+        )
 
     def _offsets(self, large: Sequence[tuple[tuple[Value, int], ...]]) -> list[str]:
         """What is added to a pointer, in 64 bits."""
@@ -137,7 +165,9 @@ class Memory:
             if value.op in ("zext", "sext"):
                 if any(v.op != value.op for v in pack):
                     raise NoFormulaError
-                text = self._write.say(tuple(v.args[0] for v in pack), "unsigned" if value.op == "zext" else "int")
+                text = self._write.say(
+                    tuple(v.args[0] for v in pack), "unsigned" if value.op == "zext" else "int"
+                )
             else:
                 text = self._write.say(pack)
                 if text.type not in ("int", "unsigned", "long long", "unsigned long long"):
@@ -145,7 +175,9 @@ class Memory:
             found.append(text.at(SUM + 1) if times == 1 else f"{times}ll * {text.at(UNARY)}")
         return found
 
-    def _name(self, key: tuple[object, ...], base: Value, large: tuple[tuple[Value, int], ...], addresses: Pack) -> None:
+    def _name(
+        self, key: tuple[object, ...], base: Value, large: tuple[tuple[Value, int], ...], addresses: Pack
+    ) -> None:
         scopes, sheet = self._write.scopes, self._sheet
         home = scopes.deepest([base, *(x for v, _ in large for x in leaves(v))])
         if not scopes.within(sheet.region, home):
@@ -163,7 +195,7 @@ class Memory:
             sheet.region = before
 
     def _known(self, key: object) -> str | None:
-        found = self._sheet.known.get(key)  # type: ignore[arg-type]  # keys are tuples
+        found = self._sheet.known.get(key)
         visible = found is not None and self._write.scopes.within(self._sheet.region, found[1])
         return str(found[0]) if visible and found is not None else None
 
@@ -171,7 +203,11 @@ class Memory:
         """Pointer and large numbers of an address."""
         base = self._write.kinds.base(address)
         kind = self._write.kinds.element(address)
-        form = self._write.sums.of(address).without(base).over(SIZES.get(kind or "", 1)) if base is not None else None
+        form = (
+            self._write.sums.of(address).without(base).over(SIZES.get(kind or "", 1))
+            if base is not None
+            else None
+        )
         if base is None or form is None:
             return None
         return base, tuple((v, c) for v, c in form.terms if not self._is_small(form, v, c))
@@ -181,7 +217,9 @@ class Memory:
         bases = {next((v for v, c in f.terms if v.op == "shared" and c == 1), None) for f in forms}
         base = bases.pop()
         if base is None or bases:
-            raise UnreadableError("cuda: shared memory must be reached from its begin, got another form; take the plain form")
+            raise UnreadableError(
+                "cuda: shared memory must be reached from its begin, got another form; take the plain form"
+            )
         rests = [f.without(base) for f in forms]
         divided = [self._divided(f, SIZES[kind]) for f in rests]
         if all(d is not None for d in divided):
@@ -196,7 +234,9 @@ class Memory:
     def _divided(self, form: Linear, size: int) -> Linear | None:
         """In elements, where no part of the sum wraps; None where bytes must say it."""
         divided = form.over(size)
-        safe = sum(abs(c) * self._write.graph.possible(v) for v, c in form.terms) + abs(form.constant) < 1 << 31
+        safe = (
+            sum(abs(c) * self._write.graph.possible(v) for v, c in form.terms) + abs(form.constant) < 1 << 31
+        )
         return divided if safe else None
 
     def _shared_type(self, effects: Sequence[Effect]) -> str:
@@ -233,7 +273,9 @@ class Memory:
             self._halves(group)
             return
         if len(parts) == 1:
-            value = _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
+            value = (
+                _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
+            )
             name = self._sheet.name_of(first.place, "x", kind)
             self._sheet.say(f"{kind} {name} = {value};", first.place)
             self._sheet.name(parts[0], name, kind)
@@ -241,7 +283,9 @@ class Memory:
         name = self._sheet.name_of(first.place, "x", kind)
         loop = f"for (int i = 0; i < {len(group)}; ++i) " if len(group) > 1 else ""
         if len(first.results) == 1:
-            value = _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
+            value = (
+                _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
+            )
             self._sheet.say(f"{kind} {name}[{len(parts)}];", first.place)
             self._sheet.say(f"{loop}{name}[i] = {value};")
         else:
@@ -249,13 +293,22 @@ class Memory:
         self._sheet.own(name, kind, parts)
 
     def _vectors(
-        self, first: Load, name: str, kind: str, count: int, place: tuple[str, str | None], loop: str, guard: Text | None,
+        self,
+        first: Load,
+        name: str,
+        kind: str,
+        count: int,
+        place: tuple[str, str | None],
+        loop: str,
+        guard: Text | None,
         old: Text | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         wide = len(first.results)
         self._sheet.helpers["vector_copy"] = VECTORS
         zero = guard is not None and old is not None and old.text in ("0", "0.0f")
-        self._sheet.say(f"alignas({wide * SIZES[kind]}) {kind} {name}[{count}]{' = {}' if zero else ''};", first.place)
+        self._sheet.say(
+            f"alignas({wide * SIZES[kind]}) {kind} {name}[{count}]{' = {}' if zero else ''};", first.place
+        )
         if guard is not None and old is not None and not zero:
             self._sheet.say(f"for (int i = 0; i < {count}; ++i) {name}[i] = {old.text};")
         to = f"{name} + {wide} * i" if loop else name
@@ -281,7 +334,11 @@ class Memory:
         mark = self._sheet.mark()
         try:
             guard = None if first.guard is None else self._write.say(tuple(e.guard for e in group if e.guard))
-            value = self._write.say(values, kind).text if len(first.values) == 1 else self._neighbours(group, values, kind)
+            value = (
+                self._write.say(values, kind).text
+                if len(first.values) == 1
+                else self._neighbours(group, values, kind)
+            )
             place = self.place(tuple(e.address for e in group), first.space, kind)
         except NoFormulaError:
             self._sheet.back(mark)
@@ -293,7 +350,9 @@ class Memory:
             self._sheet.say(f"{loop}{when}{_at(place)} = {value};", first.place)
         else:
             self._sheet.helpers["vector_copy"] = VECTORS
-            self._sheet.say(f"{loop}{when}vector_copy<{len(first.values)}>({address_text(place)}, {value});", first.place)
+            self._sheet.say(
+                f"{loop}{when}vector_copy<{len(first.values)}>({address_text(place)}, {value});", first.place
+            )
 
     def _element(self, group: tuple[Store, ...]) -> str:
         first = group[0]
@@ -302,7 +361,10 @@ class Memory:
             held = next((v for e in group for v in e.values if v.op != "const"), first.values[0])
             kind = self._write.kinds.of(held) if held.op != "const" else self.shared_type
         if SIZES.get(kind, 0) * 8 != first.values[0].bits:
-            kind = next((k for v in first.values if SIZES.get(k := self._write.kinds.of(v), 0) * 8 == v.bits), PLAIN[first.values[0].bits])
+            kind = next(
+                (k for v in first.values if SIZES.get(k := self._write.kinds.of(v), 0) * 8 == v.bits),
+                PLAIN[first.values[0].bits],
+            )
         return kind
 
     def _neighbours(self, group: tuple[Store, ...], values: Pack, kind: str) -> str:
@@ -313,9 +375,9 @@ class Memory:
             self._write._try_array(values)
             held = [self._sheet.arrays.get(v) for v in values]
         begins = [h for h in held[::wide] if h is not None]
-        apart = all(held) and len({h[0] for h in held if h}) == 1 and all(
-            held[n] == (held[n - n % wide][0], held[n - n % wide][1] + n % wide) for n in range(len(held))  # type: ignore[index]  # all are held
-        )  # fmt: skip
+        whole = [h for h in held if h is not None]
+        apart = len(whole) == len(held) and len({h[0] for h in whole}) == 1
+        apart = apart and all(h[1] == whole[n - n % wide][1] + n % wide for n, h in enumerate(whole))
         if apart and all(h[1] % wide == 0 for h in begins) and self._write.kinds.of(values[0]) == kind:
             from tilefold.xray.cuda.readable.formulas import formula
 
@@ -337,7 +399,13 @@ def _reads(load: Load, made: set[Value]) -> bool:
 
 
 def _at(place: tuple[str, str | None]) -> str:
-    return place[0] if place[1] is None else f"*{place[0]}" if place[1] == "0" and " " in place[0] else f"{place[0]}[{place[1]}]"
+    return (
+        place[0]
+        if place[1] is None
+        else f"*{place[0]}"
+        if place[1] == "0" and " " in place[0]
+        else f"{place[0]}[{place[1]}]"
+    )
 
 
 def address_text(place: tuple[str, str | None]) -> str:
@@ -345,7 +413,6 @@ def address_text(place: tuple[str, str | None]) -> str:
     if place[1] is None:
         return place[0].removeprefix("*")
     simple = re.fullmatch(r"[\w *+()/%.-]+", place[1])
-    return place[0] if place[1] == "0" else f"{place[0]} + {place[1]}" if simple else f"&{place[0]}[{place[1]}]"
-
-
-__all__ = ["PRIMARY", "PRODUCT", "Memory", "address_text"]
+    return (
+        place[0] if place[1] == "0" else f"{place[0]} + {place[1]}" if simple else f"&{place[0]}[{place[1]}]"
+    )

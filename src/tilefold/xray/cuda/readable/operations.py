@@ -11,32 +11,78 @@ from tilefold.xray.cuda.readable.tree import Assembly, Atomic
 from tilefold.xray.cuda.readable.values import Value
 
 # What nvcc makes of an operator with -fmad=false is the same instruction, rounded to nearest.
-OPERATORS = {f"{op}{mode}.{kind}": (sign, {"f32": "float", "f64": "double"}[kind])
-             for op, sign in (("add", "+"), ("sub", "-"), ("mul", "*")) for mode in ("", ".rn") for kind in ("f32", "f64")}  # fmt: skip
-OPERATORS |= {"div.rn.f32": ("/", "float"), "div.rn.f64": ("/", "double"), "div.s32": ("/", "int"), "rem.s32": ("%", "int"),
-              "div.u32": ("/", "unsigned"), "rem.u32": ("%", "unsigned"), "div.s64": ("/", "long long"), "rem.s64": ("%", "long long")}  # fmt: skip
+OPERATORS = {
+    f"{op}{mode}.{kind}": (sign, {"f32": "float", "f64": "double"}[kind])
+    for op, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))
+    for mode in ("", ".rn")
+    for kind in ("f32", "f64")
+}
+OPERATORS |= {
+    "div.rn.f32": ("/", "float"),
+    "div.rn.f64": ("/", "double"),
+    "div.s32": ("/", "int"),
+    "rem.s32": ("%", "int"),
+    "div.u32": ("/", "unsigned"),
+    "rem.u32": ("%", "unsigned"),
+    "div.s64": ("/", "long long"),
+    "rem.s64": ("%", "long long"),
+}
 FUNCTIONS = {
-    "fma.rn.f32": ("fmaf", "float", "float"), "fma.rn.f64": ("fma", "double", "double"),
-    "max.f32": ("fmaxf", "float", "float"), "min.f32": ("fminf", "float", "float"),
-    "max.f64": ("fmax", "double", "double"), "min.f64": ("fmin", "double", "double"),
-    "abs.f32": ("fabsf", "float", "float"), "abs.f64": ("fabs", "double", "double"),
-    "sqrt.rn.f32": ("sqrtf", "float", "float"), "sqrt.rn.f64": ("sqrt", "double", "double"),
-    "min.s32": ("min", "int", "int"), "max.s32": ("max", "int", "int"),
-    "min.u32": ("min", "unsigned", "unsigned"), "max.u32": ("max", "unsigned", "unsigned"),
-    "min.s64": ("min", "long long", "long long"), "max.s64": ("max", "long long", "long long"),
-    "mul.hi.s32": ("__mulhi", "int", "int"), "mul.hi.u32": ("__umulhi", "unsigned", "unsigned"),
-    "cvt.rn.f32.s32": ("(float)", "int", "float"), "cvt.rn.f32.u32": ("(float)", "unsigned", "float"),
-    "cvt.rzi.s32.f32": ("__float2int_rz", "float", "int"), "cvt.rzi.u32.f32": ("__float2uint_rz", "float", "unsigned"),
-    "cvt.f64.f32": ("(double)", "float", "double"), "cvt.rn.f32.f64": ("(float)", "double", "float"),
-    "cvt.f32.f16": ("__half2float", "__half", "float"), "cvt.rn.f16.f32": ("__float2half_rn", "float", "__half"),
+    "fma.rn.f32": ("fmaf", "float", "float"),
+    "fma.rn.f64": ("fma", "double", "double"),
+    "max.f32": ("fmaxf", "float", "float"),
+    "min.f32": ("fminf", "float", "float"),
+    "max.f64": ("fmax", "double", "double"),
+    "min.f64": ("fmin", "double", "double"),
+    "abs.f32": ("fabsf", "float", "float"),
+    "abs.f64": ("fabs", "double", "double"),
+    "sqrt.rn.f32": ("sqrtf", "float", "float"),
+    "sqrt.rn.f64": ("sqrt", "double", "double"),
+    "min.s32": ("min", "int", "int"),
+    "max.s32": ("max", "int", "int"),
+    "min.u32": ("min", "unsigned", "unsigned"),
+    "max.u32": ("max", "unsigned", "unsigned"),
+    "min.s64": ("min", "long long", "long long"),
+    "max.s64": ("max", "long long", "long long"),
+    "mul.hi.s32": ("__mulhi", "int", "int"),
+    "mul.hi.u32": ("__umulhi", "unsigned", "unsigned"),
+    "cvt.rn.f32.s32": ("(float)", "int", "float"),
+    "cvt.rn.f32.u32": ("(float)", "unsigned", "float"),
+    "cvt.rzi.s32.f32": ("__float2int_rz", "float", "int"),
+    "cvt.rzi.u32.f32": ("__float2uint_rz", "float", "unsigned"),
+    "cvt.f64.f32": ("(double)", "float", "double"),
+    "cvt.rn.f32.f64": ("(float)", "double", "float"),
+    "cvt.f32.f16": ("__half2float", "__half", "float"),
+    "cvt.rn.f16.f32": ("__float2half_rn", "float", "__half"),
     "cvt.f32.bf16": ("__bfloat162float", "__nv_bfloat16", "float"),
     "cvt.rn.bf16.f32": ("__float2bfloat16_rn", "float", "__nv_bfloat16"),
-    "popc.b32": ("__popc", "unsigned", "int"), "clz.b32": ("__clz", "int", "int"), "brev.b32": ("__brev", "unsigned", "unsigned"),
-}  # fmt: skip
+    "popc.b32": ("__popc", "unsigned", "int"),
+    "clz.b32": ("__clz", "int", "int"),
+    "brev.b32": ("__brev", "unsigned", "unsigned"),
+}
 # Operations that a thread folds with, one value after another.
-FOLDS = {"add.f32", "add.rn.f32", "mul.f32", "max.f32", "min.f32", "fma.rn.f32", "add.f64", "max.f64", "min.f64", "fma.rn.f64"}
-_LETTERS = {"float": "f", "double": "d", "unsigned short": "h", "int": "r", "unsigned": "r", "long long": "l",
-            "unsigned long long": "l", "short": "h"}  # fmt: skip
+FOLDS = {
+    "add.f32",
+    "add.rn.f32",
+    "mul.f32",
+    "max.f32",
+    "min.f32",
+    "fma.rn.f32",
+    "add.f64",
+    "max.f64",
+    "min.f64",
+    "fma.rn.f64",
+}
+_LETTERS = {
+    "float": "f",
+    "double": "d",
+    "unsigned short": "h",
+    "int": "r",
+    "unsigned": "r",
+    "long long": "l",
+    "unsigned long long": "l",
+    "short": "h",
+}
 _NUMBERS = {16: "unsigned short", 32: "int", 64: "long long"}
 
 
@@ -69,7 +115,11 @@ def written(value: Value, given: Sequence[Text], helpers: dict[str, str]) -> Tex
         return Text(f"{word}({', '.join(t.text for t in given)})", PRIMARY, kind)
     result = types_of(value)[0]
     function = _function(value, result, helpers)
-    return Text(f"{function}({', '.join(t.text for t in given)})", PRIMARY, result if result == "bool" else _passed(result, value.bits))
+    return Text(
+        f"{function}({', '.join(t.text for t in given)})",
+        PRIMARY,
+        result if result == "bool" else _passed(result, value.bits),
+    )
 
 
 def _passed(kind: str, bits: int) -> str:
@@ -81,8 +131,12 @@ def _function(value: Value, result: str, helpers: dict[str, str]) -> str:
     """The name of a function of one instruction."""
     text, *fixed = value.data
     takes = wanted(value)
-    name = re.sub(r"_(f32|rn|b32|s32)(?=_|$)", "", re.sub(r"\W+", "_", text)) + "".join(f"_{n}" for n in fixed)
-    name += "".join(_LETTERS[t] for t in takes if t in ("unsigned short", "long long", "double") and f".{t}" not in text)
+    name = re.sub(r"_(f32|rn|b32|s32)(?=_|$)", "", re.sub(r"\W+", "_", text)) + "".join(
+        f"_{n}" for n in fixed
+    )
+    name += "".join(
+        _LETTERS[t] for t in takes if t in ("unsigned short", "long long", "double") and f".{t}" not in text
+    )
     held = "int" if result == "bool" else _passed(result, value.bits)
     places = ", ".join([f"%{n + 1}" for n in range(len(takes))] + [str(n) for n in fixed])
     given = ", ".join(f'"{_LETTERS[t]}"({c})' for t, c in zip(takes, "abcd", strict=False))
@@ -92,9 +146,11 @@ def _function(value: Value, result: str, helpers: dict[str, str]) -> str:
     arguments = ", ".join(f"{t} {c}" for t, c in zip(takes, "abcd", strict=False))
     back = "bool" if result == "bool" else held
     return _added(
-        helpers, name, f"static __device__ {back} @({arguments}) "
+        helpers,
+        name,
+        f"static __device__ {back} @({arguments}) "
         f'{{ {held} r; asm("{says}" : "={_LETTERS[held]}"(r) : {given}); return r; }}',
-    )  # fmt: skip
+    )
 
 
 def _added(helpers: dict[str, str], name: str, text: str) -> str:
@@ -116,9 +172,11 @@ def atomic(effect: Atomic, kind: str, helpers: dict[str, str]) -> str:
     where = '"r"((unsigned)__cvta_generic_to_shared(p))' if shared else '"l"(p)'
     says = f"{effect.name.replace('red.', 'atom.', 1)} %0, [%1]{places};"
     return _added(
-        helpers, name, f"static __device__ {kind} @({kind}* p{takes}) "
+        helpers,
+        name,
+        f"static __device__ {kind} @({kind}* p{takes}) "
         f'{{ {kind} r; asm volatile("{says}" : "={_LETTERS[kind]}"(r) : {where}{given} : "memory"); return r; }}',
-    )  # fmt: skip
+    )
 
 
 def product(effect: Assembly, helpers: dict[str, str]) -> tuple[str, list[int]]:
@@ -131,25 +189,36 @@ def product(effect: Assembly, helpers: dict[str, str]) -> tuple[str, list[int]]:
     held = ", ".join(f"%{n}" for n in range(count))
     kind = "float" if effect.name.endswith("f32") and ".f32." in effect.name else "int"
     outputs = ", ".join(f'"+{_LETTERS[kind]}"(d[{n}])' for n in range(count))
-    inputs = ", ".join(f'"r"({c}[{n}])' for c, many in zip("ab", groups[1:3], strict=True) for n in range(many))
+    inputs = ", ".join(
+        f'"r"({c}[{n}])' for c, many in zip("ab", groups[1:3], strict=True) for n in range(many)
+    )
     name = _added(
-        helpers, name, f"static __device__ void @({kind}* d, const int* a, const int* b) "
+        helpers,
+        name,
+        f"static __device__ void @({kind}* d, const int* a, const int* b) "
         f'{{ asm volatile("{effect.name} {{{held}}}, {{{sets[0]}}}, {{{sets[1]}}}, {{{held}}};" : {outputs} : {inputs}); }}',
-    )  # fmt: skip
+    )
     return name, groups[1:3]
 
 
 def assembly(effect: Assembly, result: str, helpers: dict[str, str]) -> tuple[str, list[str]]:
-    """The function of any other instruction, and the types that it takes; results go through a pointer, the first argument."""
-    takes = [{"value": _NUMBERS.get(v.bits, "int")}.get(role, "const void*") for v, role in zip(effect.inputs, effect.roles, strict=True)]
+    """The function of any other instruction, and the types that it takes; results go through a pointer."""
+    takes = [
+        {"value": _NUMBERS.get(v.bits, "int")}.get(role, "const void*")
+        for v, role in zip(effect.inputs, effect.roles, strict=True)
+    ]
     if effect.name.startswith("mma") and result == "float":
         count = len(effect.results)
         takes[-count:] = ["float"] * count
     code = [
-        '"r"((unsigned)__cvta_generic_to_shared({}))' if role == "shared" else f'"{_LETTERS.get(t, "l")}"({{}})'
+        '"r"((unsigned)__cvta_generic_to_shared({}))'
+        if role == "shared"
+        else f'"{_LETTERS.get(t, "l")}"({{}})'
         for t, role in zip(takes, effect.roles, strict=True)
     ]
-    name = re.sub(r"_(sync|aligned|shared|global|b16|row|col|cg|ca|m8n8)(?=_|$)", "", re.sub(r"\W+", "_", effect.name))
+    name = re.sub(
+        r"_(sync|aligned|shared|global|b16|row|col|cg|ca|m8n8)(?=_|$)", "", re.sub(r"\W+", "_", effect.name)
+    )
     fixed = re.findall(r"(?<![%\w])-?\d+(?=[,;])", effect.template.partition(" ")[2])
     name += "".join(f"_{n}" for n in fixed).replace("-", "m")
     outputs = ", ".join(f'"={_LETTERS[result]}"(d[{n}])' for n in range(len(effect.results)))
@@ -157,7 +226,9 @@ def assembly(effect: Assembly, result: str, helpers: dict[str, str]) -> tuple[st
     arguments = [f"{result}* d"] if effect.results else []
     arguments += [f"{t} a{n}" for n, t in enumerate(takes)]
     name = _added(
-        helpers, name, f"static __device__ void @({', '.join(arguments)}) "
+        helpers,
+        name,
+        f"static __device__ void @({', '.join(arguments)}) "
         f'{{ asm volatile("{effect.template}" : {outputs} : {inputs} : "memory"); }}',
-    )  # fmt: skip
+    )
     return name, takes

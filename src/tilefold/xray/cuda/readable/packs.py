@@ -45,7 +45,7 @@ class _Signs:
                 self._held[value] = (self._number(("array", array)), array, place)
 
     def of(self, value: Value) -> tuple[int, int | None, int | None]:
-        """(sign, array, element); no element where several are mixed. Of several arrays of one length the first stands for all."""
+        """(sign, array, element); no element where several are mixed. The first of several arrays stands for all."""
         found = self._held.get(value)
         if found is None:
             found = self._held[value] = self._made(value)

@@ -10,9 +10,46 @@ from tilefold.xray.ptx import Address, Immediate, Instruction, Operand, Pair, Re
 
 Read = Callable[[Operand, int], Value]
 # Instructions without effects that may stand as functions of inline PTX.
-_PURE = {"add", "sub", "mul", "mad", "fma", "div", "rem", "sqrt", "rsqrt", "rcp", "ex2", "lg2", "sin", "cos", "tanh", "min", "max",
-         "abs", "neg", "cvt", "popc", "clz", "brev", "bfind", "bfe", "bfi", "prmt", "shf", "shl", "shr", "lop3", "not", "and", "or",
-         "xor", "setp", "copysign", "sad"}  # fmt: skip
+_PURE = {
+    "add",
+    "sub",
+    "mul",
+    "mad",
+    "fma",
+    "div",
+    "rem",
+    "sqrt",
+    "rsqrt",
+    "rcp",
+    "ex2",
+    "lg2",
+    "sin",
+    "cos",
+    "tanh",
+    "min",
+    "max",
+    "abs",
+    "neg",
+    "cvt",
+    "popc",
+    "clz",
+    "brev",
+    "bfind",
+    "bfe",
+    "bfi",
+    "prmt",
+    "shf",
+    "shl",
+    "shr",
+    "lop3",
+    "not",
+    "and",
+    "or",
+    "xor",
+    "setp",
+    "copysign",
+    "sad",
+}
 _RELATIONS = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _INTEGER = ("eq", "ne", "lt", "le", "gt", "ge", *_RELATIONS)
 _FLOAT = ("eq", "neu", "lt", "le", "gt", "ge")
@@ -28,13 +65,20 @@ def bits_of(kind: str) -> int:
 def pure(graph: Graph, instruction: Instruction, read: Read, width: int) -> Value | None:
     """The value that a register of `width` bits takes; None if the instruction has effects, or several results."""
     operands = instruction.operands
-    if instruction.opcode not in (*_PURE, "mov", "selp", "cvta") or any(isinstance(o, Address | Pair) for o in operands):
+    if instruction.opcode not in (*_PURE, "mov", "selp", "cvta") or any(
+        isinstance(o, Address | Pair) for o in operands
+    ):
         return None
     if instruction.has("cc") or any(isinstance(o, Vector) for o in operands):
         return None
     kind = instruction.modifiers[-1]
+    usual = bits_of(kind)
+
+    def given(n: int, bits: int = usual) -> Value:
+        return read(operands[n], bits)
+
     for rule in (_moved, _predicate, _integer, _shifted, _resized):
-        made = rule(graph, instruction, lambda n, bits=bits_of(kind): read(operands[n], bits))
+        made = rule(graph, instruction, given)
         if made is not None:
             return made
     return _named(graph, instruction, read, width)
@@ -65,7 +109,9 @@ def _predicate(graph: Graph, instruction: Instruction, read: Operands) -> Value 
     if words[0] not in (_FLOAT if kind == "f" else _INTEGER) or words[-1] in ("f16", "bf16", "f16x2"):
         return None
     unsigned = words[0] in _RELATIONS
-    found = graph.compared(_RELATIONS.get(words[0], words[0]), "u" if unsigned or kind == "b" else kind, read(1), read(2))
+    found = graph.compared(
+        _RELATIONS.get(words[0], words[0]), "u" if unsigned or kind == "b" else kind, read(1), read(2)
+    )
     return graph.binary(words[1], found, read(3, 1)) if len(operands) == 4 else found
 
 
@@ -132,16 +178,26 @@ def _resized(graph: Graph, instruction: Instruction, read: Operands) -> Value | 
 
 def _named(graph: Graph, instruction: Instruction, read: Read, width: int) -> Value | None:
     """An instruction by its name: C++ or a function of inline PTX says it."""
-    if instruction.opcode == "mov" or instruction.opcode == "cvta" or not isinstance(instruction.operands[0], Register):
+    if (
+        instruction.opcode == "mov"
+        or instruction.opcode == "cvta"
+        or not isinstance(instruction.operands[0], Register)
+    ):
         return None
     of = instruction.modifiers[-1]
     if any(not isinstance(o, Register | Immediate) for o in instruction.operands[1:]):
         return None
-    fixed = tuple(o.value for o in instruction.operands[4:] if isinstance(o, Immediate)) if instruction.opcode == "lop3" else ()
+    fixed = (
+        tuple(o.value for o in instruction.operands[4:] if isinstance(o, Immediate))
+        if instruction.opcode == "lop3"
+        else ()
+    )
     sources = instruction.operands[1 : 4 if fixed else None]
     args = [read(o, _operand_bits(instruction, n, of)) for n, o in enumerate(sources)]
     if any(a.bits == 1 for a in args):
-        raise UnreadableError(f"cuda: operands must be no predicates, got {instruction.name}; take the plain form")
+        raise UnreadableError(
+            f"cuda: operands must be no predicates, got {instruction.name}; take the plain form"
+        )
     return graph.make("ptx", *args, data=(instruction.name, *fixed), bits=width)
 
 

@@ -10,7 +10,12 @@ from tilefold.xray.cuda.readable.tree import Barrier, Effect, Load, Shuffle, Sto
 from tilefold.xray.cuda.readable.values import Graph, Value
 
 _NAMES = {"add.f32": "block_sum", "max.f32": "block_max", "min.f32": "block_min", "mul.f32": "block_product"}
-_STEPS = {"add.f32": "{0} += {1}", "max.f32": "{0} = fmaxf({0}, {1})", "min.f32": "{0} = fminf({0}, {1})", "mul.f32": "{0} *= {1}"}
+_STEPS = {
+    "add.f32": "{0} += {1}",
+    "max.f32": "{0} = fmaxf({0}, {1})",
+    "min.f32": "{0} = fminf({0}, {1})",
+    "mul.f32": "{0} *= {1}",
+}
 
 
 class Found:
@@ -34,21 +39,46 @@ def block_reduction(effects: Sequence[Effect], folds: Folds, graph: Graph, sums:
     outside, more = second
     begin, end = effects[0], rest[3]
     put, wait, get, put_again, wait_again, all_get = (*rest[:3], *rest[3 + more : 6 + more])
-    if not (isinstance(put, Store) and isinstance(get, Load) and isinstance(put_again, Store) and isinstance(all_get, Load)):
+    if not (
+        isinstance(put, Store)
+        and isinstance(get, Load)
+        and isinstance(put_again, Store)
+        and isinstance(all_get, Load)
+    ):
         return None
-    if not (isinstance(wait, Barrier) and isinstance(wait_again, Barrier) and isinstance(begin, Shuffle) and isinstance(end, Shuffle)):
+    if not (
+        isinstance(wait, Barrier)
+        and isinstance(wait_again, Barrier)
+        and isinstance(begin, Shuffle)
+        and isinstance(end, Shuffle)
+    ):
         return None
     places = _places(graph, warps)
     values = (
-        put.values == (inside,), put_again.values == (outside,), get.results == (end.value,), len(all_get.results) == 1,
-        count == 5, more == warps.bit_length() - 1, all_get.guard is None, inside.data == outside.data,
-        not wait.warp, not wait_again.warp, _in_order(effects[:count], inside), _in_order(rest[3 : 3 + more], outside),
+        put.values == (inside,),
+        put_again.values == (outside,),
+        get.results == (end.value,),
+        len(all_get.results) == 1,
+        count == 5,
+        more == warps.bit_length() - 1,
+        all_get.guard is None,
+        inside.data == outside.data,
+        not wait.warp,
+        not wait_again.warp,
+        _in_order(effects[:count], inside),
+        _in_order(rest[3 : 3 + more], outside),
         {e.space for e in (put, get, put_again, all_get)} == {"shared"},
         (put.guard, get.guard, put_again.guard) == places[:3],
         [_offset(sums, e.address) for e in (put, get, put_again, all_get)] == list(places[3:]),
-    )  # fmt: skip
+    )
     name = inside.data[0]
-    if not all(values) or name not in _NAMES or get.old[0].op != "undefined" or folds.uses(inside) != 1 or folds.uses(outside) != 1:
+    if (
+        not all(values)
+        or name not in _NAMES
+        or get.old[0].op != "undefined"
+        or folds.uses(inside) != 1
+        or folds.uses(outside) != 1
+    ):
         return None
     return Found(count + 6 + more, begin.value, all_get.results[0], _NAMES[name], _text(name, warps))
 

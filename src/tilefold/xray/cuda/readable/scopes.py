@@ -42,7 +42,9 @@ class Scopes:
 
     def deepest(self, values: Iterable[Value]) -> Region:
         """The innermost region that makes one of the values; all others are visible there."""
-        return max((self.defined.get(v, self.root) for v in values), key=lambda r: self._depths[r], default=self.root)
+        return max(
+            (self.defined.get(v, self.root) for v in values), key=lambda r: self._depths[r], default=self.root
+        )
 
     def _enter(self, region: Region, ends: tuple[Value, ...]) -> None:
         for effect in region.effects:

@@ -18,7 +18,9 @@ class Sheet:
         self.named: dict[Value, Text] = {}
         self.arrays: dict[Value, tuple[str, int]] = {}
         self.instead: dict[Value, Value] = {}  # values that took the place of another in its variable
-        self.known: dict[Hashable, tuple[Any, Region]] = {}  # sums, pointers and functions that have a name, with their region
+        self.known: dict[
+            Hashable, tuple[Any, Region]
+        ] = {}  # sums, pointers and functions that have a name, with their region
         self.helpers: dict[str, str] = {}
         self.tops: list[str] = []
         self.lines: dict[Region, list[str]] = {root: []}

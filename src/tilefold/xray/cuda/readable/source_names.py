@@ -58,7 +58,9 @@ class Names:
         "program" stands for the number of a program: a name that is used at one place alone.
         """
         found = self._at.get(place[1:])
-        if found is None or kind == "program":
+        if found is None:
+            return None
+        if kind == "program":
             return found if list(self._at.values()).count(found) == 1 else None
         asked = "float" if kind in _FLOATS else "bool" if kind == "bool" else "int"
         return found if asked in self._kinds.get(found, {asked}) else None

@@ -7,19 +7,42 @@ from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable import operations
 from tilefold.xray.cuda.readable.blocks import UnreadableError
-from tilefold.xray.cuda.readable.expressions import Expressions
+from tilefold.xray.cuda.readable.expressions import Expressions, Pack
 from tilefold.xray.cuda.readable.folds import Folds
 from tilefold.xray.cuda.readable.kinds import SIZES
 from tilefold.xray.cuda.readable.memory import Memory, address_text
 from tilefold.xray.cuda.readable.reductions import Found, block_reduction
-from tilefold.xray.cuda.readable.text import CHOICE, OR, SUM
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Barrier, Effect, If, Load, Loop, Region, Shuffle, Store
+from tilefold.xray.cuda.readable.tree import (
+    Assembly,
+    Atomic,
+    Barrier,
+    Effect,
+    If,
+    Load,
+    Loop,
+    Region,
+    Shuffle,
+    Store,
+)
 from tilefold.xray.cuda.readable.values import Value
 from tilefold.xray.cuda.readable.variables import Variables
 
-_SHUFFLES = {"bfly": "__shfl_xor_sync", "idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync"}
-ATOMIC = {"f32": "float", "f64": "double", "s32": "int", "u32": "unsigned", "b32": "int", "u64": "unsigned long long", "b64": "long long",
-          "s64": "long long"}  # fmt: skip
+_SHUFFLES = {
+    "bfly": "__shfl_xor_sync",
+    "idx": "__shfl_sync",
+    "up": "__shfl_up_sync",
+    "down": "__shfl_down_sync",
+}
+ATOMIC = {
+    "f32": "float",
+    "f64": "double",
+    "s32": "int",
+    "u32": "unsigned",
+    "b32": "int",
+    "u64": "unsigned long long",
+    "b64": "long long",
+    "s64": "long long",
+}
 _ATOMIC = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
 
 
@@ -92,7 +115,9 @@ class Statements:
         kind = self._write.kinds.of(effect.result)
         value, by = self._write.one(effect.value, kind), self._write.one(effect.by, "int")
         name = self._sheet.name_of(effect.place, "other", kind)
-        self._sheet.say(f"const {kind} {name} = {_SHUFFLES[effect.mode]}(~0u, {value.text}, {by.text});", effect.place)
+        self._sheet.say(
+            f"const {kind} {name} = {_SHUFFLES[effect.mode]}(~0u, {value.text}, {by.text});", effect.place
+        )
         self._sheet.name(effect.result, name, kind)
 
     def _atomic(self, effect: Atomic) -> None:
@@ -117,7 +142,9 @@ class Statements:
 
     def _assembly(self, effect: Assembly) -> None:
         if effect.guard is not None and effect.results:
-            raise UnreadableError(f"cuda: {effect.name} must be unconditional, got a guard; take the plain form")
+            raise UnreadableError(
+                f"cuda: {effect.name} must be unconditional, got a guard; take the plain form"
+            )
         result = self._write.kinds.of(effect.results[0]) if effect.results else ""
         if effect.name.startswith("mma") and self._product(effect, result):
             return
@@ -130,7 +157,9 @@ class Statements:
             else:
                 element = self._write.kinds.element(value) if role == "global" else "char"
                 if element is None:
-                    raise UnreadableError(f"cuda: an address of {effect.name} must have a pointer, got none; take the plain form")
+                    raise UnreadableError(
+                        f"cuda: an address of {effect.name} must have a pointer, got none; take the plain form"
+                    )
                 given.append(address_text(self._memory.place((value,), role, element)))
         if effect.results:
             array = self._sheet.name_of(None, "piece")
@@ -149,9 +178,17 @@ class Statements:
         parts = [effect.inputs[: groups[0]], effect.inputs[groups[0] : sum(groups)], added]
         texts = [self._neighbours(p) for p in parts]
         kinds = [self._write.kinds.of(v) for p in parts[:2] for v in p]
-        if not once or not all(texts) or set(kinds) != {"int"} or self._write.kinds.of(added[0]) != result or effect.guard is not None:
+        if (
+            not once
+            or not all(texts)
+            or set(kinds) != {"int"}
+            or self._write.kinds.of(added[0]) != result
+            or effect.guard is not None
+        ):
             return False
-        if len(effect.inputs) != sum(groups) + count or not all(v.op in ("variable", "result") for v in added):
+        if len(effect.inputs) != sum(groups) + count or not all(
+            v.op in ("variable", "result") for v in added
+        ):
             return False
         name, _ = operations.product(effect, self._sheet.helpers)
         self._sheet.say(f"{name}({texts[2]}, {texts[0]}, {texts[1]});", effect.place)
@@ -197,16 +234,15 @@ class Statements:
         self._variables.end(groups, effect)
 
 
-def _together(write: Expressions, values: tuple, depth: int = 0) -> None:  # type: ignore[type-arg]  # of values
+def _together(write: Expressions, values: Pack, depth: int = 0) -> None:
     """Remember values of one shape, down to their leaves."""
     first = values[0]
-    shapes = {(v.op, v.data if v.op not in ("const", "result", "variable") else 0, len(v.args)) for v in values}
+    shapes = {
+        (v.op, v.data if v.op not in ("const", "result", "variable") else 0, len(v.args)) for v in values
+    }
     if depth > 30 or len(set(values)) < len(values) or len(shapes) > 1 or not first.args:
         return
     for value in values:
         write.packs.setdefault(value, values)
     for args in zip(*(v.args for v in values), strict=True):
         _together(write, args, depth + 1)
-
-
-__all__ = ["CHOICE", "OR", "SUM", "Statements"]

@@ -7,11 +7,27 @@ from dataclasses import dataclass
 
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 
-PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, BIT_AND, BIT_XOR, BIT_OR, AND, OR, CHOICE = range(12, -1, -1)
-UNSIGNED = {"int": "unsigned", "long long": "unsigned long long", "short": "unsigned short", "signed char": "unsigned char"}
+PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, BIT_AND, BIT_XOR, BIT_OR, AND, OR, CHOICE = range(
+    12, -1, -1
+)
+UNSIGNED = {
+    "int": "unsigned",
+    "long long": "unsigned long long",
+    "short": "unsigned short",
+    "signed char": "unsigned char",
+}
 _WORDS = {"int": "int", "unsigned": "uint", "float": "float"}
 _HALVES = {"__half": "half", "__nv_bfloat16": "bfloat16"}
-_INTEGERS = {"int": 32, "unsigned": 32, "long long": 64, "unsigned long long": 64, "short": 16, "unsigned short": 16, "signed char": 8, "unsigned char": 8}
+_INTEGERS = {
+    "int": 32,
+    "unsigned": 32,
+    "long long": 64,
+    "unsigned long long": 64,
+    "short": 16,
+    "unsigned short": 16,
+    "signed char": 8,
+    "unsigned char": 8,
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +53,10 @@ class Text:
         width = _INTEGERS.get(self.type)
         if width is not None and _INTEGERS.get(want) == width:
             return Text(f"({want}){self.at(UNARY)}", UNARY, want)
-        if width == 32 and want in ("long long", "unsigned long long"):  # a number of 64 bits that is known to fit
+        if width == 32 and want in (
+            "long long",
+            "unsigned long long",
+        ):  # a number of 64 bits that is known to fit
             return Text(f"({want}){self.at(UNARY)}", UNARY, want)
         if self.type in _WORDS and want in _WORDS:
             return Text(f"__{_WORDS[self.type]}_as_{_WORDS[want]}({self.text})", PRIMARY, want)
@@ -49,7 +68,9 @@ class Text:
             return Text(f"__double_as_longlong({self.text})", PRIMARY, "long long").to(want)
         if want == "double" and width == 64:
             return Text(f"__longlong_as_double({self.to('long long').text})", PRIMARY, want)
-        raise UnreadableError(f"cuda: {self.type} must be seen as {want}, which C++ has no word for; take the plain form")
+        raise UnreadableError(
+            f"cuda: {self.type} must be seen as {want}, which C++ has no word for; take the plain form"
+        )
 
 
 def literal(number: int, bits: int, want: str | None) -> Text:
@@ -71,8 +92,14 @@ def literal(number: int, bits: int, want: str | None) -> Text:
         return Text(f"(unsigned short){number}", UNARY, "unsigned short")
     kind = "long long" if bits == 64 else "int"
     if signed == -(1 << (bits - 1)):
-        return Text(f"0x{number:x}" + ("ull" if bits == 64 else "u"), PRIMARY, UNSIGNED[kind]).to(want or kind)
-    return Text(str(signed) + ("ll" if bits == 64 else ""), PRIMARY if signed >= 0 else UNARY, want if want in _INTEGERS else kind)
+        return Text(f"0x{number:x}" + ("ull" if bits == 64 else "u"), PRIMARY, UNSIGNED[kind]).to(
+            want or kind
+        )
+    return Text(
+        str(signed) + ("ll" if bits == 64 else ""),
+        PRIMARY if signed >= 0 else UNARY,
+        want if want in _INTEGERS else kind,
+    )
 
 
 def _real(number: int) -> Text:
@@ -81,7 +108,11 @@ def _real(number: int) -> Text:
         return Text(f"__uint_as_float(0x{number:08x}u)", PRIMARY, "float")
     if value in (float("inf"), float("-inf")):
         return Text("INFINITY" if value > 0 else "-INFINITY", PRIMARY if value > 0 else UNARY, "float")
-    digits = next(d for d in (f"{value:.{n}g}" for n in range(1, 18)) if struct.pack("<f", float(d)) == struct.pack("<f", value))
+    digits = next(
+        d
+        for d in (f"{value:.{n}g}" for n in range(1, 18))
+        if struct.pack("<f", float(d)) == struct.pack("<f", value)
+    )
     digits += "" if "." in digits or "e" in digits else ".0"
     return Text(f"{digits}f", UNARY if digits.startswith("-") else PRIMARY, "float")
 

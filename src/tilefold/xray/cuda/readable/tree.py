@@ -160,7 +160,10 @@ def inner(effect: Effect) -> tuple[tuple[Region, tuple[Value, ...]], ...]:
     """The regions of an effect, each with the values that are read at its end."""
     match effect:
         case If():
-            return ((effect.then, tuple(a for _, a, _ in effect.merged)), (effect.other, tuple(b for _, _, b in effect.merged)))
+            return (
+                (effect.then, tuple(a for _, a, _ in effect.merged)),
+                (effect.other, tuple(b for _, _, b in effect.merged)),
+            )
         case Loop():
             return ((effect.body, (*(c.next for c in effect.carried), effect.condition)),)
     return ()

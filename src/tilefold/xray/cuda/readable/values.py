@@ -1,6 +1,6 @@
 """Pure values as a hash-consed graph: equal values are one object, and simple rules make indices readable.
 
-A value has an operation, the values it is made of, what else decides it (`data`) and a width in bits; a predicate has one bit.
+A value has an operation, the values it is made of, what else decides it (`data`) and a width in bits; predicates have one.
 Leaves are constants, parameters, special registers, the address of shared memory, and what an effect gave or a variable
 holds. Nothing here has an order: the tree of effects (`tree`) has that.
 """
@@ -14,9 +14,13 @@ from typing import Any
 Place = tuple[int, int, int]  # file, line and column of the kernel's own source
 LEAVES = {"const", "parameter", "special", "shared", "undefined", "result", "variable"}
 _CONSTANT = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
-}  # fmt: skip
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+}
 OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 
 
@@ -172,9 +176,13 @@ class Graph:
     def packed(self, *parts: Value) -> Value:
         """Pieces together, the first lowest."""
         whole = parts[0].args[0] if parts[0].op == "part" else None
-        if whole is not None and whole.bits == sum(p.bits for p in parts):
-            if all(p.op == "part" and p.args[0] is whole and p.data == (k,) for k, p in enumerate(parts)):
-                return whole
+        same = whole is not None and whole.bits == sum(p.bits for p in parts)
+        if (
+            same
+            and whole is not None
+            and all(p.op == "part" and p.args[0] is whole and p.data == (k,) for k, p in enumerate(parts))
+        ):
+            return whole
         return self.make("pack", *parts, bits=sum(p.bits for p in parts))
 
     # ------------------------------------------------------------------------------------------------ known bits
@@ -202,8 +210,15 @@ def _possible(graph: Graph, a: Value, full: int) -> int:
     if a.op == "const":
         return int(a.data[0])
     if a.op == "special":
-        bounds = {"%tid.x": graph.threads - 1, "%tid.y": 0, "%tid.z": 0, "%ctaid.x": full >> 1,
-                  "%ctaid.y": 0xFFFF, "%ctaid.z": 0xFFFF, "%laneid": 31}  # fmt: skip
+        bounds = {
+            "%tid.x": graph.threads - 1,
+            "%tid.y": 0,
+            "%tid.z": 0,
+            "%ctaid.x": full >> 1,
+            "%ctaid.y": 0xFFFF,
+            "%ctaid.z": 0xFFFF,
+            "%laneid": 31,
+        }
         most = bounds.get(a.data[0], full)
         return (1 << most.bit_length()) - 1
     if a.op not in ("shl", "shr", "and", "or", "xor", "add", "mul", "select", "zext"):

@@ -40,7 +40,9 @@ class Variables:
         """Declare the variables that an if gives values; without a second region they begin with its values."""
         found = []
         variables = [v for v, _, _ in effect.merged]
-        for members in self._together(variables, [a for _, a, _ in effect.merged], [b for _, _, b in effect.merged]):
+        for members in self._together(
+            variables, [a for _, a, _ in effect.merged], [b for _, _, b in effect.merged]
+        ):
             first = effect.merged[members[0]]
             group = self._named(variables, members, first[1])
             simple = not effect.other.effects
@@ -60,7 +62,9 @@ class Variables:
         """Declare a loop's variables with their first values."""
         found = []
         inside = [c.inside for c in effect.carried]
-        for members in self._together(inside, [c.next for c in effect.carried], [c.first for c in effect.carried]):
+        for members in self._together(
+            inside, [c.next for c in effect.carried], [c.first for c in effect.carried]
+        ):
             group = self._named(inside, members, effect.carried[members[0]].next)
             self._declare(group, tuple(effect.carried[m].first for m in members))
             self._held(group, inside)
@@ -96,7 +100,8 @@ class Variables:
         others = [effect.carried[m].next for g in waiting if g is not group for m in g.members]
         own = [effect.carried[m].next for m in group.members]
         crossed = len(own) > 1 and any(
-            (replaced - {effect.carried[m].inside}) & self._leaves(effect.carried[m].next, set()) for m in group.members
+            (replaced - {effect.carried[m].inside}) & self._leaves(effect.carried[m].next, set())
+            for m in group.members
         )
         if crossed and any(v in replaced for v in own):
             return True
@@ -132,7 +137,11 @@ class Variables:
     def _visible(self, condition: str, groups: Sequence[Group], effect: Loop, outside: Region) -> str:
         """The condition, by way of a variable outside of the loop where it reads one that its body declares."""
         own = {g.name for g in groups}
-        declared = {n for line in self._sheet.lines[effect.body] for n in re.findall(r"^(?:const )?[\w ]+\*? (\w+)(?:\[\d+\])?(?: =|;)", line)}
+        declared = {
+            n
+            for line in self._sheet.lines[effect.body]
+            for n in re.findall(r"^(?:const )?[\w ]+\*? (\w+)(?:\[\d+\])?(?: =|;)", line)
+        }
         if not set(re.findall(r"[A-Za-z_]\w*", condition)) & (declared - own):
             return condition
         name = self._sheet.fresh("again")
@@ -141,12 +150,16 @@ class Variables:
         return name
 
     # --------------------------------------------------------------------------------------------------- both
-    def _together(self, variables: Sequence[Value], values: Sequence[Value], others: Sequence[Value]) -> list[tuple[int, ...]]:
+    def _together(
+        self, variables: Sequence[Value], values: Sequence[Value], others: Sequence[Value]
+    ) -> list[tuple[int, ...]]:
         """Places of variables of one type whose values are made in one way."""
         groups: dict[object, list[int]] = {}
         for k, (variable, value, other) in enumerate(zip(variables, values, others, strict=True)):
             kind = self._write.kinds.of(variable)
-            shape = [(v.op, v.data if v.op == "ptx" else 0, tuple(a.op for a in v.args)) for v in (value, other)]
+            shape = [
+                (v.op, v.data if v.op == "ptx" else 0, tuple(a.op for a in v.args)) for v in (value, other)
+            ]
             shape[1] = (shape[1][0], shape[1][1], ())
             key = (kind, *shape) if kind == "float" else k
             groups.setdefault(key, []).append(k)
@@ -155,7 +168,9 @@ class Variables:
     def _named(self, variables: Sequence[Value], members: tuple[int, ...], value: Value) -> Group:
         kind = self._write.kinds.of(variables[members[0]])
         default = {"float": "total", "int": "at", "bool": "on"}.get(kind, "held")
-        return Group(self._sheet.name_of(value.place if value.op not in LEAVES else None, default, kind), kind, members)
+        return Group(
+            self._sheet.name_of(value.place if value.op not in LEAVES else None, default, kind), kind, members
+        )
 
     def _held(self, group: Group, values: Sequence[Value]) -> None:
         pack = tuple(values[m] for m in group.members)
@@ -179,7 +194,11 @@ class Variables:
         if len(values) > 1:
             mark = self._sheet.mark()
             try:
-                text = self._write.expression(values) if self._is_plain(values) else self._write.say(values, group.kind)
+                text = (
+                    self._write.expression(values)
+                    if self._is_plain(values)
+                    else self._write.say(values, group.kind)
+                )
                 if text.text != f"{group.name}[i]":
                     step = shorter(f"{group.name}[i]", text.to(group.kind).text)
                     self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {step}")
@@ -194,7 +213,9 @@ class Variables:
 
     def _is_plain(self, values: Pack) -> bool:
         """Whether an expression says values that nothing has named yet."""
-        return all(v.op not in LEAVES and v not in self._sheet.named for v in values) and len(set(values)) == len(values)
+        return all(v.op not in LEAVES and v not in self._sheet.named for v in values) and len(
+            set(values)
+        ) == len(values)
 
     def _text(self, value: Value, kind: str) -> str:
         if kind.endswith("*") and value not in self._sheet.named:
