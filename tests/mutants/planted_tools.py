@@ -249,7 +249,7 @@ TOOLS = (
         "xray/cuda/readable/values.py",
         'OPPOSITE = {"lt": "ge"',
         'OPPOSITE = {"lt": "gt"',
-        ("tests/xray/cuda/test_values.py::test_rules_keep_the_number",),
+        ("tests/xray/cuda/test_values.py::test_the_opposite_of_a_comparison",),
     ),
     Mutant(
         "a shift back forgets what the first one lost",

@@ -135,3 +135,14 @@ def test_equal_values_are_one() -> None:
     assert graph.binary("and", tid, graph.const(127)) is tid  # no thread has a higher number
     assert graph.binary("or", graph.shl(tid, 2), graph.const(3)).op == "add"  # the bits are disjoint
     assert graph.part(graph.packed(tid, tid), 1, 32) is tid
+
+
+@pytest.mark.parametrize("relation", ["lt", "ge", "gt", "le", "eq", "ne"])
+@pytest.mark.parametrize("kind", ["s", "u"])
+def test_the_opposite_of_a_comparison(relation: str, kind: str) -> None:
+    graph = Graph(THREADS)
+    a, b = (graph.make("result", data=(n,)) for n in (1, 2))
+    test = graph.compared(relation, kind, a, b)
+    for x, y in ((1, 2), (2, 2), (3, 2), (WORD, 0)):
+        leaves = {a: x, b: y}
+        assert evaluated(graph.negated(test), leaves) == 1 - evaluated(test, leaves)
