@@ -544,6 +544,9 @@ LONG = {
         KERNEL,
     ),
     "bench.peers:known_peers": "a table, an entry a peer",
+    "xray.cuda.readable.expressions:Expressions._bits": "an operation an entry, its C++ beside it",
+    "xray.cuda.readable.expressions:Expressions._operation": "an operation an entry, its C++ beside it",
+    "xray.cuda.readable.reductions:block_reduction": "one pattern: every part of it is asked for",
 }
 
 
