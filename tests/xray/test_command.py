@@ -87,8 +87,14 @@ def test_json_on_the_output(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_cuda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SOFTMAX, "--static", "--json", "-", "--cuda", str(tmp_path / "softmax.cu")]) == 0
-    assert "softmax in CUDA C++" in capsys.readouterr().err
-    assert "__global__" in (tmp_path / "softmax.cu").read_text()
+    assert "softmax as readable" in capsys.readouterr().err
+    assert "float* y_row = y_ptr" in (tmp_path / "softmax.cu").read_text()
+    assert (
+        main([*SOFTMAX, "--static", "--json", "-", "--cuda", str(tmp_path / "plain.cu"), "--as", "plain"])
+        == 0
+    )
+    assert "softmax as plain" in capsys.readouterr().err
+    assert "argument_0" in (tmp_path / "plain.cu").read_text()
 
 
 @pytest.mark.parametrize(

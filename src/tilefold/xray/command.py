@@ -18,6 +18,7 @@ from tilefold.xray.report.model import SCHEMA, Report, from_json
 
 if TYPE_CHECKING:
     from tilefold.xray.compile.job import Job
+    from tilefold.xray.cuda.forms import Form
 
 # What observations cite by line, besides the kernel's own source.
 TEXTS = {"ttgir": "Triton's GPU IR", "ptx": "the PTX", "sass": "the machine code as it is disassembled"}
@@ -97,7 +98,13 @@ def _add_report(made: Parser) -> None:
             metavar="FILE",
             help=f'write {what} there with line numbers, or to the output for "-"',
         )
-    add("--cuda", metavar="OUT.cu", help="write the CUDA C++ that the kernel amounts to")
+    add(
+        "--cuda",
+        metavar="OUT.cu",
+        help="write the CUDA C++ that the kernel amounts to; its first line says what is proven",
+    )
+    add("--as", choices=("readable", "plain", "ptx"), default="readable", dest="form",
+        help="how --cuda is written: as a person would (the default), a statement an instruction, or the PTX")  # fmt: skip
     add(
         "--json",
         metavar="FILE",
@@ -130,7 +137,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     jobs = _jobs(options)
     if options.cuda is not None:
-        _write_cuda(options.cuda, jobs)
+        _write_cuda(options.cuda, jobs, options.form)
     _write_texts(jobs, options)
     reports = _reports(jobs, options)
     failed = [] if options.fail_on is None else _failing(reports, options.fail_on)
@@ -269,21 +276,18 @@ def _write(path: str, text: str) -> None:
         ) from None
 
 
-def _write_cuda(path: str, jobs: Sequence[Job]) -> None:
-    """The CUDA C++ of every kernel, each in a file of its own; checked where nvcc is."""
+def _write_cuda(path: str, jobs: Sequence[Job], form: Form) -> None:
+    """Every kernel in a file of its own, with what nvcc and the X-ray's machine prove of it."""
     from tilefold.xray.compile.offline import compile_job
-    from tilefold.xray.cuda import compile_ptx, find_nvcc, translate
-    from tilefold.xray.ptx import parse
+    from tilefold.xray.cuda import write_form
 
     for number, job in enumerate(jobs, start=1):
-        made = translate(parse(compile_job(job).ptx))
+        made = write_form(compile_job(job), form)
         file = _numbered(path, number)
-        _write(file, made)
-        checked = "no nvcc is here to check it"
-        if find_nvcc() is not None:
-            compile_ptx(made, f"{job.chip.target}a" if job.chip.architecture >= 90 else job.chip.target)
-            checked = "nvcc accepts it"
-        complain(f"xray: {file} is {job.name} in CUDA C++; {checked}")
+        _write(file, made.text)
+        said = "proven" if made.verdict.proven else "not proven"
+        why = f"; not readable: {made.fell_back}" if made.fell_back else ""
+        complain(f"xray: {file} is {job.name} as {made.form}, {said}: {made.verdict.said}{why}")
 
 
 def read_reports(path: Path) -> list[Report]:

@@ -1,0 +1,108 @@
+"""Whether a CUDA file does what a kernel's PTX does: nvcc's PTX and Triton's, executed on one data, store the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from tilefold.errors import ArgumentError, ExecutionError, PtxError, UnknownInstructionError, XrayError
+from tilefold.xray.compile.arguments import TYPES, Argument
+from tilefold.xray.compile.job import Compiled
+from tilefold.xray.cuda.nvcc import compile_ptx, find_nvcc
+from tilefold.xray.execution import Program, execute
+from tilefold.xray.machine import Memory, all_programs, chosen_programs
+from tilefold.xray.machine.run import Turns
+from tilefold.xray.ptx import Module, parse
+
+MOST_PROGRAMS = 32  # of a grid that are executed: all of a small one, else the first, a middle and the last
+_SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a file is proven, and why not or on what."""
+
+    proven: bool
+    said: str
+
+
+def prove(compiled: Compiled, source: str, programs: Sequence[Program] | None = None) -> Verdict:
+    """Compile a file by nvcc and execute it beside Triton's PTX.
+
+    All programs of a small grid are executed, in each order in which the machine lets warps go on, on the case's data; then
+    on numbers among which are NaN and infinities. Every byte of memory must be the same afterwards.
+    """
+    if find_nvcc() is None:
+        return Verdict(False, "nvcc was not found, so it is neither compiled nor executed")
+    try:
+        triton = parse(compiled.ptx)
+        other = parse(compile_ptx(source, triton.target[0]))
+    except (XrayError, PtxError) as error:
+        return Verdict(False, f"nvcc refuses it: {_first_line(error)}")
+    grid = compiled.job.grid
+    whole = grid[0] * grid[1] * grid[2] <= MOST_PROGRAMS
+    chosen = list(programs or (all_programs(grid) if whole else chosen_programs(grid)))
+    try:
+        for turns in get_args(Turns):
+            if (place := differing(compiled, triton, other, chosen, turns)) is not None:
+                return Verdict(False, f"it stores other bits in {place} (turns: {turns})")
+        arguments = tuple(map(_with_specials, compiled.job.arguments))
+        harder = any(a is not b for a, b in zip(arguments, compiled.job.arguments, strict=True))
+        hard = replace(compiled, job=replace(compiled.job, arguments=arguments))
+        if harder and (place := differing(hard, triton, other, chosen, "together")) is not None:
+            return Verdict(False, f"it stores other bits in {place} (data with NaN and infinities)")
+    except (ExecutionError, UnknownInstructionError, ArgumentError) as error:
+        return Verdict(False, f"it could not be executed: {_first_line(error)}")
+    special = ", NaN and infinities too" if harder else ""
+    return Verdict(
+        True, f"{len(chosen)} of {grid[0] * grid[1] * grid[2]} programs, in each order of warps{special}"
+    )
+
+
+def differing(
+    compiled: Compiled, one: Module, other: Module, programs: Sequence[Program], turns: Turns
+) -> str | None:
+    """The name of the memory that two modules leave different, None where every byte is the same."""
+    first, second = (execute(compiled, module, programs, turns=turns) for module in (one, other))
+    if first.stopped or second.stopped:
+        raise ExecutionError(f"xray: {first.stopped or second.stopped}")
+    return differing_memory(first.memory, second.memory)
+
+
+def differing_memory(one: Memory, other: Memory) -> str | None:
+    """The first allocation that is not the same in both, but for the modules' own variables."""
+    for mine, theirs in zip(one.allocations[1:], other.allocations[1:], strict=True):
+        if mine.data is not None and theirs.data is not None:
+            same = np.array_equal(mine.data, theirs.data)
+        else:
+            pages = {*mine.pages, *theirs.pages}
+            same = all(np.array_equal(one.page(mine, p), other.page(theirs, p)) for p in pages)
+        if not same:
+            return mine.name.partition(":")[2] or mine.name
+    return None
+
+
+def _with_specials(argument: Argument) -> Argument:
+    """Memory of floats with numbers that are none among them; all other arguments as they are."""
+    if (
+        not argument.pointer
+        or TYPES.get(argument.type) not in ("f2", "f4", "f8")
+        or argument.storage
+        or argument.size is None
+    ):
+        return argument
+    random = np.random.default_rng(7)
+    count = argument.size + argument.before
+    numbers = random.standard_normal(count)
+    numbers[random.random(count) < 0.02] = 0.0
+    for at in np.flatnonzero(random.random(count) < 0.03):
+        numbers[at] = _SPECIAL[at % len(_SPECIAL)]
+    return replace(argument, data=numbers.astype(TYPES[argument.type]))
+
+
+def _first_line(error: Exception) -> str:
+    rows = str(error).removeprefix("cuda: ").removeprefix("xray: ").split("\n")
+    return " ".join([rows[0], *(row for row in rows[1:] if "error" in row)])[:300]

@@ -1,0 +1,13 @@
+"""Readable CUDA C++ from PTX, by small passes over one graph of values and one frozen tree of effects.
+
+The order in which a kernel passes them: `blocks` (basic blocks, liveness, loops), `pure` and `lift` (registers become
+values of `values`, jumps become the ifs and loops of `tree`), `linear` (sums, exact in their width), `scopes` (where
+values are used), `kinds` (C++ types), `expressions` (values, or several of one shape as a function of i), `memory`,
+`folds`, `variables` and `statements` (the tree, in its order), `kernel` (what stands around it). `sheet` holds what is
+written so far and takes back what no loop says. What a pass cannot say is an `UnreadableError`: the plain form says it.
+"""
+
+from tilefold.xray.cuda.readable.blocks import UnreadableError
+from tilefold.xray.cuda.readable.kernel import readable
+
+__all__ = ["UnreadableError", "readable"]

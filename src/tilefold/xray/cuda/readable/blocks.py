@@ -1,0 +1,246 @@
+"""A kernel's body as basic blocks: what follows each, what is alive at its begin, where paths meet, and its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilefold.errors import XrayError
+from tilefold.xray.ptx import Address, Entry, Instruction, Label, Operand, Pair, Register, Symbol, Vector
+
+# Instructions whose first operand is no result.
+SILENT = {
+    "st",
+    "red",
+    "bar",
+    "barrier",
+    "fence",
+    "membar",
+    "cp",
+    "prefetch",
+    "bra",
+    "ret",
+    "exit",
+    "trap",
+    "wgmma",
+    "stmatrix",
+    "nanosleep",
+    "discard",
+    "griddepcontrol",
+    "setmaxnreg",
+}
+
+
+class UnreadableError(XrayError):
+    """What the readable form does not say; the plain form does."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Instructions without jumps; at the end the condition of a jump (None: always) and what follows, the jump's first."""
+
+    instructions: tuple[Instruction, ...]
+    condition: Register | None
+    follow: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NaturalLoop:
+    """A loop that ends at one block, which goes back or leaves."""
+
+    blocks: frozenset[int]
+    latch: int
+    leaves_to: int
+
+
+class Flow:
+    """The blocks of a kernel; the number after the last stands for its end."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.blocks = _blocks(entry)
+        self.end = len(self.blocks)
+
+    @cached_property
+    def alive(self) -> list[frozenset[str]]:
+        """Registers that some path from a block's begin reads before it writes them."""
+        read, written = zip(*map(_read_and_written, self.blocks), strict=True) if self.blocks else ((), ())
+        found = [frozenset[str]() for _ in range(self.end + 1)]
+        changed = True
+        while changed:
+            changed = False
+            for b in reversed(range(self.end)):
+                behind = frozenset[str]().union(*(found[n] for n in self.blocks[b].follow))
+                now = read[b] | (behind - written[b])
+                changed |= now != found[b]
+                found[b] = now
+        return found
+
+    def written(self, blocks: frozenset[int]) -> set[str]:
+        """Registers that some of the blocks write."""
+        return {name for b in blocks for name in _read_and_written(self.blocks[b])[1]}
+
+    @cached_property
+    def meets(self) -> list[int]:
+        """The first block that all paths from a block pass, or the end."""
+        follow = [set(b.follow) or {self.end} for b in self.blocks] + [set[int]()]
+        return _closest(follow, self.end)
+
+    @cached_property
+    def loops(self) -> dict[int, NaturalLoop]:
+        """Loops by the block that they begin with.
+
+        Raises:
+            UnreadableError: a loop has several ends, or is entered in its middle.
+        """
+        before: list[set[int]] = [set() for _ in self.blocks]
+        for b, block in enumerate(self.blocks):
+            for n in block.follow:
+                before[n].add(b)
+        above = _above([*before], 0)
+        found: dict[int, NaturalLoop] = {}
+        for latch, block in enumerate(self.blocks):
+            for head in block.follow:
+                if head in above[latch]:
+                    if head in found or len(block.follow) != 2:
+                        raise UnreadableError(
+                            "cuda: a loop must end at one place, got several; take the plain form"
+                        )
+                    found[head] = self._loop(head, latch, before)
+                elif head <= latch and _reaches(self.blocks, head, latch):
+                    raise UnreadableError(
+                        "cuda: a loop must begin at one place, got several; take the plain form"
+                    )
+        return found
+
+    def _loop(self, head: int, latch: int, before: list[set[int]]) -> NaturalLoop:
+        held, waiting = {head}, [latch]
+        while waiting:
+            b = waiting.pop()
+            if b not in held:
+                held.add(b)
+                waiting += before[b]
+        out = {(b, n) for b in held for n in self.blocks[b].follow if n not in held}
+        if len(out) != 1 or next(iter(out))[0] != latch or any(not self.blocks[b].follow for b in held):
+            raise UnreadableError(
+                "cuda: a loop must be left at its end, got another exit; take the plain form"
+            )
+        return NaturalLoop(frozenset(held), latch, next(iter(out))[1])
+
+
+def _blocks(entry: Entry) -> list[Block]:
+    jumped = {
+        o.name for i in entry.instructions if i.opcode == "bra" for o in i.operands if isinstance(o, Symbol)
+    }
+    pieces: list[tuple[list[Instruction], Instruction | None]] = [([], None)]
+    begins: dict[str, int] = {}
+    for item in entry.body:
+        if isinstance(item, Label):
+            if item.name in jumped:
+                if pieces[-1][0] or any(at == len(pieces) - 1 for at in begins.values()) or len(pieces) == 1:
+                    pieces.append(([], None))
+                begins[item.name] = len(pieces) - 1
+        elif item.opcode in ("bra", "ret", "exit"):
+            pieces[-1] = (pieces[-1][0], item)
+            pieces.append(([], None))
+        else:
+            pieces[-1][0].append(item)
+    return [_block(k, own, end, begins, len(pieces)) for k, (own, end) in enumerate(pieces)]
+
+
+def _block(
+    k: int, own: list[Instruction], end: Instruction | None, begins: dict[str, int], count: int
+) -> Block:
+    after = (k + 1,) if k + 1 < count else ()
+    if end is None:
+        return Block(tuple(own), None, after)
+    guard = None if end.guard is None else Register(end.guard.register, end.guard.negated)
+    if end.opcode != "bra":
+        if guard is not None:
+            raise UnreadableError("cuda: a return must be unconditional, got a guard; take the plain form")
+        return Block(tuple(own), None, ())
+    target = end.operands[0]
+    if not isinstance(target, Symbol):
+        raise UnreadableError("cuda: a jump must have a label, got a register; take the plain form")
+    to = begins[target.name]
+    if guard is None or to in after:
+        return Block(tuple(own), None, (to,))
+    return Block(tuple(own), guard, (to, *after))
+
+
+def _read_and_written(block: Block) -> tuple[frozenset[str], frozenset[str]]:
+    """Registers read before they are written, and those written for sure."""
+    read, written = set[str](), set[str]()
+    for instruction in block.instructions:
+        first, rest = results_and_sources(instruction)
+        names = [n for o in rest for n in registers(o)]
+        names += [instruction.guard.register] if instruction.guard else []
+        made = [n for o in first for n in registers(o)]
+        read.update(n for n in (*names, *(made if instruction.guard else ())) if n not in written)
+        written.update(made)
+    if block.condition is not None and block.condition.name not in written:
+        read.add(block.condition.name)
+    return frozenset(read), frozenset(written)
+
+
+def results_and_sources(instruction: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    """The operands that an instruction writes and those that it reads."""
+    if instruction.opcode in SILENT or not instruction.operands:
+        return (), instruction.operands
+    if instruction.opcode == "mbarrier" and instruction.modifiers[0] in ("init", "inval"):
+        return (), instruction.operands
+    return instruction.operands[:1], instruction.operands[1:]
+
+
+def registers(operand: Operand) -> Iterator[str]:
+    """The registers inside of an operand."""
+    match operand:
+        case Register(name):
+            yield name
+        case Vector(items):
+            for item in items:
+                yield from registers(item)
+        case Pair(first, second):
+            yield from registers(first)
+            yield from registers(second)
+        case Address(base, _, coordinates):
+            yield from registers(base)
+            if coordinates is not None:
+                yield from registers(coordinates)
+
+
+def _above(before: list[set[int]], root: int) -> list[set[int]]:
+    """The blocks that every path from the root to a block passes, itself among them."""
+    whole = set(range(len(before)))
+    found = [{root} if b == root else set(whole) for b in range(len(before))]
+    changed = True
+    while changed:
+        changed = False
+        for b, held in enumerate(before):
+            if b != root:
+                now = {b} | (set.intersection(*(found[p] for p in held)) if held else set())
+                changed |= now != found[b]
+                found[b] = now
+    return found
+
+
+def _closest(follow: list[set[int]], root: int) -> list[int]:
+    """Of the blocks that every path to the root passes the one that comes first behind each block."""
+    found = _above(follow, root)
+    chosen = []
+    for b in range(root):
+        others = found[b] - {b}
+        chosen.append(max(others, key=lambda o: len(found[o])) if others else root)
+    return chosen
+
+
+def _reaches(blocks: list[Block], start: int, goal: int) -> bool:
+    seen, waiting = set[int](), [start]
+    while waiting:
+        b = waiting.pop()
+        if b == goal:
+            return True
+        if b not in seen:
+            seen.add(b)
+            waiting += blocks[b].follow
+    return False

@@ -1,0 +1,655 @@
+"""Values as C++: of one value, or of several of one shape as a function of i.
+
+A pack is a tuple of values. What a loop says of a pack holds for its i-th value; a pack of one is that value.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from tilefold.xray.cuda.readable import operations
+from tilefold.xray.cuda.readable.blocks import UnreadableError
+from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
+from tilefold.xray.cuda.readable.kinds import Kinds
+from tilefold.xray.cuda.readable.linear import Linear, Sums
+from tilefold.xray.cuda.readable.scopes import Scopes
+from tilefold.xray.cuda.readable.sheet import Sheet
+from tilefold.xray.cuda.readable.text import (
+    AND,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    CHOICE,
+    EQUAL,
+    OR,
+    ORDER,
+    PRIMARY,
+    PRODUCT,
+    SHIFT,
+    SUM,
+    UNARY,
+    Text,
+    literal,
+)
+from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value, leaves
+
+Pack = tuple[Value, ...]
+_RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neu": "!="}
+_COMPARED = {
+    ("s", 32): "int",
+    ("s", 64): "long long",
+    ("u", 32): "unsigned",
+    ("u", 64): "unsigned long long",
+    ("f", 32): "float",
+    ("f", 64): "double",
+}
+_WHOLE = {16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}
+_SPECIAL = {"%tid": ("threadIdx", "tid"), "%ctaid": ("blockIdx", "pid")}
+_LARGE = 12  # operations of an expression that is not said twice
+
+
+class Expressions:
+    """Writes values. `folded` is asked first when a value gets a name of its own."""
+
+    def __init__(self, graph: Graph, sheet: Sheet, kinds: Kinds, sums: Sums, scopes: Scopes) -> None:
+        self.graph, self.sheet, self.kinds, self.sums, self.scopes = graph, sheet, kinds, sums, scopes
+        self.packs: dict[Value, Pack] = {}  # values that go together
+        self.folded: Callable[[Value], bool] = lambda value: False
+        self.is_fold: Callable[[Value], bool] = lambda value: False
+        self._signed: set[Value] = set()  # whose sign somebody reads
+        self._families: dict[tuple[tuple[Value, int], ...], set[int]] = defaultdict(set)
+        for value in scopes.homes:
+            if value.op == "sext" or (value.op == "compare" and value.data[1] == "s"):
+                self._signed.update(value.args)
+            if value.bits == 32 and sums.is_sum(value):
+                form = sums.of(value)
+                self._families[form.terms].add(form.constant)
+
+    # ------------------------------------------------------------------------------------------------------ one pack
+    def say(self, pack: Pack, want: str | None = None) -> Text:
+        """The text of a pack, as a type where one is wanted.
+
+        Raises:
+            NoFormulaError: no loop says it.
+        """
+        first = pack[0]
+        if all(v is first for v in pack):
+            pack = (first,)
+        if all(v.op == "const" for v in pack):
+            return self._constant(pack, want)
+        if first.op == "undefined" and len(pack) == 1:
+            return literal(0, first.bits, want or self.kinds.of(first))
+        text = self._known(pack)
+        if text is None:
+            if self._is_worth(pack):
+                self.materialise(pack)
+                text = self._known(pack)
+                assert text is not None, "what was just named is known"
+            else:
+                text = self.expression(pack)
+        return text if want is None else self._as(text, want)
+
+    def one(self, value: Value, want: str | None = None) -> Text:
+        """The text of a value."""
+        return self.say((value,), want)
+
+    def _as(self, text: Text, want: str) -> Text:
+        return text.to(want)
+
+    def _constant(self, pack: Pack, want: str | None) -> Text:
+        first = pack[0]
+        if len(pack) == 1:
+            return literal(first.data[0], first.bits, want)
+        numbers = [self.sums.of(v).constant for v in pack] if first.bits in (32, 64) else None
+        if numbers is None or want not in (None, "int", "unsigned"):
+            raise NoFormulaError
+        return Text(formula(numbers), SUM, "int").to(want or "int")
+
+    def _known(self, pack: Pack) -> Text | None:
+        """The text of what has a name."""
+        named = self.sheet.named
+        if len(pack) == 1:
+            return named.get(pack[0]) or self._special(pack[0])
+        held = [self.sheet.arrays.get(v) for v in pack]
+        arrays = {h[0] for h in held if h is not None}
+        if all(held) and len(arrays) == 1:
+            return Text(f"{arrays.pop()}[{formula([h[1] for h in held if h])}]", PRIMARY, named[pack[0]].type)
+        if any(v in named for v in pack) and not self._is_spread(pack):
+            raise NoFormulaError
+        return None
+
+    def _is_spread(self, pack: Pack) -> bool:
+        """Whether values are constants away from each other."""
+        if pack[0].bits not in (32, 64):
+            return False
+        terms = self.sums.of(pack[0]).terms
+        return all(self.sums.of(v).terms == terms for v in pack[1:])
+
+    def _special(self, value: Value) -> Text | None:
+        """Numbers of threads and programs, which the kernel's head names where they are used."""
+        if value.op == "special":
+            kind, _, axis = value.data[0].partition(".")
+            word, name = _SPECIAL[kind]
+            name += "" if axis == "x" else f"_{axis}"
+            text = f"{word}.{axis}"
+        elif (
+            value.op in ("and", "shr") and value.args[0].op == "special" and value.args[0].data[0] == "%tid.x"
+        ):
+            known = {("and", 31): ("lane", "threadIdx.x % 32"), ("shr", 5): ("warp", "threadIdx.x / 32")}
+            if (value.op, value.args[1].constant) not in known:
+                return None
+            name, text = known[value.op, value.args[1].constant or 0]
+        else:
+            return None
+        if value.op == "special" and name.startswith("pid"):
+            name = self.sheet.name_of(value.place, name, "program")
+        else:
+            name = self.sheet.fresh(name)
+        self.sheet.top(f"{name} = {text}")
+        self.sheet.name(value, name, "unsigned")
+        return self.sheet.named[value]
+
+    def _is_worth(self, pack: Pack) -> bool:
+        """Whether a pack gets a name: it is used again, and long; or nothing but a statement says it."""
+        first = pack[0]
+        if len(pack) > 1:
+            shared = any(self.scopes.uses[v] > 1 for v in pack)
+            return (
+                shared
+                and first.op not in LEAVES
+                and (self.kinds.of(first) == "float" or self._size(first) > _LARGE)
+            )
+        if first.op in LEAVES:
+            return False
+        if self.is_fold(first):
+            return True
+        if self.scopes.uses[first] < 2:
+            return False
+        if self.sums.is_sum(first):
+            return len(self.sums.of(first).terms) > 1 or self._size(first) > _LARGE
+        if first.op == "ptx" and first.data[0].startswith("cvt.") and first.args[0].op == "parameter":
+            return False
+        if first.op == "compare":
+            return not all(self._is_simple(a) for a in first.args)
+        if first.op in ("shr", "and") and first.args[0].op == "special":
+            return False
+        return first.op not in ("sext", "zext", "not")
+
+    def _is_simple(self, value: Value) -> bool:
+        return (
+            value.op in ("const", "special", "parameter")
+            or value in self.sheet.named
+            or self.sums.is_sum(value)
+        )
+
+    def _size(self, value: Value) -> int:
+        """Operations of an expression, up to a bound."""
+        count, waiting = 0, [value]
+        while waiting and count <= _LARGE:
+            at = waiting.pop()
+            if at.op not in LEAVES and (at is value or at not in self.sheet.named):
+                count += 1
+                waiting += at.args
+        return count
+
+    # ----------------------------------------------------------------------------------------------------- names
+    def materialise(self, pack: Pack) -> None:
+        """Give a pack a name, in the region of all its uses.
+
+        Raises:
+            NoFormulaError: no loop says it.
+        """
+        first = pack[0]
+        together = self.packs.get(first)
+        if (
+            together
+            and len(together) > 1
+            and self.kinds.of(first) == "float"
+            and not any(v in self.sheet.named for v in together)
+        ):
+            made = self._try_array(together)
+            if made and all(v in self.sheet.named for v in pack):
+                return
+        home = self.scopes.homes[first]
+        for value in pack[1:]:
+            home = self.scopes.common(home, self.scopes.homes[value])
+        if not self.scopes.within(self.sheet.region, home):
+            raise UnreadableError(
+                "cuda: a value must be used where it is visible, got another region; take the plain form"
+            )
+        before, self.sheet.region = self.sheet.region, home
+        try:
+            if len(pack) > 1:
+                self.array(pack)
+            elif not self.folded(first):
+                self._scalar(first)
+        finally:
+            self.sheet.region = before
+
+    def _scalar(self, value: Value) -> None:
+        text = self.expression((value,))
+        kind = self.kinds.of(value)
+        if self.sums.is_sum(value) or (value.bits > 1 and value.op in ("mul", "and", "or", "xor", "shr")):
+            kind = self._index_type(value, text)
+        text = self._as(text, kind)
+        name = self.sheet.name_of(value.place, {"float": "x", "bool": "on"}.get(kind, "at"), kind)
+        self.sheet.say(f"const {kind} {name} = {text.text};", value.place)
+        self.sheet.name(value, name, kind)
+        if self.sums.is_sum(value) and value.bits == 32:
+            form = self.sums.of(value)
+            self.sheet.put(
+                self.sheet.known, ("sum", form.terms), ((name, form.constant, kind), self.sheet.region)
+            )
+
+    def _index_type(self, value: Value, text: Text) -> str:
+        """Signed, as indices are; unsigned where others are a constant away, so that C++ may add it as PTX does."""
+        if value.bits == 64:
+            return text.type
+        spread = len(self._families[self.sums.of(value).terms]) > 1
+        return "unsigned" if (spread or value not in self._signed) and text.type == "unsigned" else "int"
+
+    def _try_array(self, pack: Pack) -> bool:
+        mark = self.sheet.mark()
+        try:
+            self.array(pack)
+        except NoFormulaError:
+            self.sheet.back(mark)
+            return False
+        return True
+
+    def array(self, pack: Pack) -> None:
+        """An array of values that one loop fills.
+
+        Raises:
+            NoFormulaError: none does.
+        """
+        if all(v in self.sheet.arrays for v in pack):
+            return
+        if any(v in self.sheet.named or v.op in LEAVES for v in pack) or len(set(pack)) < len(pack):
+            raise NoFormulaError
+        home = self.scopes.homes[pack[0]]
+        for value in pack[1:]:
+            home = self.scopes.common(home, self.scopes.homes[value])
+        if not self.scopes.within(self.sheet.region, home):
+            raise NoFormulaError
+        before, self.sheet.region = self.sheet.region, home
+        try:
+            kind = self.kinds.of(pack[0])
+            text = self.expression(pack).to(kind)
+            name = self.sheet.name_of(pack[-1].place, "values", kind)
+            self.sheet.say(f"{kind} {name}[{len(pack)}];", pack[-1].place)
+            self.sheet.say(f"for (int i = 0; i < {len(pack)}; ++i) {name}[i] = {text.text};")
+            self.sheet.own(name, kind, pack)
+        finally:
+            self.sheet.region = before
+
+    # ----------------------------------------------------------------------------------------------- expressions
+    def expression(self, pack: Pack) -> Text:
+        """The operation that makes a pack of what it is made of."""
+        first = pack[0]
+        if any(self.sums.is_sum(v) for v in pack):
+            return self.sum(pack)
+        if any(v.op == "xor" for v in pack) and (text := self._turned(pack)):
+            return text
+        if len({(v.op, v.data, len(v.args), v.bits) for v in pack}) > 1 and first.op != "const":
+            raise NoFormulaError
+        if first.op in LEAVES:
+            return self._leaf(pack)
+        return self._operation(pack)
+
+    def _leaf(self, pack: Pack) -> Text:
+        first = pack[0]
+        if len(pack) > 1:
+            raise NoFormulaError
+        if first.op == "parameter":
+            name, kind = self.kinds.parameter(first)
+            return Text(name, PRIMARY, kind)
+        raise UnreadableError(
+            f"cuda: a value must have a name where it is used, got {first.op}; take the plain form"
+        )
+
+    def _operation(self, pack: Pack) -> Text:
+        first = pack[0]
+
+        def given(k: int, want: str | None = None) -> Text:
+            return self.say(tuple(v.args[k] for v in pack), want)
+
+        match first.op:
+            case "ptx":
+                texts = [given(k, want) for k, want in enumerate(operations.wanted(first))]
+                return operations.written(first, texts, self.sheet.helpers)
+            case "select":
+                kind = self._arms(pack)
+                return Text(
+                    f"{given(0).at(OR)} ? {given(1, kind).at(OR)} : {given(2, kind).at(CHOICE)}", CHOICE, kind
+                )
+            case "compare":
+                return self._compare(pack)
+            case "not" if first.bits == 1:
+                return Text(f"!{given(0).at(UNARY)}", UNARY, "bool")
+            case "and" | "or" | "xor" if first.bits == 1:
+                sign, level = {"and": ("&&", AND), "or": ("||", OR), "xor": ("!=", EQUAL)}[first.op]
+                return Text(
+                    f"{given(0).at(level + (first.op == 'xor'))} {sign} {given(1).at(level + 1)}",
+                    level,
+                    "bool",
+                )
+            case "pack":
+                return self._packed([given(k, _WHOLE.get(a.bits)) for k, a in enumerate(first.args)], first)
+            case "part" if first.bits in _WHOLE and first.args[0].bits in _WHOLE:
+                whole = given(0, _WHOLE[first.args[0].bits])
+                by = first.data[0] * first.bits
+                text = f"({whole.at(SHIFT)} >> {by})" if by else whole.at(UNARY)
+                return Text(f"({_WHOLE[first.bits]}){text}", UNARY, _WHOLE[first.bits])
+            case "trunc":
+                return Text(f"(unsigned){given(0).at(UNARY)}", UNARY, "unsigned")
+            case "widen" | "narrow":
+                kinds = {8: "unsigned char", 16: "unsigned short", 32: "unsigned"}
+                inner = given(0, kinds[first.args[0].bits])
+                return Text(f"({kinds[first.bits]}){inner.at(UNARY)}", UNARY, kinds[first.bits])
+            case "zext" | "sext":
+                kind = "unsigned" if first.op == "zext" else "int"
+                return Text(f"(long long){given(0, kind).at(UNARY)}", UNARY, "long long")
+        return self._bits(pack, given)
+
+    def _packed(self, pieces: list[Text], value: Value) -> Text:
+        """Pieces beside each other, the first lowest."""
+        kind, width = _WHOLE.get(value.bits), value.args[0].bits
+        if kind is None or width not in _WHOLE:
+            raise UnreadableError(f"cuda: pieces must be of 16 or 32 bits, got {width}; take the plain form")
+        terms = [f"({kind}){p.at(UNARY)}" + (f" << {k * width}" if k else "") for k, p in enumerate(pieces)]
+        return Text(" | ".join(terms), BIT_OR, kind)
+
+    def _arms(self, pack: Pack) -> str:
+        """The type of a choice; an index keeps the sign that its uses ask for."""
+        return self.kinds.of(pack[0])
+
+    def _bits(self, pack: Pack, given: Callable[..., Text]) -> Text:
+        """Logic, shifts and products of unsigned numbers."""
+        first = pack[0]
+        kind = {32: "unsigned", 64: "unsigned long long"}.get(first.bits)
+        if kind is None:
+            raise UnreadableError(
+                f"cuda: {first.op} must be of 32 or 64 bits, got {first.bits}; take the plain form"
+            )
+        constant = first.args[1].constant if len(first.args) == 2 else None
+        one = constant is not None and all(v.args[1].constant == constant for v in pack)
+        if (
+            first.op == "and"
+            and one
+            and constant is not None
+            and not constant & (constant + 1)
+            and constant < 1 << 31
+        ):
+            return Text(f"{given(0, kind).at(PRODUCT)} % {constant + 1}", PRODUCT, kind)
+        if first.op == "shr" and one and constant is not None and constant < 31:
+            return Text(f"{given(0, kind).at(PRODUCT)} / {1 << constant}", PRODUCT, kind)
+        if first.op in ("shr", "shl"):
+            return Text(
+                f"{given(0, kind).at(SHIFT)} {'<<' if first.op == 'shl' else '>>'} {given(1).at(SUM)}",
+                SHIFT,
+                kind,
+            )
+        if first.op == "sar":
+            signed = {32: "int", 64: "long long"}[first.bits]
+            return Text(f"{given(0, signed).at(SHIFT)} >> {given(1).at(SUM)}", SHIFT, signed)
+        if first.op == "not":
+            return Text(f"~{given(0, kind).at(UNARY)}", UNARY, kind)
+        if first.op not in ("and", "or", "xor", "mul"):
+            raise UnreadableError(f"cuda: an operation must be known, got {first.op}; take the plain form")
+        sign, level = {
+            "and": ("&", BIT_AND),
+            "or": ("|", BIT_OR),
+            "xor": ("^", BIT_XOR),
+            "mul": ("*", PRODUCT),
+        }[first.op]
+        least = PRODUCT if first.op == "mul" else SHIFT
+        left, right = given(0), given(1)
+        left, right = (
+            t if t.type in ("int", "unsigned", "long long", "unsigned long long") else t.to(kind)
+            for t in (left, right)
+        )
+        if kind not in (left.type, right.type):
+            left = left.to(kind)
+        return Text(f"{left.at(least)} {sign} {right.at(least + 1)}", level, kind)
+
+    def _turned(self, pack: Pack) -> Text | None:
+        """`x ^ f(i)`, where the first of a pack is x itself; None if the pack is no such."""
+        split = [
+            (v.args[0], v.args[1].constant) if v.op == "xor" and v.args[1].constant is not None else (v, 0)
+            for v in pack
+        ]
+        if len(pack) < 2 or len({x for x, _ in split}) > 1:
+            return None
+        flips = formula([c or 0 for _, c in split])
+        flips = flips if flips.isalnum() else f"({flips})"
+        return Text(f"{self.one(split[0][0], 'unsigned').at(SHIFT)} ^ {flips}", BIT_XOR, "unsigned")
+
+    def _compare(self, pack: Pack) -> Text:
+        relation, kind = pack[0].data
+        want = _COMPARED.get((kind, pack[0].args[0].bits))
+        sides = [tuple(v.args[k] for v in pack) for k in (0, 1)]
+        if want is None:
+            raise UnreadableError(
+                "cuda: a comparison must be of 32 or 64 bits, got others; take the plain form"
+            )
+        if relation in ("eq", "ne") and kind == "u":
+            left, right = (self.say(s) for s in sides)
+            if {left.type, right.type} - {"int", "unsigned", "long long", "unsigned long long"}:
+                left, right = (self.say(s, want) for s in sides)
+        elif kind == "f" or not all(self._is_small(s) for s in sides):
+            left, right = (self.say(s, want) for s in sides)
+        else:
+            left, right = (self.say(s) for s in sides)
+            left, right = (t if t.type in ("int", "unsigned") else t.to(want) for t in (left, right))
+        level = EQUAL if relation in ("eq", "ne", "neu") else ORDER
+        return Text(f"{left.at(level + 1)} {_RELATIONS[relation]} {right.at(level + 1)}", level, "bool")
+
+    def _is_small(self, pack: Pack) -> bool:
+        """Whether values are the same numbers with and without a sign."""
+        return all(v.bits == 32 and self.graph.small(v) for v in pack)
+
+    # ------------------------------------------------------------------------------------------------------ sums
+    def sum(self, pack: Pack) -> Text:
+        """A whole number as a sum, computed without a sign where it may wrap."""
+        forms = [self.sums.of(v) for v in pack]
+        return self.form(forms, pack)
+
+    def form(self, forms: list[Linear], pack: Pack) -> Text:
+        """The same of linear forms. `pack` says where names come from."""
+        first = forms[0]
+        if any([c for _, c in f.terms] != [c for _, c in first.terms] for f in forms):
+            return self._swizzle(forms)
+        constant = formula([f.constant for f in forms])
+        same = all(f.terms == first.terms for f in forms)
+        if same and (text := self._from_known(forms, pack)):
+            return text
+        if same and "%" in constant and (text := self._index(forms, constant, pack)):
+            return text
+        unsigned = "unsigned" if first.bits == 32 else "unsigned long long"
+        terms = [
+            (c, self._term(tuple(f.terms[k][0] for f in forms), c, first.bits))
+            for k, (_, c) in enumerate(first.terms)
+        ]
+        terms.sort(key=lambda t: t[0] < 0)
+        bounded = all(self.sums.bounded(f) for f in forms)
+        if first.bits == 64 and not bounded:
+            terms = [(c, t.to("long long") if t.type in ("int", "unsigned") else t) for c, t in terms]
+            bounded = all(self._extends(f) for f in forms)
+        if not bounded and not any(t.type == unsigned for _, t in terms) and terms:
+            c, t = terms[0]
+            if (
+                first.bits == 32
+                and constant.isdigit()
+                and constant != "0"
+                and len(terms) == 1
+                and abs(c) == 1
+            ):
+                constant += "u"
+                text = _added(terms, constant, first.bits)
+                return Text(text.text, text.level, unsigned)
+            plain = t.type in ("int", "long long", "unsigned")
+            terms[0] = c, (Text(f"({unsigned}){t.at(UNARY)}", UNARY, unsigned) if plain else t.to(unsigned))
+        return _added(terms, constant, first.bits)
+
+    def _index(self, forms: list[Linear], constant: str, pack: Pack) -> Text | None:
+        """A call of the function that gives the index of a thread's i-th element; None where it has to be 64 bits wide."""
+        first = forms[0]
+        home = self.scopes.deepest(leaf for v, _ in first.terms for leaf in leaves(v))
+        if (first.bits == 64 and not all(self.sums.bounded(f) for f in forms)) or not self.scopes.within(
+            self.sheet.region, home
+        ):
+            return None
+        key = ("index", first.terms, tuple(f.constant for f in forms))
+        known = self.sheet.known.get(key)
+        if known is None or not self.scopes.within(self.sheet.region, known[1]):
+            before, self.sheet.region = self.sheet.region, home
+            try:
+                terms = [(c, self._term((v,), c, first.bits)) for v, c in first.terms]
+                if not any(t.type == "unsigned" for _, t in terms):
+                    return None
+                text = _added(sorted(terms, key=lambda t: t[0] < 0), constant, 32).text
+                name = self.sheet.name_of(pack[0].place, "index", "int")
+                self.sheet.say(f"auto {name} = [&](int i) -> int {{ return {text}; }};", pack[0].place)
+                self.sheet.put(self.sheet.known, key, (name, home))
+            finally:
+                self.sheet.region = before
+            known = self.sheet.known[key]
+        return Text(f"{known[0]}(i)", PRIMARY, "int")
+
+    def _extends(self, form: Linear) -> bool:
+        """Whether a sum of 64 bits is of so few numbers of 32 that it cannot wrap."""
+        narrow = all(v.bits == 32 or v.op in ("zext", "sext") for v, _ in form.terms)
+        return narrow and sum(abs(c) for _, c in form.terms) < 1 << 28 and abs(form.constant) < 1 << 60
+
+    def _term(self, pack: Pack, times: int, bits: int) -> Text:
+        """A value of a sum; one that a wider sum takes in is a number of its own sign."""
+        if bits == 64 and pack[0].op in ("zext", "sext") and not any(v in self.sheet.named for v in pack):
+            if any(v.op != pack[0].op for v in pack):
+                raise NoFormulaError
+            kind = "unsigned" if pack[0].op == "zext" else "int"
+            return self.say(tuple(v.args[0] for v in pack), kind)
+        text = self.say(pack)
+        if text.type.endswith("*"):
+            return Text(f"(long long){text.at(UNARY)}", UNARY, "long long")
+        if text.type not in ("int", "unsigned", "long long", "unsigned long long"):
+            return text.to("int" if pack[0].bits == 32 else "long long")
+        return text
+
+    def _from_known(self, forms: list[Linear], pack: Pack) -> Text | None:
+        """A sum that is a constant away from one with a name; a sum of several values gets one where a loop needs it."""
+        first = forms[0]
+        known = self._visible(("sum", first.terms))
+        if known is None and first.bits == 32 and len(first.terms) > 1 and len(forms) > 1:
+            self._name_family(first, pack)
+            known = self._visible(("sum", first.terms))
+        if known is None or first.bits != 32:
+            return None
+        name, constant, kind = known
+        rest = formula([f.constant - constant for f in forms])
+        text = Text(name, PRIMARY, kind)
+        if rest == "0":
+            return text
+        sign, rest = ("-", rest[1:]) if rest.startswith("-") and rest[1:].isdigit() else ("+", rest)
+        return Text(f"{text.to('unsigned').at(SUM)} {sign} {rest}", SUM, "unsigned")
+
+    def _name_family(self, form: Linear, pack: Pack) -> None:
+        """A name for the part of sums that does not change with i."""
+        home = self.scopes.homes.get(pack[0])
+        if home is None or not self.scopes.within(self.sheet.region, home):
+            return
+        before, self.sheet.region = self.sheet.region, home
+        try:
+            base = Linear(form.terms, 0, form.bits)
+            terms = [(c, self._term((v,), c, form.bits)) for v, c in base.terms]
+            terms.sort(key=lambda t: t[0] < 0)
+            if not any(t.type == "unsigned" for _, t in terms):
+                terms[0] = terms[0][0], terms[0][1].to("unsigned")
+            text = _added(terms, "0", form.bits)
+            name = self.sheet.name_of(pack[0].place, "at", "unsigned")
+            self.sheet.say(f"const unsigned {name} = {text.text};", pack[0].place)
+            self.sheet.put(self.sheet.known, ("sum", form.terms), ((name, 0, "unsigned"), home))
+            for value in self.scopes.homes:
+                inside = self.scopes.within(self.scopes.homes[value], home)
+                if (
+                    inside
+                    and value.bits == 32
+                    and value not in self.sheet.named
+                    and self.sums.of(value) == base
+                ):
+                    self.sheet.name(value, name, "unsigned")
+        finally:
+            self.sheet.region = before
+
+    def _visible(self, key: object) -> tuple[str, int, str] | None:
+        found = self.sheet.known.get(key)
+        if found is None or not self.scopes.within(self.sheet.region, found[1]):
+            return None
+        held: tuple[str, int, str] = found[0]
+        return held
+
+    def _swizzle(self, forms: list[Linear]) -> Text:
+        """`(x ^ f(i)) + g(i)`."""
+        turned = [
+            next((v for v, c in f.terms if c == 1 and v.op == "xor" and v.args[1].constant is not None), None)
+            for f in forms
+        ]
+        bases = {v.args[0] for v in turned if v is not None}
+        if len(bases) != 1:
+            raise NoFormulaError
+        base = bases.pop()
+        inner = self.sums.of(base)
+        flips, rests = [], []
+        for form, value in zip(forms, turned, strict=True):
+            if value is not None:
+                flips.append(value.args[1].constant or 0)
+                rests.append(form.without(value))
+                continue
+            if not set(inner.terms) <= set(form.terms):
+                raise NoFormulaError
+            flips.append(0)
+            rests.append(
+                Linear(
+                    tuple(t for t in form.terms if t not in inner.terms),
+                    form.constant - inner.constant,
+                    form.bits,
+                )
+            )
+        turns = formula(flips)
+        turns = turns if turns.isalnum() else f"({turns})"
+        text = f"({self.one(base, 'unsigned').at(SHIFT)} ^ {turns})"
+        if all(not r.terms and r.constant == 0 for r in rests):
+            return Text(text, PRIMARY, "unsigned")
+        rest = self.form(rests, (base,))
+        return Text(f"{text} + {rest.at(SUM)}", SUM, "unsigned")
+
+
+def _added(terms: list[tuple[int, Text]], constant: str, bits: int) -> Text:
+    """A sum of products and what is added to it."""
+    kinds = {t.type for _, t in terms}
+    kind = next(
+        (k for k in ("unsigned long long", "long long", "unsigned") if k in kinds),
+        "int" if bits == 32 else "long long",
+    )
+    pieces: list[tuple[str, str]] = []
+    for c, t in terms:
+        factor = abs(c)
+        text = (
+            t.at(PRODUCT)
+            if factor == 1
+            else f"{t.at(UNARY)} * {factor}"
+            if t.level < PRIMARY
+            else f"{factor} * {t.text}"
+        )
+        pieces.append(("-" if c < 0 else "+", text))
+    if constant != "0" or not pieces:
+        pieces.append(
+            ("-", constant[1:]) if constant.startswith("-") and constant[1:].isdigit() else ("+", constant)
+        )
+    sign, text = pieces[0]
+    text = text if sign == "+" else f"-{text}"
+    for sign, piece in pieces[1:]:
+        text += f" {sign} {piece}"
+    level = SUM if len(pieces) > 1 else PRODUCT if " " in text else UNARY if text.startswith("-") else PRIMARY
+    return Text(text, level, kind)

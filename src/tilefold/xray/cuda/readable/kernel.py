@@ -1,0 +1,238 @@
+"""A kernel's readable file: what it includes, the functions it uses, its signature and its body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from tilefold.xray.compile.job import Compiled
+from tilefold.xray.cuda.readable import source_names
+from tilefold.xray.cuda.readable.blocks import UnreadableError
+from tilefold.xray.cuda.readable.expressions import Expressions
+from tilefold.xray.cuda.readable.folds import Folds
+from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.kinds import Kinds
+from tilefold.xray.cuda.readable.lift import Lifted, lift
+from tilefold.xray.cuda.readable.linear import Sums
+from tilefold.xray.cuda.readable.memory import Memory
+from tilefold.xray.cuda.readable.packs import found_packs
+from tilefold.xray.cuda.readable.scopes import Scopes
+from tilefold.xray.cuda.readable.sheet import Sheet
+from tilefold.xray.cuda.readable.statements import Statements
+from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Effect, If, Load, Loop, Store, regions, walk
+from tilefold.xray.cuda.readable.values import Place, Value, leaves
+from tilefold.xray.ptx import Module, parse
+
+Lines = Callable[[str, int], str]
+_RESERVED = {
+    "smem",
+    "lane",
+    "warp",
+    "tid",
+    "vector_copy",
+    "Vector",
+    "min",
+    "max",
+    "auto",
+    "float",
+    "double",
+    "int",
+    "char",
+    "short",
+    "long",
+    "for",
+    "if",
+    "else",
+    "do",
+    "while",
+    "return",
+    "new",
+    "delete",
+    "this",
+    "class",
+    "union",
+    "struct",
+    "template",
+    "default",
+    "case",
+    "switch",
+    "register",
+    "signed",
+    "unsigned",
+    "void",
+    "const",
+    "bool",
+    "true",
+    "false",
+    "INFINITY",
+    "and",
+    "or",
+    "not",
+    "xor",
+    "try",
+    "catch",
+    "throw",
+    "using",
+    "namespace",
+    "typename",
+    "typedef",
+    "static",
+    "extern",
+    "inline",
+    "operator",
+    "private",
+    "public",
+    "protected",
+    "friend",
+    "enum",
+    "goto",
+    "sizeof",
+    "volatile",
+    "virtual",
+    "fmaxf",
+    "fminf",
+    "fmaf",
+    "fabsf",
+    "sqrtf",
+    "fmax",
+    "fmin",
+    "fma",
+    "fabs",
+    "sqrt",
+    "threadIdx",
+    "blockIdx",
+    "cvt",
+}
+
+
+def readable(compiled: Compiled, lines: Lines) -> str:
+    """The CUDA C++ that a person would have written for a kernel's PTX. `lines` gives the text of a line of a source file.
+
+    The kernel keeps its name, the order of its parameters and its dynamic shared memory; the names are the source's.
+
+    Raises:
+        UnreadableError: something of the kernel has no readable form.
+    """
+    module = parse(compiled.ptx)
+    found = source_names.places(compiled.ptx)
+    elements = {
+        k: bits for k, a in enumerate(compiled.parameters) if a.pointer and (bits := 8 * a.itemsize) == 16
+    }
+    lifted = lift(module, found.get, elements)
+    try:
+        return _written(compiled, module, lifted, lines)
+    except NoFormulaError:
+        raise UnreadableError(
+            "cuda: neighbours must be said by a loop or alone, got others; take the plain form"
+        ) from None
+
+
+def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -> str:
+    sums = Sums(lifted.graph)
+    scopes = Scopes(lifted.body)
+    kinds = Kinds(lifted.body, compiled.parameters, sums)
+    parameters = [
+        kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0]
+        for k in range(len(lifted.entry.parameters))
+    ]
+    taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"})}
+
+    def line_of(place: Place) -> str:
+        return lines(module.file(place[0]), place[1])
+
+    sheet = Sheet(lifted.body, taken, source_names.Names(compiled.ttgir), line_of)
+    write = Expressions(lifted.graph, sheet, kinds, sums, scopes)
+    folds = Folds(write)
+    memory = Memory(write, lifted.body)
+    memory.constant = {*range(len(parameters))} - _stored(lifted, kinds)
+    groups = (g for r in regions(lifted.body) for g in memory.grouped(r.effects))
+    loaded = [tuple(p for e in g if isinstance(e, Load) for p in e.results) for g in groups]
+    write.packs |= found_packs([p for p in loaded if len(p) > 1], scopes.homes, sums)
+    Statements(write, folds, memory).region(lifted.body)
+    if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters, *(sheet.taken - _RESERVED)}:
+        raise UnreadableError(
+            f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form"
+        )
+    body = [f"  {_aligned(line, memory.aligned)}" for line in _tidy(sheet.lines[lifted.body])]
+    return "\n".join([*_around(compiled, lifted, kinds, memory, sheet), *body, "}"]) + "\n"
+
+
+def _around(compiled: Compiled, lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet) -> Iterator[str]:
+    """Everything before the kernel's statements."""
+    entry = lifted.entry
+    for hint in lifted.dropped:
+        yield f"// A hint to caches is left out: {hint}."
+    yield "#include <cmath>"
+    if any(a.type in ("fp16", "bf16") for a in compiled.parameters) or "half" in "".join(
+        sheet.helpers.values()
+    ):
+        yield "#include <cuda_fp16.h>\n#include <cuda_bf16.h>"
+    yield ""
+    yield from sheet.helpers.values()
+    if sheet.helpers:
+        yield ""
+    signature = []
+    for k in range(len(entry.parameters)):
+        name, kind = kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))
+        constant = "const " if kind.endswith("*") and k in memory.constant else ""
+        signature.append(f"{constant}{kind} {name}")
+    yield f'extern "C" __global__ void __launch_bounds__({entry.threads}) {entry.name}('
+    yield f"    {', '.join(signature)}) {{"
+    if any(leaf.op == "shared" for e in walk(lifted.body) for v in _addresses(e) for leaf in leaves(v)):
+        yield f"  extern __shared__ __align__(16) {memory.shared_type} smem[];"
+    if sheet.tops:
+        yield f"  const unsigned {', '.join(sheet.tops)};"
+
+
+def _addresses(effect: Effect) -> Iterator[Value]:
+    if isinstance(effect, Load | Store | Atomic):
+        yield effect.address
+    if isinstance(effect, Assembly):
+        yield from effect.inputs
+
+
+def _stored(lifted: Lifted, kinds: Kinds) -> set[int]:
+    """The parameters that something may be stored through."""
+    found = set()
+    for effect in walk(lifted.body):
+        values = []
+        if isinstance(effect, Store | Atomic):
+            values = [effect.address]
+        elif isinstance(effect, Assembly):
+            values = list(effect.inputs)
+        elif isinstance(effect, Loop):
+            values = [c.first for c in effect.carried if c.first.bits == 64]
+        elif isinstance(effect, If):
+            values = [x for _, a, b in effect.merged for x in (a, b) if x.bits == 64]
+        found |= {leaf.data[0] for v in values for leaf in leaves(v) if leaf.op == "parameter"}
+    return found
+
+
+_ARRAY = re.compile(
+    r"(\s*)((?:float|double|int|unsigned|__half|__nv_bfloat16|long long|unsigned short) (\w+)\[\d+\].*)"
+)
+
+
+def _aligned(line: str, bytes_of: dict[str, int]) -> str:
+    """The declaration of an array that vectors are copied from says where it may begin."""
+    found = _ARRAY.fullmatch(line)
+    return (
+        line
+        if found is None or found[3] not in bytes_of
+        else f"{found[1]}alignas({bytes_of[found[3]]}) {found[2]}"
+    )
+
+
+_HEADING = re.compile(r"\s*// \d+:")
+
+
+def _tidy(lines: list[str]) -> list[str]:
+    """Headings that head nothing go."""
+    kept = []
+    for k, line in enumerate(lines):
+        following = lines[k + 1].strip() if k + 1 < len(lines) else "}"
+        if _HEADING.match(line) and (_HEADING.match(following) or following.startswith("}")):
+            continue
+        if line.strip():
+            kept.append(line)
+    return kept

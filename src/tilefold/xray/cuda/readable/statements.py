@@ -1,0 +1,248 @@
+"""The tree of effects as C++ statements, region by region."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tilefold.xray.cuda.readable import operations
+from tilefold.xray.cuda.readable.blocks import UnreadableError
+from tilefold.xray.cuda.readable.expressions import Expressions, Pack
+from tilefold.xray.cuda.readable.folds import Folds
+from tilefold.xray.cuda.readable.kinds import SIZES
+from tilefold.xray.cuda.readable.memory import Memory, address_text
+from tilefold.xray.cuda.readable.reductions import Found, block_reduction
+from tilefold.xray.cuda.readable.tree import (
+    Assembly,
+    Atomic,
+    Barrier,
+    Effect,
+    If,
+    Load,
+    Loop,
+    Region,
+    Shuffle,
+    Store,
+)
+from tilefold.xray.cuda.readable.values import Value
+from tilefold.xray.cuda.readable.variables import Variables
+
+_SHUFFLES = {
+    "bfly": "__shfl_xor_sync",
+    "idx": "__shfl_sync",
+    "up": "__shfl_up_sync",
+    "down": "__shfl_down_sync",
+}
+ATOMIC = {
+    "f32": "float",
+    "f64": "double",
+    "s32": "int",
+    "u32": "unsigned",
+    "b32": "int",
+    "u64": "unsigned long long",
+    "b64": "long long",
+    "s64": "long long",
+}
+_ATOMIC = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
+
+
+class Statements:
+    """Writes effects."""
+
+    def __init__(self, write: Expressions, folds: Folds, memory: Memory) -> None:
+        self._write, self._sheet, self._folds, self._memory = write, write.sheet, folds, memory
+        self._variables = Variables(write, memory)
+
+    def region(self, region: Region) -> None:
+        """All effects of a region, into its lines."""
+        groups = self._memory.grouped(region.effects)
+        for group in groups:
+            self._suggest(group)
+        at = 0
+        while at < len(groups):
+            at += self._next([g[0] for g in groups[at:]], groups[at])
+
+    def _suggest(self, group: tuple[Effect, ...]) -> None:
+        """Values that are stored together go together."""
+        if isinstance(group[0], Store):
+            values = tuple(v for e in group if isinstance(e, Store) for v in e.values)
+            if len(values) > 1 and len(set(values)) == len(values):
+                _together(self._write, values)
+
+    def _next(self, effects: Sequence[Effect], group: tuple[Effect, ...]) -> int:
+        """One group, or all shuffles of a fold; how many groups that was."""
+        effect = effects[0]
+        match effect:
+            case Load():
+                self._memory.load(tuple(e for e in group if isinstance(e, Load)))
+                if len(group) == len(effect.results) == 1:
+                    self._folds.may_change(effect.results[0])
+            case Store():
+                self._memory.store(tuple(e for e in group if isinstance(e, Store)))
+            case Barrier(warp):
+                self._sheet.say("__syncwarp();" if warp else "__syncthreads();")
+            case Shuffle():
+                block = block_reduction(effects, self._folds, self._write.graph, self._write.sums)
+                if block is not None:
+                    self._reduction(block, effect)
+                    return block.effects
+                found = self._folds.butterfly(effects)
+                if found is not None:
+                    shuffles = [e for e in effects[: found[1]] if isinstance(e, Shuffle)]
+                    self._folds.write_butterfly(shuffles, found[0])
+                    return found[1]
+                self._shuffle(effect)
+            case Atomic():
+                self._atomic(effect)
+            case Assembly():
+                self._assembly(effect)
+            case If():
+                self._if(effect)
+            case Loop():
+                self._loop(effect)
+        return 1
+
+    def _reduction(self, block: Found, effect: Shuffle) -> None:
+        self._sheet.helpers[block.name] = block.text
+        memory = "smem" if self._memory.shared_type == "float" else "(float*)smem"
+        given = self._write.one(block.given, "float").text
+        name = self._sheet.name_of(effect.place, "all", "float")
+        self._sheet.say(f"const float {name} = {block.name}({given}, {memory});", effect.place)
+        self._sheet.name(block.result, name, "float")
+
+    # ------------------------------------------------------------------------------------------------- one effect
+    def _shuffle(self, effect: Shuffle) -> None:
+        kind = self._write.kinds.of(effect.result)
+        value, by = self._write.one(effect.value, kind), self._write.one(effect.by, "int")
+        name = self._sheet.name_of(effect.place, "other", kind)
+        self._sheet.say(
+            f"const {kind} {name} = {_SHUFFLES[effect.mode]}(~0u, {value.text}, {by.text});", effect.place
+        )
+        self._sheet.name(effect.result, name, kind)
+
+    def _atomic(self, effect: Atomic) -> None:
+        kind = self._write.kinds.of(effect.values[0]) if effect.values[0].op != "const" else None
+        if effect.space == "global":
+            element = self._write.kinds.element(effect.address)
+            kind = element if SIZES.get(element or "", 0) * 8 == effect.values[0].bits else kind
+        kind = kind or ATOMIC[effect.name.rpartition(".")[2]]
+        if kind not in _ATOMIC:
+            raise UnreadableError(f"cuda: an atomic must be of words, got {kind}; take the plain form")
+        guard = None if effect.guard is None else self._write.one(effect.guard)
+        values = [self._write.one(v, kind).text for v in effect.values]
+        place = address_text(self._memory.place((effect.address,), effect.space, kind))
+        call = f"{operations.atomic(effect, kind, self._sheet.helpers)}({', '.join([place, *values])})"
+        when = "" if guard is None else f"if ({guard.text}) "
+        if effect.result is not None and effect.result in self._write.scopes.homes:
+            name = self._sheet.name_of(effect.place, "before", kind)
+            self._sheet.say(f"{kind} {name} = 0;", effect.place)
+            self._sheet.name(effect.result, name, kind)
+            call = f"{name} = {call}"
+        self._sheet.say(f"{when}{call};", effect.place)
+
+    def _assembly(self, effect: Assembly) -> None:
+        if effect.guard is not None and effect.results:
+            raise UnreadableError(
+                f"cuda: {effect.name} must be unconditional, got a guard; take the plain form"
+            )
+        result = self._write.kinds.of(effect.results[0]) if effect.results else ""
+        if effect.name.startswith("mma") and self._product(effect, result):
+            return
+        name, takes = operations.assembly(effect, result, self._sheet.helpers)
+        guard = None if effect.guard is None else self._write.one(effect.guard)
+        given = []
+        for value, role, kind in zip(effect.inputs, effect.roles, takes, strict=True):
+            if role == "value":
+                given.append(self._write.one(value, kind).text)
+            else:
+                element = self._write.kinds.element(value) if role == "global" else "char"
+                if element is None:
+                    raise UnreadableError(
+                        f"cuda: an address of {effect.name} must have a pointer, got none; take the plain form"
+                    )
+                given.append(address_text(self._memory.place((value,), role, element)))
+        if effect.results:
+            array = self._sheet.name_of(None, "piece")
+            self._sheet.say(f"{result} {array}[{len(effect.results)}];", effect.place)
+            self._sheet.own(array, result, effect.results)
+            given.insert(0, array)
+        when = "" if guard is None else f"if ({guard.text}) "
+        self._sheet.say(f"{when}{name}({', '.join(given)});", effect.place)
+
+    def _product(self, effect: Assembly, result: str) -> bool:
+        """A matrix product onto an array whose elements nobody else reads; False where it is not of whole arrays."""
+        count = len(effect.results)
+        added = effect.inputs[-count:]
+        once = all(self._write.scopes.uses[v] == 1 for v in added)
+        groups = [len(g.split(",")) for g in re.findall(r"\{([^}]*)\}", effect.template)][1:3]
+        parts = [effect.inputs[: groups[0]], effect.inputs[groups[0] : sum(groups)], added]
+        texts = [self._neighbours(p) for p in parts]
+        kinds = [self._write.kinds.of(v) for p in parts[:2] for v in p]
+        if (
+            not once
+            or not all(texts)
+            or set(kinds) != {"int"}
+            or self._write.kinds.of(added[0]) != result
+            or effect.guard is not None
+        ):
+            return False
+        if len(effect.inputs) != sum(groups) + count or not all(
+            v.op in ("variable", "result") for v in added
+        ):
+            return False
+        name, _ = operations.product(effect, self._sheet.helpers)
+        self._sheet.say(f"{name}({texts[2]}, {texts[0]}, {texts[1]});", effect.place)
+        for value, old in zip(effect.results, added, strict=True):
+            self._sheet.name(value, self._sheet.named[old].text, result)
+            self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
+            self._sheet.put(self._sheet.instead, value, old)
+        return True
+
+    def _neighbours(self, values: Sequence[Value]) -> str | None:
+        """A pointer to neighbours in an array; None where they are none."""
+        held = [self._sheet.arrays.get(v) for v in values]
+        if held[0] is None or any(h != (held[0][0], held[0][1] + k) for k, h in enumerate(held)):
+            return None
+        return held[0][0] + (f" + {held[0][1]}" if held[0][1] else "")
+
+    # --------------------------------------------------------------------------------------------------- structure
+    def _if(self, effect: If) -> None:
+        condition = self._write.one(effect.condition)
+        groups = self._variables.merged(effect)
+        before = self._sheet.enter(effect.then)
+        self.region(effect.then)
+        self._variables.take(groups, [a for _, a, _ in effect.merged])
+        self._sheet.region = before
+        simple = not effect.other.effects
+        if not simple:
+            self._sheet.enter(effect.other)
+            self.region(effect.other)
+            self._variables.take(groups, [b for _, _, b in effect.merged])
+            self._sheet.region = before
+        self._sheet.close(effect.then, f"if ({condition.text}) {{", "}" if simple else "} else {")
+        if not simple:
+            self._sheet.close(effect.other, "", "}")
+
+    def _loop(self, effect: Loop) -> None:
+        groups = self._variables.carried(effect)
+        before = self._sheet.enter(effect.body)
+        self.region(effect.body)
+        again = self._variables.turn(groups, effect, before)
+        self._sheet.region = before
+        self._sheet.say("#pragma unroll 1", effect.place)
+        self._sheet.close(effect.body, "do {", f"}} while ({again});")
+        self._variables.end(groups, effect)
+
+
+def _together(write: Expressions, values: Pack, depth: int = 0) -> None:
+    """Remember values of one shape, down to their leaves."""
+    first = values[0]
+    shapes = {
+        (v.op, v.data if v.op not in ("const", "result", "variable") else 0, len(v.args)) for v in values
+    }
+    if depth > 30 or len(set(values)) < len(values) or len(shapes) > 1 or not first.args:
+        return
+    for value in values:
+        write.packs.setdefault(value, values)
+    for args in zip(*(v.args for v in values), strict=True):
+        _together(write, args, depth + 1)
