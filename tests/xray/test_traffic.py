@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from tilefold import xray
-from tilefold.xray.report.model import Roofline
 from tilefold.xray.machine import chosen_programs
+from tilefold.xray.report.model import Roofline
 from tilefold.xray.report.traffic import weights
 from xray import kernels
 
@@ -162,7 +162,11 @@ def test_programs_stand_for_those_like_them(
 @pytest.mark.parametrize(
     ("grid", "alike", "wanted"),
     [
-        ((2, 6, 1), "abb", [6, 5, 1]),  # the middle is at the end of the first dim; the second does not matter
+        (
+            (2, 6, 1),
+            "abb",
+            [6, 5, 1],
+        ),  # the middle is at the end of the first dim; the second does not matter
         ((8, 2, 1), "abb", [8, 7, 1]),
         ((1, 2, 8), "abb", [8, 7, 1]),
         ((2, 6, 1), "abc", [5.5, 5, 1.5]),  # both matter: the last but along the first dim is like either

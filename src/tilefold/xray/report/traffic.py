@@ -51,9 +51,13 @@ def weights(programs: Sequence[Grid], grid: Grid, alike: Sequence[object] = ()) 
         return np.full(len(programs), total / max(len(programs), 1))
     dims = [d for d, size in enumerate(grid) if size > 1]
     ends = np.array([[program[d] == grid[d] - 1 for d in dims] for program in programs])
-    alone = [np.flatnonzero(ends[i] != ends[j]) for i, j in ((0, 1), (1, 2)) if alike and alike[i] == alike[j]]
+    alone = [
+        np.flatnonzero(ends[i] != ends[j]) for i, j in ((0, 1), (1, 2)) if alike and alike[i] == alike[j]
+    ]
     ends[:, [int(d[0]) for d in alone if len(d) == 1]] = False
-    found = np.ones(3)  # each for itself; for the others of its kind the middle one, where that is of this kind
+    found = np.ones(
+        3
+    )  # each for itself; for the others of its kind the middle one, where that is of this kind
     kinds = [n for n in (0, 1, 2) if n == 1 or (ends[n] != ends[1]).any()]
     counts: dict[tuple[bool, ...], int] = {}
     for last in itertools.product((False, True), repeat=len(dims)):
