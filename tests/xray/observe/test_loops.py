@@ -218,10 +218,10 @@ ON_TENSOR_CORES = """
 #mma = #ttg.nvidia_mma<{versionMajor = 3, versionMinor = 0, warpsPerCTA = [4, 1], instrShape = [16, 64, 16]}>
 #loc = loc("k.py":1:0)
 module {
-  tt.func public @k(%a: !ttg.memdesc<64x64xf16> loc("k.py":1:0), %c: tensor<64x64xf32, #mma> loc("k.py":1:0)) attributes {noinline = false} {
-    %p = ttng.warp_group_dot %a, %a, %c {inputPrecision = 0 : i32, isAsync = true} : !ttg.memdesc<64x64xf16> * !ttg.memdesc<64x64xf16> -> tensor<64x64xf32, #mma> loc(#loc9)
-    %w:3 = ttng.warp_group_dot_wait %p, %a, %a {pendings = 0 : i32} : tensor<64x64xf32, #mma>, !ttg.memdesc<64x64xf16>, !ttg.memdesc<64x64xf16> loc(#loc5)
-    %x = ttg.convert_layout %w#0 : tensor<64x64xf32, #mma> -> tensor<64x64xf32, #blocked> loc(#loc7)
+  tt.func public @k(%a: SHARED, %c: TILE) attributes {noinline = false} {
+    %p = ttng.warp_group_dot %a, %a, %c {inputPrecision = 0 : i32, isAsync = true} : SHARED * SHARED -> TILE loc(#loc9)
+    %w:3 = ttng.warp_group_dot_wait %p, %a, %a {pendings = 0 : i32} : TILE, SHARED, SHARED loc(#loc5)
+    %x = ttg.convert_layout %w#0 : TILE -> tensor<64x64xf32, #blocked> loc(#loc7)
     %y = ttg.async_copy_global_to_local %x, %a : tensor<64x64xf32, #blocked> -> <64x64xf32> loc(#loc8)
     tt.return loc(#loc)
   } loc(#loc)
@@ -230,7 +230,7 @@ module {
 #loc7 = loc("k.py":7:0)
 #loc8 = loc("k.py":8:0)
 #loc9 = loc("k.py":9:0)
-"""
+""".replace("SHARED", "!ttg.memdesc<64x64xf16>").replace("TILE", "tensor<64x64xf32, #mma>")
 
 
 def test_a_layout_s_neighbours_are_the_dot_and_the_copy_not_who_waits_for_them() -> None:
