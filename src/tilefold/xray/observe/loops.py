@@ -222,12 +222,14 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         ran = trials.run(made)
     except UntriedError:  # of no loops, too
         return
-    # Where rounds end, programs differ: of a small grid all are asked.
+    # Where rounds end, programs differ: of a small grid all are asked, by a kernel that stores nothing but its counts.
     if count <= _ALL:
         with contextlib.suppress(UntriedError):
-            ran, said = trials.run(made, all_programs(grid)), f"in all {count} programs"
+            bare = trials.compile(counted(_without_stores(evidence), evidence.ttir, loops))
+            if all(_counts(n, trials.run(bare)) == _counts(n, ran) for n in range(len(loops))):
+                ran, said = trials.run(bare, all_programs(grid)), f"in all {count} programs"
     for number, loop in enumerate(loops):
-        rounds, idle = (_stores_at(counted_at(number) + offset, ran) for offset in (ROUND, IDLE))
+        rounds, idle = _counts(number, ran)
         moves = masked_moves(loop) or []
         place = next((at for move, _ in moves if (at := line_of(move.place)) is not None), None)
         if not sum(idle) or place is None:
@@ -278,6 +280,22 @@ def _may_idle(loop: Operation, evidence: Evidence, drawn: set[str]) -> bool:
         if copies and sum(off.values()) > ahead:
             return True
     return False
+
+
+def _without_stores(evidence: Evidence) -> str:
+    """The TTIR without stores and atomics whose results nobody uses."""
+    rows, operations = evidence.compiled.ttir.splitlines(), [*evidence.ttir.walk()]
+    used = {v for o in operations for v in o.operands}
+    for operation in operations:
+        if operation.name in {"tt.store", *_ATOMICS} and not used & set(operation.results):
+            rows[operation.row] = ""
+    return "\n".join(rows)
+
+
+def _counts(loop: int, execution: Execution) -> tuple[list[int], list[int]]:
+    """Rounds of a loop in each program, and those in which nothing is done."""
+    rounds, idle = (_stores_at(counted_at(loop) + offset, execution) for offset in (ROUND, IDLE))
+    return rounds, idle
 
 
 def _stores_at(address: int, execution: Execution) -> list[int]:
