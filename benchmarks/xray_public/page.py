@@ -190,7 +190,7 @@ def _because(label: dict[str, Any]) -> str:
 
 def _unseen(unseen: dict[str, Any], how: str) -> list[str]:
     """Kernels of projects that nothing here was made with: what was said of them, and what of it was true."""
-    labels = unseen["labels"]
+    labels, errors = unseen["labels"], unseen["errors"]
     rows = []
     for code in [*sorted({x["code"] for x in labels}), "**all**"]:
         each = [x for x in labels if code in (x["code"], "**all**")]
@@ -217,14 +217,22 @@ def _unseen(unseen: dict[str, Any], how: str) -> list[str]:
             if not x["true"]
         ],
         "",
-        "What stores wrong values, by the labels: all of it is found now, and before",
+        f"What stores wrong values, by the labels: {'all' if all(map(_now, errors)) else 'not all'} of it is found now, and "
+        "before",
         "",
         *[
-            f"- {x['project']}, `{x['case']}` {'was found' if x['before'] else 'was missed'}: {x['why']}."
-            for x in unseen["errors"]
+            f"- {x['project']}, `{x['case']}` {'was found' if x['before'] else 'was missed'}"
+            f"{'' if _now(x) else ', and is so still'}: {x['why']}."
+            for x in errors
         ],
         "",
     ]
+
+
+def _now(error: dict[str, Any]) -> bool:
+    """Whether an error of the labels is found now."""
+    found: bool = error.get("after", True)
+    return found
 
 
 def _planted(results: dict[str, Any]) -> list[str]:
@@ -356,7 +364,17 @@ the forty: labelled first and judged in the same way. Of its errors 7 of 7 were 
 mends.
 """
 
-_UNSEENS = (_UNSEEN, _UNSEEN_AGAIN)
+_UNSEEN_THIRD = """### A third time
+
+Forty-two others ({date}), of twenty-one projects that no kernel above is from, on the X-ray that was mended after the
+thirty-six: labelled first and judged in the same way. Of its errors 4 of 5 were true, of its warnings 49 of 57 (86 %);
+counting a stake that is told too low as false, too, 45 of 57. What was false was overstated, but for one error that
+accused the compiler's own scratch. It missed eight faults that the labels have: two of the errors below, sums in
+bfloat16 in a branch of a loop, three fills that nobody names, and two second readings. The columns after mending are of
+these kernels again, judged by who made the mends.
+"""
+
+_UNSEENS = (_UNSEEN, _UNSEEN_AGAIN, _UNSEEN_THIRD)
 
 _BEFORE_ALL = """
 ## All cases

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import triton
 import triton.language as tl
 
 from tilefold import xray
+from tilefold.xray.machine import chosen_programs
 from tilefold.xray.report.model import Roofline
 from tilefold.xray.report.traffic import weights
 from xray import kernels
@@ -155,3 +157,27 @@ def test_programs_stand_for_those_like_them(
     programs: list[tuple[int, int, int]], grid: tuple[int, int, int], wanted: list[float]
 ) -> None:
     assert weights(programs, grid).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("grid", "alike", "wanted"),
+    [
+        (
+            (2, 6, 1),
+            "abb",
+            [6, 5, 1],
+        ),  # the middle is at the end of the first dim; the second does not matter
+        ((8, 2, 1), "abb", [8, 7, 1]),
+        ((1, 2, 8), "abb", [8, 7, 1]),
+        ((2, 6, 1), "abc", [5.5, 5, 1.5]),  # both matter: the last but along the first dim is like either
+        ((8, 1, 1), "aab", [1, 6, 1]),
+        ((8, 1, 1), "aaa", [1, 6, 1]),
+        ((4, 4, 1), "aab", [1, 11, 4]),
+    ],
+)
+def test_a_dim_of_two_has_its_last_in_the_middle(
+    grid: tuple[int, int, int], alike: str, wanted: list[float]
+) -> None:
+    found = weights(chosen_programs(grid), grid, alike)
+    assert found.tolist() == wanted
+    assert found.sum() == math.prod(grid)

@@ -142,6 +142,22 @@ def test_a_race_shows_what_two_threads_write() -> None:
     assert found.severity == "error"
 
 
+@triton.jit
+def products_of_rows(x_ptr, y_ptr, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
+    """Lanes that hold copies of a row's sum add it in other orders: the first product is rounded, or fused."""
+    rows = tl.arange(0, A)[:, None] * B + tl.arange(0, B)[None, :]
+    at = rows[:, :, None] * C + tl.arange(0, C)[None, None, :]
+    tl.store(y_ptr + rows, tl.sum(tl.load(x_ptr + at) * tl.load(x_ptr + A * B * C + at), 2))
+
+
+@pytest.mark.parametrize(("rows", "length"), [((2, 4), 16), ((4, 2), 16), ((2, 2), 32)])
+def test_the_compiler_s_own_scratch_is_no_race_of_the_kernel(rows: tuple[int, int], length: int) -> None:
+    """Copies of one sum that differ in the last bits are written to shared memory; memory of the kernel gets one of them."""
+    report = xray.explain(products_of_rows, XY, {"A": rows[0], "B": rows[1], "C": length})
+    assert report.executed, report.notes
+    assert "race" not in report.codes()
+
+
 def test_what_each_line_costs_is_told_beside_the_line() -> None:
     """Sectors of one reason at three lines, two of which share their entry: each goes with its own line's."""
     narrow = [

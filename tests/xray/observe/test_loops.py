@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,14 @@ import triton
 import triton.language as tl
 
 from tilefold import xray
-from tilefold.xray.report.model import Observation
+from tilefold.xray.ir import read
+from tilefold.xray.observe.loops import _shared
+from tilefold.xray.observe.wants import wants
+from tilefold.xray.ptx import parse
+from tilefold.xray.report.model import Access, Observation
+from tilefold.xray.report.static import access_of
 from xray.observe.planted import XY, total_of_rounds
+from xray.snippets import module
 
 
 @triton.jit
@@ -84,7 +91,7 @@ def test_rounds_in_which_no_lane_is_on(how: str, low: int, high: int) -> None:
 
 def test_rows_of_several_lengths() -> None:
     (found,) = idle("ragged", 0, 0, 4096, grid=4)
-    assert "in 42 of 48 rounds" in found.evidence
+    assert "in 46 of 64 rounds" in found.evidence
     assert not idle("ragged", 0, 0, 4096, lengths="*i32", grid=4), "by chance"
 
 
@@ -185,3 +192,95 @@ def test_a_running_value_that_the_round_reads_cannot_wait(kernel: Any) -> None:
 def test_a_running_value_that_nothing_reads_can() -> None:
     report = xray.explain(total_of_rounds, {**XY, "n": 4096}, {"BLOCK": 512, "WAIT": False})
     assert "fold-in-loop" in report.codes()
+
+
+def test_passes_and_barriers_of_copies_are_not_a_layout_s() -> None:
+    """A change of layout, twice, with a barrier before each and between its store and its load; then copies, and waiting."""
+    change = "bar.sync 0; st.shared.b32 [%r1], %r2; bar.sync 0; ld.shared.b32 %r2, [%r1];"
+    copies = "bar.sync 0; cp.async.cg.shared.global [%r1], [%rd1], 16; cp.async.wait_group 0; bar.sync 0;"
+    (entry,) = parse(module(change + copies + change + copies, 0, 32)).entries
+    costs = [(n, a) for n, i in enumerate(entry.instructions) if (a := access_of(i)) is not None]
+    accesses = [
+        Access(kind, "shared", size, 1, passes=100 if kind == "copy" else 1) for _, (kind, _, size) in costs
+    ]
+    line: Any = SimpleNamespace(file="f", line=1, accesses=accesses)
+    report: Any = SimpleNamespace(num_warps=2)
+    evidence: Any = SimpleNamespace(
+        entry=entry,
+        places=SimpleNamespace(line=lambda _: ("f", 1)),
+        execution=SimpleNamespace(warps=lambda: np.full(len(entry.instructions), 6)),
+    )
+    assert _shared(line, report, evidence) == (4, 4 * 6 // 2)
+
+
+ON_TENSOR_CORES = """
+#blocked = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1], order = [1, 0]}>
+#mma = #ttg.nvidia_mma<{versionMajor = 3, versionMinor = 0, warpsPerCTA = [4, 1], instrShape = [16, 64, 16]}>
+#loc = loc("k.py":1:0)
+module {
+  tt.func public @k(%a: SHARED, %c: TILE) attributes {noinline = false} {
+    %p = ttng.warp_group_dot %a, %a, %c {inputPrecision = 0 : i32, isAsync = true} : SHARED * SHARED -> TILE loc(#loc9)
+    %w:3 = ttng.warp_group_dot_wait %p, %a, %a {pendings = 0 : i32} : TILE, SHARED, SHARED loc(#loc5)
+    %x = ttg.convert_layout %w#0 : TILE -> tensor<64x64xf32, #blocked> loc(#loc7)
+    %y = ttg.async_copy_global_to_local %x, %a : tensor<64x64xf32, #blocked> -> <64x64xf32> loc(#loc8)
+    tt.return loc(#loc)
+  } loc(#loc)
+} loc(#loc)
+#loc5 = loc("k.py":5:0)
+#loc7 = loc("k.py":7:0)
+#loc8 = loc("k.py":8:0)
+#loc9 = loc("k.py":9:0)
+""".replace("SHARED", "!ttg.memdesc<64x64xf16>").replace("TILE", "tensor<64x64xf32, #mma>")
+
+
+def test_a_layout_s_neighbours_are_the_dot_and_the_copy_not_who_waits_for_them() -> None:
+    """A loop waits for its product: that stands at the loop's own line, which says nothing."""
+    function = read(ON_TENSOR_CORES)
+    change = next(o for o in function.walk() if o.name == "ttg.convert_layout")
+    evidence: Any = SimpleNamespace(ttgir=function, compiled=SimpleNamespace(num_warps=4))
+    said = wants(change, evidence)
+    assert said.startswith("the product in line 9 has it as ")
+    assert "; the copy to shared memory in line 8 wants " in said
+
+
+@triton.jit
+def in_turns(x_ptr, y_ptr, n_ptr, end, B: tl.constexpr):
+    pid, offs = tl.program_id(0), tl.arange(0, B)
+    high, total = tl.load(n_ptr + pid), tl.zeros([B], tl.float32)
+    for start in range(0, end, B):
+        total += tl.load(x_ptr + pid * end + start + offs, mask=start + offs < high, other=0.0)
+    tl.store(y_ptr + pid * B + offs, total)
+
+
+def test_rounds_of_a_small_grid_are_those_of_all_programs() -> None:
+    """Only the last program's are all off: of the first, the middle and the last a third, of the grid an eighth."""
+    args = {**XY, "n_ptr": np.array([4096] * 7 + [0], np.int32), "end": 4096}
+    report = xray.explain(in_turns, args, {"B": 512}, grid=8)
+    (found,) = [o for o in report.observations if o.code == "masked-rounds"]
+    assert found.evidence.startswith("in 8 of 64 rounds of a loop ")
+    assert "in all 8 programs; 8 of 8 in program (7, 0, 0)" in found.evidence
+
+
+@triton.jit
+def columns_of_rounds(x_ptr, y_ptr, n, stride, R: tl.constexpr, C: tl.constexpr):
+    rows, columns = tl.arange(0, R), tl.program_id(0) * C + tl.arange(0, C)
+    total = tl.zeros([C], tl.float32)
+    for start in range(0, n, R):
+        x = tl.load(x_ptr + (start + rows)[:, None] * stride + columns[None, :])
+        total += tl.sum(x.to(tl.float32), 0)
+    tl.store(y_ptr + columns, total)
+
+
+def test_a_tile_that_does_not_fit_registers_is_not_advised() -> None:
+    args = {"x_ptr": "*bf16", "y_ptr": "*fp32", "n": 1024, "stride": 64}
+    large, small = (
+        [
+            o
+            for o in xray.explain(columns_of_rounds, args, {"R": rows, "C": 64}).observations
+            if o.code == "fold-in-loop"
+        ]
+        for rows in (512, 32)
+    )
+    assert all(o.severity == "note" for o in large), large
+    assert any("nothing was gained by one fold behind the loop: tried, " in o.change for o in large)
+    assert [o.severity for o in small] == ["warning"]

@@ -268,6 +268,21 @@ def test_a_block_pointer_takes_no_other() -> None:
 
 
 @triton.jit
+def total_of_a_block(x_ptr, y_ptr, n, FOLD: tl.constexpr, BLOCK: tl.constexpr):
+    block = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
+    x = tl.load(block, boundary_check=(0,))
+    tl.store(y_ptr, tl.sum(x * x, 0) if FOLD == "sum" else tl.sum(tl.exp(x), 0))
+
+
+@pytest.mark.skipif(TRITON >= (3, 9), reason="this Triton has no block pointers")
+@pytest.mark.parametrize(("fold", "change"), [("sum", 'say padding_option="zero" (tried'), ("exp", "")])
+def test_a_block_pointer_is_filled_by_its_option(fold: str, change: str) -> None:
+    (found,) = fills(total_of_a_block, {**XY, "n": 100}, {"BLOCK": 128, "FOLD": fold})
+    assert found.change.startswith(change)
+    assert "other=" not in found.change
+
+
+@triton.jit
 def longest(lengths_ptr, y_ptr, n, B: tl.constexpr):
     offs = tl.arange(0, B)
     tl.store(y_ptr, tl.max(tl.load(lengths_ptr + offs, mask=offs < n, other=0), 0))

@@ -132,3 +132,25 @@ def test_the_stakes_of_three_programs_are_those_of_all() -> None:
     )
     ours, theirs = ({o.code: o.bytes_at_stake for o in r.observations} for r in (some, every))
     assert ours["wasted-sectors"] == theirs["wasted-sectors"] > 0
+
+
+@triton.jit
+def read_twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Rows of `n` halves from odd places, in rounds, twice."""
+    row, offs = x_ptr + tl.program_id(0) * n, tl.arange(0, BLOCK)
+    most = 0.0
+    for start in range(0, n, BLOCK):
+        most = tl.maximum(most, tl.max(tl.load(row + start + offs, mask=start + offs < n, other=0.0), 0))
+    for start in range(0, n, BLOCK):
+        x = tl.load(row + start + offs, mask=start + offs < n, other=0.0)
+        tl.store(y_ptr + tl.program_id(0) * n + start + offs, x / most, mask=start + offs < n)
+
+
+def test_what_is_read_again_is_all_that_the_grid_asks_for_there() -> None:
+    """Rows of 3000 bytes: a tile that keeps one has 2048 halves, 8 registers of each of 128 threads."""
+    report = xray.explain(
+        read_twice, {"x_ptr": "*fp16", "y_ptr": "*fp16", "n": 1500}, {"BLOCK": 1024}, grid=20
+    )
+    (found,) = [o for o in report.observations if o.code == "read-again"]
+    assert found.bytes_at_stake == 20 * 3000
+    assert dict(found.numbers)["registers"] == 8

@@ -42,7 +42,8 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             continue
         name, _ = execution.named(int(once[0]) * grain)
         size = len(once) * grain
-        registers = -(-size // (4 * 32 * report.num_warps))
+        # A tile's dims are powers of two, and what is masked off takes its registers, too.
+        registers = -(-(1 << (size - 1).bit_length()) // (4 * 32 * report.num_warps))
         room = registers_a_thread(report) - report.resources.registers
         kept = registers <= min(_HELD, room)
         # A window beside another: a tile that is kept cannot be shifted from thread to thread.

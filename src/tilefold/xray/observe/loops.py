@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,6 +10,7 @@ from tilefold.xray.evidence import Evidence
 from tilefold.xray.execution import Execution
 from tilefold.xray.ir import Operation, read, tensors
 from tilefold.xray.layouts import holding
+from tilefold.xray.machine import all_programs
 from tilefold.xray.observe.joined import NARROWED
 from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, masked_moves, spread_into
@@ -16,11 +18,14 @@ from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.observe.values import is_elementwise
 from tilefold.xray.observe.vectors import WHOLE, promising, unpromised
 from tilefold.xray.observe.wants import wants
+from tilefold.xray.ptx.syntax import Instruction
 from tilefold.xray.report.model import Line, Observation, Report
-from tilefold.xray.report.static import access_of, line_of
+from tilefold.xray.report.static import access_of, kind_of, line_of
 
 _LOOPS = ("scf.for", "scf.while")
 _ATOMICS = {"tt.atomic_rmw", "tt.atomic_cas"}
+BARRIER = 32  # instructions that a warp could issue while a barrier keeps it
+_ALL = 32  # programs of a grid up to which all are executed to count rounds
 _FEW = 8  # changes of layout at one line outside of loops from which they count as a loop that was unrolled
 
 
@@ -52,7 +57,7 @@ def fold_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
                 f"{barriers} barriers in the executed programs",
                 "its result is only combined with the loop's variable, which could be a tile as well",
                 "let the loop combine tiles, element by element, and fold the one tile behind it",
-                cycles_at_stake=32 * barriers * report.num_warps,
+                cycles_at_stake=BARRIER * barriers * report.num_warps,
                 numbers=(("elements", tile.elements), ("warps", held.warps[axis]), ("barriers", barriers)),
             )
 
@@ -97,7 +102,7 @@ def layout_in_loop(report: Report, evidence: Evidence, trials: Trials) -> Iterat
         line = lines.get(place)
         repeated = evidence.execution is None or _rounds(place, evidence) > 1
         inside = [o for o in changes if id(o) in looped and repeated]
-        passes, barriers = _shared(line, report)
+        passes, barriers = _shared(line, report, evidence)
         if line is None or not passes or barriers < 4 or not (inside or len(changes) >= _FEW):
             continue
         tile = tensors((inside or changes)[0].types)[0]
@@ -111,7 +116,7 @@ def layout_in_loop(report: Report, evidence: Evidence, trials: Trials) -> Iterat
             f"{passes} passes and {barriers} barriers in the executed programs",
             reason,
             change,
-            cycles_at_stake=4 * passes + 32 * barriers * report.num_warps,
+            cycles_at_stake=4 * passes + BARRIER * barriers * report.num_warps,
             numbers=(("passes", passes), ("barriers", barriers)),
         )
 
@@ -171,12 +176,34 @@ def _target(operation: Operation, evidence: Evidence) -> str:
     return evidence.ttgir.aliases.get(encoding, encoding)
 
 
-def _shared(line: Line | None, report: Report) -> tuple[int, int]:
-    """Passes through the banks, and barriers, of a line in the executed programs."""
-    if line is None or line.work is None:
+def _shared(line: Line | None, report: Report, evidence: Evidence) -> tuple[int, int]:
+    """Passes through the banks, and barriers, of a line's stores to shared memory and loads from there, in the executed
+    programs: not of asynchronous copies, nor of those who wait for them."""
+    if line is None or evidence.execution is None:
         return 0, 0
-    passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared")
-    return passes, line.work.barriers // report.num_warps
+    passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared" and a.kind != "copy")
+    here = [
+        (number, _step(instruction)) for number, instruction in enumerate(evidence.entry.instructions)
+        if evidence.places.line(instruction) == (line.file, line.line) and _step(instruction)
+    ]  # fmt: skip
+    warps = evidence.execution.warps()
+    before = ["", *(kind for _, kind in here)]
+    barriers = sum(
+        int(warps[number])
+        for (number, kind), last, after in zip(here, before, [*before[2:], ""], strict=False)
+        if kind == "barrier" and (after == "store" or (last, after) == ("store", "load"))
+    )
+    return passes, barriers // report.num_warps
+
+
+def _step(instruction: Instruction) -> str:
+    """What an instruction is to a change of layout: a store, a load, a barrier, or (copies, and waiting for them) no part."""
+    accessed = access_of(instruction)
+    if accessed is not None and accessed[1] == "shared":
+        return accessed[0]
+    if kind_of(instruction) == "barriers":
+        return "barrier"
+    return "copy" if instruction.name.startswith("cp.async") else ""
 
 
 def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
@@ -187,31 +214,46 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         return
     drawn = drawn_values(evidence)
     loops = [o for o in evidence.ttir.walk() if o.name == "scf.for" and _may_idle(o, evidence, drawn)]
+    grid = report.grid
+    count, executed = grid[0] * grid[1] * grid[2], execution.programs
+    said = f"in the {len(executed)} executed programs of {count}; the others may do otherwise"
     try:
-        ran = trials.run(trials.compile(counted(evidence.compiled.ttir, evidence.ttir, loops)))
+        made = trials.compile(counted(evidence.compiled.ttir, evidence.ttir, loops))
+        ran = trials.run(made)
     except UntriedError:  # of no loops, too
         return
-    lines = {(x.file, x.line): x for x in report.lines}
+    # Where rounds end, programs differ: of a small grid all are asked, by a kernel that stores nothing but its counts.
+    if count <= _ALL:
+        with contextlib.suppress(UntriedError):
+            bare = trials.compile(counted(_without_stores(evidence), evidence.ttir, loops))
+            if all(_counts(n, trials.run(bare)) == _counts(n, ran) for n in range(len(loops))):
+                ran, said = trials.run(bare, all_programs(grid)), f"in all {count} programs"
     for number, loop in enumerate(loops):
-        rounds, idle = (_stores_at(counted_at(number) + offset, ran) for offset in (ROUND, IDLE))
+        rounds, idle = _counts(number, ran)
         moves = masked_moves(loop) or []
         place = next((at for move, _ in moves if (at := line_of(move.place)) is not None), None)
         if not sum(idle) or place is None:
             continue
         inside = {at for o in loop.blocks[0].operations if (at := line_of(o.place)) is not None}
-        spent = sum(work.issued for at in inside if at in lines and (work := lines[at].work) is not None)
+        here = [n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) in inside]
+        each = {p: int(o.issued[here].sum()) for p, o in zip(executed, execution.outcomes, strict=True)}
+        shares = {p: of / max(n, 1) for p, of, n in zip(ran.programs, idle, rounds, strict=True)}
         worst = max(range(len(idle)), key=lambda n: idle[n])
         yield Observation(
             "masked-rounds",
             "warning",
             *place,
-            f"in {sum(idle)} of {sum(rounds)} rounds of a loop no lane of a load or store is on and no variable changes, in "
-            f"the executed programs; {idle[worst]} of {rounds[worst]} in program {execution.programs[worst]}",
+            f"in {sum(idle)} of {sum(rounds)} rounds of a loop no lane of a load or store is on and no variable changes, "
+            f"{said}; {idle[worst]} of {rounds[worst]} in program {ran.programs[worst]}",
             "the loop goes on where its mask is false for the whole tile",
             "let a program that has nothing to do return at once, or launch fewer (not tried)"
             if all(n in (0, of) for n, of in zip(idle, rounds, strict=True))
             else "let the loop begin and end where the mask does: its bounds from the same numbers as the mask (not tried)",
-            cycles_at_stake=spent * sum(idle) // sum(rounds),
+            cycles_at_stake=round(
+                sum(each.values()) * sum(idle) / sum(rounds)
+                if len(ran.programs) == count
+                else sum(of * shares[p] for p, of in each.items())
+            ),
             numbers=(("rounds", sum(rounds)), ("idle", sum(idle))),
         )
 
@@ -238,6 +280,22 @@ def _may_idle(loop: Operation, evidence: Evidence, drawn: set[str]) -> bool:
         if copies and sum(off.values()) > ahead:
             return True
     return False
+
+
+def _without_stores(evidence: Evidence) -> str:
+    """The TTIR without stores and atomics whose results nobody uses."""
+    rows, operations = evidence.compiled.ttir.splitlines(), [*evidence.ttir.walk()]
+    used = {v for o in operations for v in o.operands}
+    for operation in operations:
+        if operation.name in {"tt.store", *_ATOMICS} and not used & set(operation.results):
+            rows[operation.row] = ""
+    return "\n".join(rows)
+
+
+def _counts(loop: int, execution: Execution) -> tuple[list[int], list[int]]:
+    """Rounds of a loop in each program, and those in which nothing is done."""
+    rounds, idle = (_stores_at(counted_at(loop) + offset, execution) for offset in (ROUND, IDLE))
+    return rounds, idle
 
 
 def _stores_at(address: int, execution: Execution) -> list[int]:

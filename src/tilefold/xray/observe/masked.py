@@ -89,7 +89,10 @@ def _confirmed(
         undefined = _undefined(suspect, trials, evidence, programs)
         if undefined is not None:
             enough = _enough(suspect, example, right, report, trials, evidence, programs)
-            yield _of_undefined(suspect, example, world.made, place, undefined, programs[0], enough=enough)
+            yield _of_undefined(
+                suspect, example, world.made, place, undefined, programs[0], enough=enough,
+                block=_by_block(report, suspect.load),
+            )  # fmt: skip
         return
     if len(suspect.examples) > 1:  # which of the folds it is
         alone = ((e, corrected(evidence, suspect.load, (e,))) for e in suspect.examples)
@@ -117,20 +120,20 @@ def _of_signs(
 def _enough(
     suspect: Suspect, example: Counterexample, right: str, report: Report, trials: Trials, evidence: Evidence,
     programs: list[Program],
-) -> str:  # fmt: skip
+) -> str | None:  # fmt: skip
     """A fill with which the kernel stores what the corrected one does: the identity of the fold, or what becomes that on the
-    way to it (an exponential makes 0 of -inf); nothing where none was found."""
-    # A block pointer fills with zero or NaN, whatever would be right.
-    if _by_block(report, line_of(suspect.load.place) or ("", 0)):
-        return ""
-    identity = identity_of(example.folding)[1]
-    for name in dict.fromkeys((identity, "-inf", "0", "+inf")):
+    way to it (an exponential makes 0 of -inf); nothing where none was found, None where not all could be tried."""
+    names: Sequence[str] = (identity_of(example.folding)[1], "-inf", "0", "+inf")
+    if _by_block(report, suspect.load):
+        # A block pointer fills with zero or NaN, whatever would be right; what it fills now is no other one.
+        names = () if len(suspect.load.operands) > 2 else ("0",)
+    wanted = [n for n in dict.fromkeys(names) if n in VALUES]
+    for name in list(wanted):
         with contextlib.suppress(UntriedError):
-            if name in VALUES and not _shown(
-                trials, evidence, right, programs, refilled(evidence, suspect.load, VALUES[name])
-            ):
+            if not _shown(trials, evidence, right, programs, refilled(evidence, suspect.load, VALUES[name])):
                 return name
-    return ""
+            wanted.remove(name)
+    return None if wanted else ""
 
 
 def _forgotten(
@@ -187,8 +190,9 @@ def _undefined(
     return None
 
 
-def _by_block(report: Report, place: tuple[str, int]) -> bool:
-    """Whether the load of a line is that of a block pointer."""
+def _by_block(report: Report, load: Operation) -> bool:
+    """Whether a load is that of a block pointer."""
+    place = line_of(load.place)
     return any("boundary_check" in x.text for x in report.lines if (x.file, x.line) == place)
 
 
@@ -415,7 +419,7 @@ def literal_of(value: float, element: str) -> str:
 
 def _observed(
     suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int], shown: str,
-    untried: str | None, *, enough: str = "",
+    untried: str | None, *, enough: str | None = "",
 ) -> Observation:  # fmt: skip
     folding = example.folding
     what, identity = identity_of(folding)
@@ -458,13 +462,15 @@ def _severity(example: Counterexample, shown: str, untried: str | None) -> str:
 
 def _of_undefined(
     suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int],
-    found: tuple[float, Difference], program: Program, *, enough: str,
+    found: tuple[float, Difference], program: Program, *, enough: str | None, block: bool,
 ) -> Observation:  # fmt: skip
     value, shown = found
     what, identity = identity_of(example.folding)
     at = line_of(example.folding.place)
     fold = f"the {what} in line {at[1]}" if at else f"a {what}"
     integer = tensors(suspect.load.types)[0].pointee not in _BITS
+    quoted = '"zero"'
+    refuted = f"padding_option={quoted}" if block else f"other={identity}" if identity in VALUES else ""
     held = f"the {'greatest' if value > 0 else 'least'} integer" if integer else f"{value:g}"
     return Observation(
         "wrong-fill",
@@ -473,13 +479,10 @@ def _of_undefined(
         f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: executed with {held} in them, program "
         f"{program} stores {shown}",
         f"this Triton puts 0 there, which may do for this {what}, but nothing promises it",
-        f"say other={enough} (tried: then nothing else is stored than now, and it is promised)"
+        f"say {'padding_option=' + quoted if block else 'other=' + enough} (tried: then nothing else is stored than now, and "
+        "it is promised)"
         if enough
         else "take masked elements out in front of it with tl.where"
-        + (
-            f"; other={identity} is not enough: tried"
-            if identity in VALUES
-            else "; not tried: its identity is not known here"
-        ),
+        + (f"; {refuted} is not enough: tried" if enough is not None and refuted else ""),
         numbers=(("identity", identity),),
     )

@@ -21,14 +21,15 @@ _READS = (
 
 
 def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """One observation a line: the first place that threads of a program disagree about. Places that memory filled at random
-    decides are left out: there, threads share places by chance."""
+    """One observation a line: the first place of an argument that threads of a program disagree about. Places that memory
+    filled at random decides are left out: there, threads share places by chance. So is shared memory, which a kernel cannot
+    name: threads that hold copies of one sum, added in other orders, write them to the compiler's own scratch."""
     if evidence.execution is None:
         return
     by_chance = lines_by_chance(evidence)
     seen: set[tuple[str, int]] = set()
     for program, outcome in zip(evidence.execution.programs, evidence.execution.outcomes, strict=True):
-        for found in (*races(outcome, "global"), *races(outcome, "shared")):
+        for found in races(outcome, "global"):
             place = evidence.places.line(evidence.entry.instructions[found.instructions[-1]]) or ("", 0)
             if not found.differing or place in seen or place in by_chance:
                 continue

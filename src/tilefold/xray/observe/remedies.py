@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.job import Compiled
+from tilefold.xray.compile.job import Compiled, Resources
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Operation
 from tilefold.xray.machine import Outcome
@@ -20,6 +20,7 @@ from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL
 from tilefold.xray.observe.joined import ASTRAY, TRANSPOSE, TURNED, UNPROVEN
+from tilefold.xray.observe.loops import BARRIER
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.report.model import Observation, Report
@@ -206,9 +207,7 @@ def _more_warps(found: Observation, report: Report, evidence: Evidence, trials: 
     if report.num_warps >= 16:
         return None
     made = trials.launch(warps=2 * report.num_warps)
-    used = offline.assemble(made).resources
-    before = report.resources.spill_stores + report.resources.spill_loads
-    after = used.spill_stores + used.spill_loads
+    before, after = _spilled(report.resources), _spilled(offline.resources(made))
     return Remedy(f"num_warps={2 * report.num_warps}", made, "bytes spilled a thread", before, after)
 
 
@@ -360,9 +359,22 @@ def _folded(found: Observation, report: Report, evidence: Evidence, trials: Tria
 
 
 def _behind(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
-    """A loop that combines tiles, with one fold behind it."""
+    """A loop that combines tiles, with one fold behind it, measured by barriers; where its tile costs more than they do, by
+    what it costs: instructions, or registers that are spilled."""
     text = rewrites.folded_behind(evidence.compiled.ttir, evidence.ttir, _at(evidence, found, "tt.reduce"))
-    return _text(text, "one fold behind the loop", "barriers", _barriers, evidence, trials)
+    remedy = _text(text, "one fold behind the loop", "barriers", _barriers, evidence, trials)
+    assert evidence.execution is not None
+    before, after = _issued(evidence.execution.outcomes), _issued(trials.run(remedy.compiled).outcomes)
+    if after - before > BARRIER * report.num_warps * (remedy.before - remedy.after):
+        return replace(remedy, measure="instructions issued", before=before, after=after)
+    before, after = _spilled(report.resources), _spilled(offline.resources(remedy.compiled))
+    if after > before:
+        return replace(remedy, measure="bytes spilled a thread", before=before, after=after)
+    return remedy
+
+
+def _spilled(used: Resources) -> int:
+    return used.spill_stores + used.spill_loads
 
 
 def _promised(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:

@@ -15,7 +15,7 @@ from tilefold.xray.evidence import Evidence
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.report.build import PORT
 from tilefold.xray.report.model import Observation, Report
-from tilefold.xray.report.traffic import weights
+from tilefold.xray.report.traffic import done, weights
 
 SHARE = 0.02  # of a program's least time, from which something is a warning
 BANKS = 0.05  # the same for passes through shared memory: these mostly hide behind what other units do
@@ -43,7 +43,7 @@ class Stakes:
         self._count = report.grid[0] * report.grid[1] * report.grid[2]
         execution = evidence.execution
         self._outcomes = () if execution is None else execution.outcomes
-        self._many = None if execution is None else weights(execution.programs, report.grid)
+        self._many = None if execution is None else weights(execution.programs, report.grid, done(execution))
         self._of: dict[tuple[str, int], list[int]] = {}
         for number, instruction in enumerate(evidence.entry.instructions):
             self._of.setdefault(evidence.places.line(instruction) or ("", 0), []).append(number)
@@ -56,8 +56,9 @@ class Stakes:
         if found.bytes_at_stake:
             wanted = set(here)
             costs = [global_cost(a for a in o.accesses if a.instruction in wanted) for o in self._outcomes]
-            spare = [c.sectors - c.ideal for c in costs]
-            moved = self._scaled(spare if any(spare) else [c.sectors for c in costs]) or issued
+            # What is read again is all of what a line asks for; of others it is what they ask for beyond their bytes.
+            spare = [c.sectors - c.ideal for c in costs] if found.code != "read-again" else []
+            moved = self._scaled(spare if any(spare) else [c.asked for c in costs]) or issued
         return replace(
             found,
             bytes_at_stake=round(found.bytes_at_stake * moved),
@@ -83,8 +84,8 @@ def least_clocks(report: Report, evidence: Evidence) -> float | None:
     if execution is None or totals.work is None:
         return None
     rate = chip.fp16_per_clock if totals.work.tensor else chip.fp32_per_clock
-    many = weights(execution.programs, report.grid)
-    done = np.array([o.instructions for o in execution.outcomes], float)
+    many = weights(execution.programs, report.grid, done(execution))
+    own = np.array([o.instructions for o in execution.outcomes], float)
     each: float = max(
         _TRIP * len(execution.programs),
         totals.work.issued / _ISSUE,
@@ -92,7 +93,7 @@ def least_clocks(report: Report, evidence: Evidence) -> float | None:
         (totals.bytes_moved or 0) / PORT,
         totals.work.flops / rate,
     )
-    return each * float(many @ done) / max(float(done.sum()), 1.0)
+    return each * float(many @ own) / max(float(own.sum()), 1.0)
 
 
 def weighed(found: Observation, least: float | None, chip: Chip) -> Observation:

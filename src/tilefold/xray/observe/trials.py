@@ -155,7 +155,9 @@ class Trials:
         assert self.execution is not None
         if self._stages is None:
             raise UntriedError("no trials were asked for")
-        done = [o.instructions // max(o.issued.shape[1], 1) for o in self.execution.outcomes]
+        # A variant that has run takes what it took; of others nothing is known but the kernel itself.
+        like = self._last[1] if self._last is not None and self._last[0] is compiled else self.execution
+        done = [o.instructions // max(o.issued.shape[1], 1) for o in like.outcomes]
         self._left -= (
             max(done, default=0) * len(programs) * (1 if turns == "together" else compiled.num_warps)
         )

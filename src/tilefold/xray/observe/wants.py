@@ -16,7 +16,7 @@ _DECIDE = {
     "tt.trans": "the transpose", "tt.reduce": "the reduction", "tt.scan": "the scan", "tt.reshape": "the reshape",
     "tt.join": "tl.join", "tt.split": "tl.split", "tt.cat": "tl.cat", "tt.gather": "tl.gather",
     "tt.atomic_rmw": "the atomic", "tt.histogram": "tl.histogram", "ttg.local_load": "the load from shared memory",
-    "ttg.local_alloc": "the store to shared memory", "ttng.warp_group_dot_wait": "the product",
+    "ttg.local_alloc": "the store to shared memory", "ttg.async_copy_global_to_local": "the copy to shared memory",
 }  # fmt: skip
 _FAR = 64  # operations that are asked on the way
 

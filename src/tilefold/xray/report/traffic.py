@@ -2,12 +2,14 @@
 
 An argument's bytes of one program count for every program that begins at another place of it (those that begin at one place
 touch what the longest of them does); where programs begin is computed for all of them (`ir.programs`). Programs count as
-often as there are programs like them: the first and the last once, those at one edge of several as the mean of a middle one
-and the last, all others as the middle one.
+often as there are programs like them: along each dim the last of the grid is like the last, and all others are like those
+that are executed in front of it; of a program that is the last along some dims, each dim counts alike.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,17 +40,41 @@ class Traffic:
     flops: int
 
 
-def weights(programs: Sequence[Grid], grid: Grid) -> Array:
-    """How many programs of the grid each executed one stands for; all alike where others than the usual ones were chosen."""
+def weights(programs: Sequence[Grid], grid: Grid, alike: Sequence[object] = ()) -> Array:
+    """How many programs of the grid each executed one stands for; all the same where others than the usual ones were chosen.
+
+    Programs are told apart by the dims along which they are the last. With `alike`, something that is equal for programs
+    that do the same, a dim along which two executed ones differ alone and do the same is left out.
+    """
     total = grid[0] * grid[1] * grid[2]
-    usual = chosen_programs(grid)
-    if tuple(programs) != usual or len(usual) < 3:
+    if tuple(programs) != chosen_programs(grid) or len(programs) < 3:
         return np.full(len(programs), total / max(len(programs), 1))
-    inner = 1
-    for size in grid:
-        inner *= max(size - 1, 1)
-    edges = total - inner - 1
-    return np.array([1.0, inner - 1 + edges / 2, 1 + edges / 2])
+    dims = [d for d, size in enumerate(grid) if size > 1]
+    ends = np.array([[program[d] == grid[d] - 1 for d in dims] for program in programs])
+    alone = [
+        np.flatnonzero(ends[i] != ends[j]) for i, j in ((0, 1), (1, 2)) if alike and alike[i] == alike[j]
+    ]
+    ends[:, [int(d[0]) for d in alone if len(d) == 1]] = False
+    found = np.ones(
+        3
+    )  # each for itself; for the others of its kind the middle one, where that is of this kind
+    kinds = [n for n in (0, 1, 2) if n == 1 or (ends[n] != ends[1]).any()]
+    counts: dict[tuple[bool, ...], int] = {}
+    for last in itertools.product((False, True), repeat=len(dims)):
+        kind = tuple(end and bool(ends[2][n]) for n, end in enumerate(last))
+        size = math.prod(1 if end else grid[d] - 1 for d, end in zip(dims, last, strict=True))
+        counts[kind] = counts.get(kind, 0) + size
+    for kind, count in counts.items():
+        apart = [int((ends[n] != kind).sum()) for n in kinds]
+        nearest = [n for n, far in zip(kinds, apart, strict=True) if far == min(apart)]
+        own = sum(tuple(row) == kind for row in ends.tolist())
+        found[nearest] += (count - own) / len(nearest)
+    return found
+
+
+def done(execution: Execution) -> list[object]:
+    """Of each executed program the instructions issued, and the lanes on of each access."""
+    return [(o.instructions, [int(a.active.sum()) for a in o.accesses]) for o in execution.outcomes]
 
 
 def traffic(
@@ -56,7 +82,7 @@ def traffic(
 ) -> Traffic:  # fmt: skip
     """Scale executed programs to their grid. `known` are integer arguments by their names in the TTIR, `sizes` bytes of an
     element of each parameter that reaches the PTX, in its order (0 of numbers)."""
-    many = weights(execution.programs, grid)
+    many = weights(execution.programs, grid, done(execution))
     touched = [_touched(o, execution) for o in execution.outcomes]
     asked = [_sectors(o) * SECTOR for o in execution.outcomes]
     flops = [_flops(o, entry) for o in execution.outcomes]
