@@ -107,7 +107,7 @@ ROUNDED = Values(
 )
 HYPOT = Op(
     "hypot", 2, "float", math.hypot, Torch(torch.hypot), Triton("tl.sqrt({0} * {0} + {1} * {1})"),
-    Cost(fp32=7, alu=4, sfu=1), "special", ROUNDED,
+    Cost(fp32=7, alu=4, sfu=1), ROUNDED,
 )  # fmt: skip
 BLOCK_PROD = Op(
     "block_prod", 1, "block", lambda x: x, Torch(lambda value, dims: value.prod(dims[0], keepdim=True)),

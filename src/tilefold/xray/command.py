@@ -103,8 +103,14 @@ def _add_report(made: Parser) -> None:
         metavar="OUT.cu",
         help="write the CUDA C++ that the kernel amounts to; its first line says what is proven",
     )
-    add("--as", choices=("readable", "plain", "ptx"), default="readable", dest="form",
-        help="how --cuda is written: as a person would (the default), a statement an instruction, or the PTX")  # fmt: skip
+    add(
+        "--as",
+        choices=("readable", "plain", "ptx"),
+        default="readable",
+        dest="form",
+        metavar="FORM",
+        help="of --cuda: readable, as a person would write it (the default); plain, a statement an instruction; or ptx",
+    )
     add(
         "--json",
         metavar="FILE",
