@@ -52,8 +52,7 @@ def explain_plan(
     Returns:
         The plan: frozen, comparable, and readable when printed (`tilefold plan --help` explains its words). Of nothing it
         has no stages. It tells the chip (`chip`), the bytes that its steps read and write (`moved_bytes`), and the least time
-        of these
-        (`least_us`).
+        of these (`least_us`).
 
     Raises:
         KindError: the operation is no monoid and runs nothing, `matmul` was given no two operands, or the device is none.
