@@ -17,7 +17,7 @@ from planner.coalescing import Loads, Spread, loads_of, power_of, spread_over
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.programs import Programs, programs_of, tiling_of
-from tilefold.planner.sizes import VECTOR_BYTES
+from tilefold.planner.sizes import VECTOR_BYTES, power_above
 from tilefold.planner.stages.gathered import groups_of_geometry
 
 Array = NDArray[Any]
@@ -88,6 +88,7 @@ def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Ste
         begin = split * geometry.outputs if partial else 0
         addresses = _results(geometry, outer, results, geometry.output_outer, geometry.output_along)
         active = once & (results >= 0) & (results < geometry.width - before - beyond)
+        active &= places < stage.block_outputs  # gathered: a power of two of threads, of which some own nothing
         for lane in lanes:
             active &= lane == stage.lanes - 1
         total += _moved((begin + addresses) * itemsize, active, vector * itemsize)
@@ -101,7 +102,7 @@ def stores_of(
 
     In order every lane has states, and the last one's are stored.
     """
-    outputs = stage.block_outputs
+    outputs = power_above(stage.block_outputs)
     row = power_of(geometry.flat[-1], outputs) if geometry.flat else outputs
     contiguous = row if geometry.output_along == 1 else 1
     terms = [16 // itemsize, outputs, *(power_of(s) for s in geometry.output_outer)]
