@@ -297,8 +297,13 @@ def _normalized(x: Tensor, case: Norm, unit: float) -> Want:
     beyond = torch.zeros_like(x, dtype=torch.bool)
     if not x.numel():
         return Want(value, value, beyond)
-    norm = torch.linalg.vector_norm(x, p, case.dims, keepdim=True)
-    value = x / norm.clamp_min(eps)
+    # In units of a row's leading element, whose powers a double holds.
+    sizes = torch.where((x != 0) & x.isfinite(), x.abs(), -INF if p > 0 else INF)
+    leading = (sizes.amax if p > 0 else sizes.amin)(case.dims, keepdim=True)
+    scales = leading.isfinite() & (p not in (0.0, INF, -INF))
+    size = torch.where(scales, leading, 1.0).log2().floor().exp2()
+    norm = torch.linalg.vector_norm(x / size, p, case.dims, keepdim=True)
+    value = x / size / norm.maximum(eps / size)
     relative = torch.full_like(norm, (n + 4) * unit)
     if p not in (0.0, INF, -INF):
         powers = x.abs() ** p
@@ -309,7 +314,8 @@ def _normalized(x: Tensor, case: Norm, unit: float) -> Want:
         root = torch.where((total > 0) & total.isfinite(), total.log2().abs(), 0.0) / abs(p)
         relative = relative + ((8 + 4 * steps + n) * odd / abs(p) + 4 * root * odd + 8) * unit
         inner = torch.where(counted, powers, 1.0)
-        beyond = _leaves(inner.amax(case.dims, keepdim=True) * n, case)
+        most = inner.amax(case.dims, keepdim=True) * n
+        beyond = _leaves(most, case) | most.isposinf()
         beyond = beyond | (inner.amin(case.dims, keepdim=True) < 1e6 * torch.finfo(case.computed).tiny)
         beyond = beyond & ~(norm.isnan() | (total == 0))
     return Want(value, value.abs() * (relative + 8 * unit), beyond.expand(x.shape))
