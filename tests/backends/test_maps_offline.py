@@ -14,6 +14,8 @@ import pytest
 import torch
 import triton
 
+import tilefold
+from asked import by_ptx
 from tilefold.api.dispatch import lowered
 from tilefold.api.reduce_map import kept
 from tilefold.api.requests import RowMap
@@ -180,3 +182,15 @@ def test_columns_beside_each_other_know_their_steps(
     constants = dict(call.constants)
     assert constants["NEIGHBOURS"]
     assert constants["STEPS"] == steps
+
+
+def test_a_row_has_the_same_bits_beside_fewer_rows() -> None:
+    """Where a sum could be fused with either of two products, the compiler chose by the number of rows."""
+    generator = torch.Generator().manual_seed(0)
+
+    def made(rows: torch.Tensor) -> torch.Tensor:
+        return by_ptx(lambda: tilefold.normalize(rows, 3.0, 0, guarantee="batch_invariant"))[0]
+
+    for _ in range(8):
+        x = torch.randn(81, generator=generator)[1:].view(5, 1, 8, 2).permute(0, 3, 1, 2)
+        assert torch.equal(made(x)[:, :1], made(x[:, :1]))

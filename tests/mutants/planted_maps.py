@@ -7,6 +7,13 @@ from mutants.mutant import Mutant
 MAPS = (
     # ----------------------------------------------------------------------------------------------------------- maps
     Mutant(
+        "the compiler chooses which product a batch-invariant sum is fused with",
+        "backends/triton/lower.py",
+        "[replace(call, fused=False) for call in made]",
+        "[replace(call, fused=True) for call in made]",
+        ("tests/backends/test_maps_offline.py::test_a_row_has_the_same_bits_beside_fewer_rows",),
+    ),
+    Mutant(
         "threads of a map have the neighbours of its inputs' vectors alone",
         "planner/maps.py",
         "reading = replace(reading, vector=max(reading.vector, widest))",

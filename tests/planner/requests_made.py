@@ -88,7 +88,9 @@ def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Ste
         begin = split * geometry.outputs if partial else 0
         addresses = _results(geometry, outer, results, geometry.output_outer, geometry.output_along)
         active = once & (results >= 0) & (results < geometry.width - before - beyond)
-        active &= places < stage.block_outputs  # gathered: a power of two of threads, of which some own nothing
+        active &= (
+            places < stage.block_outputs
+        )  # gathered: a power of two of threads, of which some own nothing
         for lane in lanes:
             active &= lane == stage.lanes - 1
         total += _moved((begin + addresses) * itemsize, active, vector * itemsize)

@@ -52,7 +52,8 @@ class Call:
     `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs along
     the grid's first axis, `across` those along the two others; `cluster` neighbours of them are started together, on SMs near
     each other. `persistent` programs take rows in turns, however many programs there are: no more are launched than run at
-    once. A thread has `registers` at most, where that is not left to the compiler (0).
+    once. A thread has `registers` at most, where that is not left to the compiler (0). `fused`: the compiler may make a * b + c
+    one operation, of which product it likes.
     """
 
     kernel: str
@@ -68,6 +69,7 @@ class Call:
     persistent: bool = False
     registers: int = 0
     across: tuple[int, int] = (1, 1)
+    fused: bool = True
 
     @property
     def programs(self) -> int:
@@ -307,8 +309,8 @@ def source_of(call: Call) -> ASTSource:
 
 
 def options_of(call: Call) -> dict[str, Any]:
-    """Compiler options; fusing a*b+c is part of the result's definition, so it is said and not left to a default."""
-    options = {"num_warps": call.num_warps, "num_stages": call.num_stages, "enable_fp_fusion": True}
+    """Compiler options. Whether a*b+c is fused is part of the result's definition, and not left to a default."""
+    options = {"num_warps": call.num_warps, "num_stages": call.num_stages, "enable_fp_fusion": call.fused}
     options |= {"maxnreg": call.registers} if call.registers else {}
     return options | {"launch_pdl": True} if call.dependent else options
 
