@@ -154,3 +154,44 @@ def test_what_is_read_again_is_all_that_the_grid_asks_for_there() -> None:
     (found,) = [o for o in report.observations if o.code == "read-again"]
     assert found.bytes_at_stake == 20 * 3000
     assert dict(found.numbers)["registers"] == 8
+
+
+@triton.jit
+def columns_twice(x_ptr, y_ptr, N, C, BN: tl.constexpr, BC: tl.constexpr):
+    """Columns of a matrix, in rounds of `BN` rows, twice."""
+    rows, columns = tl.arange(0, BN)[:, None], tl.program_id(0) * BC + tl.arange(0, BC)[None, :]
+    most = tl.zeros((BN, BC), tl.float32)
+    for start in range(0, N, BN):
+        kept = (start + rows < N) & (columns < C)
+        most = tl.maximum(most, tl.load(x_ptr + (start + rows) * C + columns, mask=kept, other=0.0))
+    for start in range(0, N, BN):
+        kept = (start + rows < N) & (columns < C)
+        x = tl.load(x_ptr + (start + rows) * C + columns, mask=kept, other=0.0)
+        tl.store(y_ptr + (start + rows) * C + columns, x - most, mask=kept)
+
+
+def test_a_tile_that_is_kept_takes_the_registers_of_its_masked_elements() -> None:
+    """Columns 64 to 69 of 70, 3600 bytes: a tile of 256 x 16 has 16 kB, 32 registers of each of 128 threads."""
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "N": 150, "C": 70}
+    report = xray.explain(columns_twice, args, {"BN": 16, "BC": 16}, grid=5, programs=[(4, 0, 0)])
+    (found,) = [o for o in report.observations if o.code == "read-again"]
+    assert dict(found.numbers)["registers"] == 32
+    assert "one round instead of 10" in found.change
+
+
+@triton.jit
+def rows_around(x_ptr, y_ptr, R, C, BLOCK: tl.constexpr):
+    """The rows above and below of a tile."""
+    rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    above = tl.load(x_ptr + (rows - 1) * C + columns, mask=(rows > 0) & (columns < C), other=0.0)
+    below = tl.load(x_ptr + (rows + 1) * C + columns, mask=(rows < R - 1) & (columns < C), other=0.0)
+    tl.store(y_ptr + rows * C + columns, above + below, mask=(rows < R) & (columns < C))
+
+
+def test_a_window_beside_another_is_not_kept() -> None:
+    """Of 32 rows, 30 are in both windows."""
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "R": 90, "C": 32}
+    report = xray.explain(rows_around, args, {"BLOCK": 32}, grid=3, programs=[(1, 0, 0)])
+    (found,) = [o for o in report.observations if o.code == "read-again"]
+    assert (found.severity, dict(found.numbers)["bytes"]) == ("note", 30 * 128)
+    assert found.change.startswith("nothing to do")
