@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
 from tilefold.planner.chips import CHIPS
-from tilefold.xray.observe.stakes import clocks, weighed
+from tilefold.xray.observe.stakes import clocks, sampled, weighed
 from tilefold.xray.render.plain import report_text
 from tilefold.xray.report.model import Observation
 
@@ -195,3 +197,31 @@ def test_a_window_beside_another_is_not_kept() -> None:
     (found,) = [o for o in report.observations if o.code == "read-again"]
     assert (found.severity, dict(found.numbers)["bytes"]) == ("note", 30 * 128)
     assert found.change.startswith("nothing to do")
+
+
+@triton.jit
+def rows_of_halves(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0) * n, tl.arange(0, BLOCK)
+    tl.store(y_ptr + row + offs, tl.load(x_ptr + row + offs, mask=offs < n), mask=offs < n)
+
+
+@pytest.mark.parametrize(("length", "count"), [(1000, 30), (1001, 90)])
+def test_rows_begin_between_two_sectors_in_turns(length: int, count: int) -> None:
+    """Every other row of 2000 bytes begins at a sector; of 2002 bytes one of sixteen."""
+    args = {"x_ptr": "*fp16", "y_ptr": "*fp16", "n": length}
+    some, every = (
+        next(o.bytes_at_stake for o in report.observations if o.code == "scalar-access")
+        for programs in (None, [(n, 0, 0) for n in range(count)])
+        for report in [xray.explain(rows_of_halves, args, {"BLOCK": 1024}, grid=count, programs=programs)]
+    )
+    assert some == pytest.approx(every, rel=0.01)
+
+
+@pytest.mark.parametrize("grid", [(64, 1, 1), (65, 1, 1), (5, 40, 3), (2, 50, 50), (1, 1, 300)])
+@pytest.mark.parametrize("alike", [True, False])
+def test_sampled_programs_stand_for_the_grid(grid: tuple[int, int, int], alike: bool) -> None:
+    programs, many = sampled(grid, 64, alike=alike)
+    assert len(set(programs)) == len(programs) <= 64
+    assert many.sum() == pytest.approx(math.prod(grid))
+    assert all(0 <= n < size for program in programs for n, size in zip(program, grid, strict=True))
+    assert not len(sampled(grid, 3, alike=alike)[0])

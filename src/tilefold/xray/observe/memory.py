@@ -11,7 +11,7 @@ from tilefold.xray.ir import element_bytes, tensors
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.addresses import run_of
-from tilefold.xray.observe.joined import ASTRAY, PIECES, TRANSPOSE
+from tilefold.xray.observe.joined import ASTRAY, PIECES, TRANSPOSE, TRANSPOSE_BACK
 from tilefold.xray.observe.resources import MOST_WARPS
 from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
@@ -166,18 +166,23 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
         if _dims(line, access) < 2:
             return (
                 reason,
-                "keep what is read together side by side (an array of its own), or load whole rows and pick from them; "
+                "keep what is stored together side by side (an array of its own); nothing to do where the stride is the "
+                "caller's"
+                if access.kind in _WRITES
+                else "keep what is read together side by side (an array of its own), or load whole rows and pick from them; "
                 "nothing to do where the stride is the caller's",
             )
-        return reason, TRANSPOSE
+        return reason, TRANSPOSE_BACK if access.kind in _WRITES else TRANSPOSE
     if stride is not None and stride > access.bytes:
         return (
             f"{_APART}{stride} bytes apart and take {access.bytes} of them at a time",
-            "read a denser tile: what lies between is moved and not used",
+            "store a denser tile: a sector is moved for the few bytes of it that a request writes"
+            if access.kind in _WRITES
+            else "read a denser tile: what lies between is moved and not used",
         )
     return (
-        "lanes of a warp read places that do not lie together",
-        "sort or group the indices so that neighbouring lanes read neighbouring places; nothing to do for a true gather",
+        "lanes of a warp reach places that do not lie together",
+        "sort or group the indices so that neighbouring lanes reach neighbouring places; nothing to do for a true gather",
     )
 
 

@@ -62,7 +62,7 @@ def observe(
     notes = [note for observations in started if (note := _collect(found, observations))]
     assert all(o.code in CODES for o in found)
     chip, least = evidence.compiled.job.chip, least_clocks(report, evidence)
-    stakes = Stakes(report, evidence)
+    stakes = Stakes(report, evidence, stages)
     worth = [weighed(o, least, chip) for o in joined([stakes.over_grid(o) for o in found])]
     found = [stakes.timed(remedies.tried(o, report, evidence, trials)) for o in worth]
     ordered = sorted(found, key=lambda o: (_RANK[o.severity], -o.us_at_stake, o.code, o.line))

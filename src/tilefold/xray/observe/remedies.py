@@ -19,7 +19,7 @@ from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL
-from tilefold.xray.observe.joined import ASTRAY, TRANSPOSE, TURNED, UNPROVEN
+from tilefold.xray.observe.joined import ASTRAY, TRANSPOSE, TRANSPOSE_BACK, TURNED, UNPROVEN
 from tilefold.xray.observe.loops import BARRIER
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.observe.vectors import dividing
@@ -368,7 +368,8 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
     remedy = _text(text, "transposing the tile", "bytes moved", _moved, evidence, trials)
     if found.severity != "note":
         return remedy
-    return replace(remedy, advice=TRANSPOSE) if remedy.after <= _MUCH * remedy.before else None
+    advice = TRANSPOSE if any(o.name == "tt.load" for o in moves) else TRANSPOSE_BACK
+    return replace(remedy, advice=advice) if remedy.after <= _MUCH * remedy.before else None
 
 
 def _folded(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
