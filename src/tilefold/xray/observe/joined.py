@@ -13,10 +13,6 @@ ASTRAY = "the first lane's address is no multiple of 32 bytes"
 NARROWED = "narrow accesses have a layout of their own:"
 PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
 TURNED = "the tile is turned on its way into shared memory"
-TRANSPOSE = "load with the array's contiguous dim last in the tile, and transpose it in registers (tl.trans)"
-TRANSPOSE_BACK = (
-    "transpose the tile in registers (tl.trans) and store it with the array's contiguous dim last"
-)
 UNPROVEN = "the compiler cannot prove from the pointer's arithmetic"
 _UNALIGNED = "the pointer may not be aligned"
 _WIDENED = "divisibility: "

@@ -19,8 +19,9 @@ from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL
-from tilefold.xray.observe.joined import ASTRAY, TRANSPOSE, TRANSPOSE_BACK, TURNED, UNPROVEN
+from tilefold.xray.observe.joined import ASTRAY, TURNED, UNPROVEN
 from tilefold.xray.observe.loops import BARRIER
+from tilefold.xray.observe.memory import transposing
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.report.model import Observation, Report
@@ -368,7 +369,8 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
     remedy = _text(text, "transposing the tile", "bytes moved", _moved, evidence, trials)
     if found.severity != "note":
         return remedy
-    advice = TRANSPOSE if any(o.name == "tt.load" for o in moves) else TRANSPOSE_BACK
+    writes = not any(o.name == "tt.load" for o in moves)
+    advice = transposing((found.file, found.line), evidence, writes=writes)
     return replace(remedy, advice=advice) if remedy.after <= _MUCH * remedy.before else None
 
 
