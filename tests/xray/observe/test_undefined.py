@@ -133,6 +133,25 @@ def test_elements_in_an_order_that_nobody_knows_are_no_error() -> None:
 
 
 @triton.jit
+def binned(x_ptr, y_ptr, n, BLOCK: tl.constexpr, BINS: tl.constexpr, FILL: tl.constexpr):
+    """Counts of bins, of which those that were filled are taken away."""
+    offs, bins = tl.arange(0, BLOCK), tl.arange(0, BINS)
+    if FILL:
+        x = tl.load(x_ptr + offs, mask=offs < n, other=0)
+    else:
+        x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(y_ptr + bins, tl.histogram(x, BINS) - tl.where(bins == 0, BLOCK - n, 0))
+
+
+@pytest.mark.parametrize("fill", [True, False])
+def test_undefined_elements_that_a_histogram_counts(fill: bool) -> None:
+    args = {"x_ptr": np.arange(100, dtype=np.int32) % 16, "y_ptr": "*i32", "n": 100}
+    found = fills(binned, args, {"BLOCK": 128, "BINS": 16, "FILL": fill})
+    assert [o.severity for o in found] == ["warning"] * (not fill)
+    assert all("counts them: executed with 1 in them, y_ptr[0] is -21 and not 7" in o.evidence for o in found)
+
+
+@triton.jit
 def decayed(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     sums = tl.zeros([BLOCK], tl.float32)

@@ -101,9 +101,21 @@ def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observatio
     return replace(
         narrow,
         evidence="; ".join([narrow.evidence, *(o.evidence for o in costs)]),
-        bytes_at_stake=narrow.bytes_at_stake + sum(o.bytes_at_stake for o in costs),
+        bytes_at_stake=narrow.bytes_at_stake + sum(_saved(narrow, o) for o in costs),
         cycles_at_stake=narrow.cycles_at_stake + sum(o.cycles_at_stake for o in costs),
     )
+
+
+def _saved(narrow: Observation, cost: Observation) -> int:
+    """Bytes of sectors that wider accesses save: rows that begin between two sectors still cost one more of each request, of
+    which there are fewer then."""
+    numbers = dict(narrow.numbers)
+    share = (
+        numbers["bytes"] / numbers["possible"]
+        if cost.reason.startswith(ASTRAY) and "possible" in numbers
+        else 0
+    )
+    return round(cost.bytes_at_stake * (1 - share))
 
 
 def _places(o: Observation) -> set[tuple[str, int]]:

@@ -73,6 +73,40 @@ def wrong_fill(report: Report, evidence: Evidence, trials: Trials) -> Iterator[O
             yield _observed(suspect, first, world.made, place, "", str(reason))
 
 
+def undefined_counts(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
+    """Masked loads without a fill whose elements a histogram counts: executed with another value in them, other counts are
+    stored. A histogram that counts what is filled and takes it away again is right."""
+    made = evidence.ttir.made_by()
+    counts = [o for o in evidence.ttir.walk() if o.name == "tt.histogram" and len(o.operands) == 1]
+    for load in evidence.ttir.walk() if evidence.execution is not None else ():
+        counted = next((o for o in counts if {*load.results} & closure(made, o.operands)), None)
+        place, at = line_of(load.place), line_of(counted.place) if counted is not None else None
+        if load.name != "tt.load" or len(load.operands) != 2 or place is None or at is None:
+            continue
+        with contextlib.suppress(UntriedError):
+            assert evidence.execution is not None
+            programs = [*evidence.execution.programs]
+            theirs = trials.memory(trials.compile(refilled(evidence, load, 1.0)), programs)
+            found = difference(
+                evidence.compiled, theirs, trials.memory(evidence.compiled, programs), exact=True
+            )
+            zero = trials.memory(trials.compile(refilled(evidence, load, 0.0)), programs)
+            same = (
+                difference(evidence.compiled, zero, trials.memory(evidence.compiled, programs), exact=True)
+                is None
+            )
+            if found is not None and same:
+                yield Observation(
+                    "wrong-fill",
+                    "warning",
+                    *place,
+                    f"masked elements are {filled(load, made)}, and the histogram in line {at[1]} counts them: executed with "
+                    f"1 in them, {found}",
+                    "this Triton puts 0 there, but nothing promises it",
+                    "say other=0 (tried: then nothing else is stored than now, and it is promised)",
+                )
+
+
 def _confirmed(
     suspect: Suspect, world: World, place: tuple[str, int], report: Report, trials: Trials, evidence: Evidence,
     programs: list[Program],

@@ -43,9 +43,9 @@ _FINDERS = (
     arithmetic.tf32_dot, arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
 # Those that compile or execute the kernel again.
-_TRYING = (bounds.out_of_bounds, offsets.offset_overflow, masked.wrong_fill, vectors.scalar_access, orders.race_of_reads,
-    boxes.race_of_boxes, unordered.race_of_programs, loops.masked_rounds, loops.layout_in_loop, halves.narrow_sum,
-    associative.not_associative,
+_TRYING = (bounds.out_of_bounds, offsets.offset_overflow, masked.wrong_fill, masked.undefined_counts,
+    vectors.scalar_access, orders.race_of_reads, boxes.race_of_boxes, unordered.race_of_programs, loops.masked_rounds,
+    loops.layout_in_loop, halves.narrow_sum, associative.not_associative,
 )  # fmt: skip
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
