@@ -29,7 +29,7 @@ from tilefold.xray.observe import (
 )  # fmt: skip
 from tilefold.xray.observe.codes import CODES
 from tilefold.xray.observe.joined import joined
-from tilefold.xray.observe.stakes import Stakes, least_clocks, weighed
+from tilefold.xray.observe.stakes import Stakes, weighed
 from tilefold.xray.observe.trials import Trials
 from tilefold.xray.observe.values import StoppedError
 from tilefold.xray.report.model import Observation, Report
@@ -61,8 +61,8 @@ def observe(
     started += [finder(report, evidence, trials) for finder in _TRYING]
     notes = [note for observations in started if (note := _collect(found, observations))]
     assert all(o.code in CODES for o in found)
-    chip, least = evidence.compiled.job.chip, least_clocks(report, evidence)
     stakes = Stakes(report, evidence, stages)
+    chip, least = evidence.compiled.job.chip, stakes.least_clocks(report)
     worth = [weighed(o, least, chip) for o in joined([stakes.over_grid(o) for o in found])]
     found = [stakes.timed(remedies.tried(o, report, evidence, trials)) for o in worth]
     ordered = sorted(found, key=lambda o: (_RANK[o.severity], -o.us_at_stake, o.code, o.line))

@@ -75,7 +75,7 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
             rounded = difference(evidence.compiled, ours, theirs, exact=True) is not None
             remedy = _unless_it_spills(replace(remedy, rounded=rounded), report)
     except UntriedError as reason:
-        unshown = _by_trial(found) or found.code == "bank-conflict"
+        unshown = _by_trial(found) or (found.code == "bank-conflict" and trials.wanted)
         severity = "note" if unshown and found.severity == "warning" else found.severity
         return replace(found, severity=severity, change=f"{found.change}; not tried: {reason}")
     if remedy.advice and changed is None:

@@ -116,6 +116,21 @@ class Stakes:
             cycles_at_stake=round(found.cycles_at_stake * issued),
         )
 
+    def least_clocks(self, report: Report) -> float | None:
+        """Clocks that the grid's programs take at the least, one after the other; None without an execution."""
+        totals = report.totals
+        if not self._outcomes or totals.work is None:
+            return None
+        rate = self._chip.fp16_per_clock if totals.work.tensor else self._chip.fp32_per_clock
+        each: float = max(
+            _TRIP * len(self._outcomes),
+            totals.work.issued / _ISSUE,
+            totals.shared_passes or 0,
+            (totals.bytes_moved or 0) / PORT,
+            totals.work.flops / rate,
+        )
+        return each * self._scaled(lambda o: o.instructions)
+
     def _scaled(self, each: Callable[[Outcome], int]) -> float:
         """The grid's, over that of the executed programs together; 0 where these have nothing."""
         if not self._outcomes:
@@ -161,24 +176,6 @@ def sampled(grid: Program, most: int, *, alike: bool) -> tuple[tuple[Program, ..
             programs.append((place[0], place[1], place[2]))
             many.append(size / each)
     return tuple(programs), np.array(many)
-
-
-def least_clocks(report: Report, evidence: Evidence) -> float | None:
-    """Clocks that the grid's programs take at the least, one after the other; None without an execution."""
-    totals, chip, execution = report.totals, evidence.compiled.job.chip, evidence.execution
-    if execution is None or totals.work is None:
-        return None
-    rate = chip.fp16_per_clock if totals.work.tensor else chip.fp32_per_clock
-    many = weights(execution.programs, report.grid, done(execution))
-    own = np.array([o.instructions for o in execution.outcomes], float)
-    each: float = max(
-        _TRIP * len(execution.programs),
-        totals.work.issued / _ISSUE,
-        totals.shared_passes or 0,
-        (totals.bytes_moved or 0) / PORT,
-        totals.work.flops / rate,
-    )
-    return each * float(many @ own) / max(float(own.sum()), 1.0)
 
 
 def weighed(found: Observation, least: float | None, chip: Chip) -> Observation:
