@@ -200,7 +200,7 @@ TOOLS = (
     Mutant(
         "programs with few neighbours stand for all ways that rows begin",
         "xray/observe/stakes.py",
-        "run = min(_RUN, ",
+        "run = min(run, ",
         "run = min(_LEAST, ",
         ("tests/xray/observe/test_stakes.py::test_rows_begin_between_two_sectors_in_turns",),
     ),

@@ -110,11 +110,7 @@ def _saved(narrow: Observation, cost: Observation) -> int:
     """Bytes of sectors that wider accesses save: rows that begin between two sectors still cost one more of each request, of
     which there are fewer then."""
     numbers = dict(narrow.numbers)
-    share = (
-        numbers["bytes"] / numbers["possible"]
-        if cost.reason.startswith(ASTRAY) and "possible" in numbers
-        else 0
-    )
+    share = float(numbers["bytes"]) / float(numbers["possible"]) if cost.reason.startswith(ASTRAY) else 0.0
     return round(cost.bytes_at_stake * (1 - share))
 
 

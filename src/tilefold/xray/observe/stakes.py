@@ -146,7 +146,7 @@ class Stakes:
         return replace(found, us_at_stake=clocks(found, self._chip) / (sms * self._chip.clock_mhz))
 
 
-def sampled(grid: Program, most: int, *, alike: bool) -> tuple[tuple[Program, ...], Array]:
+def sampled(grid: Program, most: int, *, alike: bool, run: int = _RUN) -> tuple[tuple[Program, ...], Array]:
     """At most so many programs of a grid, and how many each stands for: all of a small one; of others the last along each of
     the dims and along several, and of those between as many as the rest allows: one behind the other where they are
     `alike` and only begin elsewhere, else apart.
@@ -156,7 +156,7 @@ def sampled(grid: Program, most: int, *, alike: bool) -> tuple[tuple[Program, ..
         return all_programs(grid), np.ones(count)
     last = [(False, True) if size > 1 else (False,) for size in grid]
     kinds = list(itertools.product(*last))
-    run = min(_RUN, most - len(kinds) + 1, math.prod(max(n - 1, 1) for n in grid))
+    run = min(run, most - len(kinds) + 1, math.prod(max(n - 1, 1) for n in grid))
     if run < _LEAST:
         return (), np.zeros(0)
     programs: list[Program] = []
