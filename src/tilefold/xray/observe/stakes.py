@@ -32,7 +32,7 @@ SHARE = 0.02  # of a program's least time, from which something is a warning
 BANKS = 0.05  # the same for passes through shared memory: these mostly hide behind what other units do
 # Of layouts, which no trial changes, more.
 _SHARES = {"bank-conflict": BANKS, "layout-in-loop": 0.1, "small-axis-shuffles": 0.1}
-_STEPS = 60_000  # instructions of a warp, in all programs that are executed to learn what is at stake
+_STEPS = 100_000  # instructions of a warp, in all programs that are executed to learn what is at stake
 _ALL, _RUN, _LEAST = (
     64,
     16,
@@ -40,6 +40,11 @@ _ALL, _RUN, _LEAST = (
 )  # programs of a grid that are all executed; of another those between its ends, and the least
 _TRIP = 600  # clocks to memory and back, on each of these chips at the least
 _ISSUE = 4  # instructions of warps that an SM issues in a clock
+_REQUESTS = (
+    "scalar-access",
+    "narrow-copy",
+    "strong-atomic",
+)  # whose cycles are those of requests with a lane on
 # Warnings about what is computed, and about waiting for other programs, whose time is not counted here.
 _UNWEIGHED = ("wrong-fill", "tf32-dot", "strong-atomic")
 
@@ -109,6 +114,8 @@ class Stakes:
                 else self._scaled(lambda o: (c := cost_of(o)).sectors - c.ideal)
             )
             moved = spare or self._scaled(lambda o: cost_of(o).asked) or issued
+        if found.code in _REQUESTS:
+            issued = self._scaled(lambda o: cost_of(o).requests) or issued
         issued = issued or self._scaled(lambda o: o.instructions)
         return replace(
             found,
