@@ -115,7 +115,7 @@ TOOLS = (
     Mutant(
         "bytes at stake are those of the executed programs",
         "xray/observe/stakes.py",
-        "bytes_at_stake=round(found.bytes_at_stake * moved)",
+        "bytes_at_stake=round(found.bytes_at_stake * (moved or issued))",
         "bytes_at_stake=found.bytes_at_stake",
         ("tests/xray/observe/test_stakes.py::test_stakes_are_of_the_whole_grid_and_in_one_unit",),
     ),
