@@ -469,8 +469,8 @@ TOOLS = (
     Mutant(
         "all lines stand for the grid as the whole program does",
         "xray/observe/stakes.py",
-        "return int(o.issued[here].sum())",
-        "return o.instructions",
+        "moved = spare or self._scaled(lambda o: cost_of(o).asked) or issued",
+        "moved = self._scaled(lambda o: o.instructions)",
         ("tests/xray/observe/test_stakes.py::test_the_stakes_of_three_programs_are_those_of_all",),
     ),
     Mutant(
