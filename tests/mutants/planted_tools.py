@@ -115,7 +115,7 @@ TOOLS = (
     Mutant(
         "bytes at stake are those of the executed programs",
         "xray/observe/stakes.py",
-        "bytes_at_stake=round(found.bytes_at_stake * moved)",
+        "bytes_at_stake=round(found.bytes_at_stake * (moved or issued))",
         "bytes_at_stake=found.bytes_at_stake",
         ("tests/xray/observe/test_stakes.py::test_stakes_are_of_the_whole_grid_and_in_one_unit",),
     ),
@@ -187,6 +187,29 @@ TOOLS = (
         'f"{mark}_all = {joining} {start}, {mark}_folded : {narrow}"',
         'f"{mark}_all = {joining} {mark}_folded, {mark}_folded : {narrow}"',
         ("tests/xray/observe/test_rewrites.py::test_folds_behind_a_loop_are_tried_together",),
+    ),
+    Mutant(
+        "a tile that is kept has as many rows as its rounds read",
+        "xray/observe/again.py",
+        "tiles = rounds if before is None else _power(rounds)",
+        "tiles = rounds",
+        (
+            "tests/xray/observe/test_stakes.py::test_a_tile_that_is_kept_takes_the_registers_of_its_masked_elements",
+        ),
+    ),
+    Mutant(
+        "programs with few neighbours stand for all ways that rows begin",
+        "xray/observe/stakes.py",
+        "run = min(run, ",
+        "run = min(_LEAST, ",
+        ("tests/xray/observe/test_stakes.py::test_rows_begin_between_two_sectors_in_turns",),
+    ),
+    Mutant(
+        "a masked vector lies along the first dim of its tile",
+        "xray/observe/fills.py",
+        "return 1 - int(operation.attributes.split",
+        "return 0 * int(operation.attributes.split",
+        ("tests/xray/observe/test_undefined.py::test_a_vector_is_folded_along_the_dim_that_it_lies_along",),
     ),
     Mutant(
         "windows beside each other are one tile",
@@ -446,8 +469,8 @@ TOOLS = (
     Mutant(
         "all lines stand for the grid as the whole program does",
         "xray/observe/stakes.py",
-        "own = each if any(each) else",
-        "own = each if not each else",
+        "moved = spare or self._scaled(lambda o: cost_of(o).asked) or issued",
+        "moved = self._scaled(lambda o: o.instructions)",
         ("tests/xray/observe/test_stakes.py::test_the_stakes_of_three_programs_are_those_of_all",),
     ),
     Mutant(

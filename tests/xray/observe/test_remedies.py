@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from tilefold import xray
-from tilefold.xray.compile.job import Compiled
+from tilefold.xray.compile.job import Compiled, Resources
 from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.explain import make_job
 from tilefold.xray.machine import Memory
@@ -35,7 +35,6 @@ def change(code: str, **given: Any) -> str:
         ("idle-warps", "tried num_warps=4: instructions issued"),
         ("redundant-threads", "tried num_warps=4: instructions issued"),
         ("older-tensor-core", "tried num_warps=4: instructions issued"),
-        ("spill", "tried num_warps=2: bytes spilled a thread"),
         ("strong-atomic", 'tried sem="relaxed": orders and fences in the PTX'),
     ],
 )
@@ -43,6 +42,29 @@ def test_what_was_tried_gained_and_stores_the_same(code: str, tried: str) -> Non
     said = change(code)
     assert tried in said
     assert said.endswith("and the same is stored)")
+
+
+def test_twice_the_threads_that_spill_more_than_half_each_gain_nothing() -> None:
+    assert change("spill").startswith("nothing was gained by num_warps=2: tried, bytes spilled a thread")
+
+
+def test_a_change_that_spills_more_is_no_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it gains otherwise is not said: its measure is what it spills."""
+
+    def used(spilled: int) -> Resources:
+        return Resources(255, spilled, spilled, 0, 0)
+
+    monkeypatch.setattr(remedies.offline, "resources", lambda compiled: compiled.used)
+    report: Any = SimpleNamespace(num_warps=4, resources=used(100))
+    for warps, each, measure in (
+        (4, 100, "passes"),
+        (2, 200, "passes"),
+        (2, 201, "bytes spilled a program"),
+        (8, 51, "bytes spilled a program"),
+    ):
+        compiled: Any = SimpleNamespace(num_warps=warps, used=used(each))
+        made = remedies.Remedy("other warps", compiled, "passes", 100, 50)
+        assert remedies._unless_it_spills(made, report).measure == measure
 
 
 @pytest.mark.parametrize("code", ["tf32-dot", "no-tensor-core"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
 from tilefold.planner.chips import CHIPS
-from tilefold.xray.observe.stakes import clocks, weighed
+from tilefold.xray.observe.stakes import clocks, sampled, weighed
 from tilefold.xray.render.plain import report_text
 from tilefold.xray.report.model import Observation
 
@@ -154,3 +156,72 @@ def test_what_is_read_again_is_all_that_the_grid_asks_for_there() -> None:
     (found,) = [o for o in report.observations if o.code == "read-again"]
     assert found.bytes_at_stake == 20 * 3000
     assert dict(found.numbers)["registers"] == 8
+
+
+@triton.jit
+def columns_twice(x_ptr, y_ptr, N, C, BN: tl.constexpr, BC: tl.constexpr):
+    """Columns of a matrix, in rounds of `BN` rows, twice."""
+    rows, columns = tl.arange(0, BN)[:, None], tl.program_id(0) * BC + tl.arange(0, BC)[None, :]
+    most = tl.zeros((BN, BC), tl.float32)
+    for start in range(0, N, BN):
+        kept = (start + rows < N) & (columns < C)
+        most = tl.maximum(most, tl.load(x_ptr + (start + rows) * C + columns, mask=kept, other=0.0))
+    for start in range(0, N, BN):
+        kept = (start + rows < N) & (columns < C)
+        x = tl.load(x_ptr + (start + rows) * C + columns, mask=kept, other=0.0)
+        tl.store(y_ptr + (start + rows) * C + columns, x - most, mask=kept)
+
+
+def test_a_tile_that_is_kept_takes_the_registers_of_its_masked_elements() -> None:
+    """Columns 64 to 69 of 70, 3600 bytes: a tile of 256 x 16 has 16 kB, 32 registers of each of 128 threads."""
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "N": 150, "C": 70}
+    report = xray.explain(columns_twice, args, {"BN": 16, "BC": 16}, grid=5, programs=[(4, 0, 0)])
+    (found,) = [o for o in report.observations if o.code == "read-again"]
+    assert dict(found.numbers)["registers"] == 32
+    assert "one round instead of 10" in found.change
+
+
+@triton.jit
+def rows_around(x_ptr, y_ptr, R, C, BLOCK: tl.constexpr):
+    """The rows above and below of a tile."""
+    rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    above = tl.load(x_ptr + (rows - 1) * C + columns, mask=(rows > 0) & (columns < C), other=0.0)
+    below = tl.load(x_ptr + (rows + 1) * C + columns, mask=(rows < R - 1) & (columns < C), other=0.0)
+    tl.store(y_ptr + rows * C + columns, above + below, mask=(rows < R) & (columns < C))
+
+
+def test_a_window_beside_another_is_not_kept() -> None:
+    """Of 32 rows, 30 are in both windows."""
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "R": 90, "C": 32}
+    report = xray.explain(rows_around, args, {"BLOCK": 32}, grid=3, programs=[(1, 0, 0)])
+    (found,) = [o for o in report.observations if o.code == "read-again"]
+    assert (found.severity, dict(found.numbers)["bytes"]) == ("note", 30 * 128)
+    assert found.change.startswith("nothing to do")
+
+
+@triton.jit
+def rows_of_halves(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0) * n, tl.arange(0, BLOCK)
+    tl.store(y_ptr + row + offs, tl.load(x_ptr + row + offs, mask=offs < n), mask=offs < n)
+
+
+@pytest.mark.parametrize(("length", "count"), [(1000, 30), (1001, 90)])
+def test_rows_begin_between_two_sectors_in_turns(length: int, count: int) -> None:
+    """Every other row of 2000 bytes begins at a sector; of 2002 bytes one of sixteen."""
+    args = {"x_ptr": "*fp16", "y_ptr": "*fp16", "n": length}
+    some, every = (
+        next(o.bytes_at_stake for o in report.observations if o.code == "scalar-access")
+        for programs in (None, [(n, 0, 0) for n in range(count)])
+        for report in [xray.explain(rows_of_halves, args, {"BLOCK": 1024}, grid=count, programs=programs)]
+    )
+    assert some == pytest.approx(every, rel=0.01)
+
+
+@pytest.mark.parametrize("grid", [(64, 1, 1), (65, 1, 1), (5, 40, 3), (2, 50, 50), (1, 1, 300)])
+@pytest.mark.parametrize("alike", [True, False])
+def test_sampled_programs_stand_for_the_grid(grid: tuple[int, int, int], alike: bool) -> None:
+    programs, many = sampled(grid, 64, alike=alike)
+    assert len(set(programs)) == len(programs) <= 64
+    assert many.sum() == pytest.approx(math.prod(grid))
+    assert all(0 <= n < size for program in programs for n, size in zip(program, grid, strict=True))
+    assert not len(sampled(grid, 3, alike=alike)[0])

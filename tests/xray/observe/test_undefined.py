@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -127,8 +128,27 @@ def test_a_fold_of_all_dims_that_happens_to_be_right_is_no_error(tile: tuple[int
 def test_elements_in_an_order_that_nobody_knows_are_no_error() -> None:
     args = {**XY, "n": 1000}
     (found,) = fills(folded_whole, args, {"FOLD": "reordered", "ROWS": 1, "COLUMNS": 1024})
-    assert found.severity == "warning"
+    assert found.severity == "note"
     assert found.change.endswith("not tried: its elements are in another order than the mask's")
+
+
+@triton.jit
+def binned(x_ptr, y_ptr, n, BLOCK: tl.constexpr, BINS: tl.constexpr, FILL: tl.constexpr):
+    """Counts of bins, of which those that were filled are taken away."""
+    offs, bins = tl.arange(0, BLOCK), tl.arange(0, BINS)
+    if FILL:
+        x = tl.load(x_ptr + offs, mask=offs < n, other=0)
+    else:
+        x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(y_ptr + bins, tl.histogram(x, BINS) - tl.where(bins == 0, BLOCK - n, 0))
+
+
+@pytest.mark.parametrize("fill", [True, False])
+def test_undefined_elements_that_a_histogram_counts(fill: bool) -> None:
+    args = {"x_ptr": np.arange(100, dtype=np.int32) % 16, "y_ptr": "*i32", "n": 100}
+    found = fills(binned, args, {"BLOCK": 128, "BINS": 16, "FILL": fill})
+    assert [o.severity for o in found] == ["warning"] * (not fill)
+    assert all("counts them: executed with 1 in them, y_ptr[0] is -21 and not 7" in o.evidence for o in found)
 
 
 @triton.jit
@@ -177,11 +197,62 @@ def test_masked_rows_whose_distance_is_the_least_are_an_error() -> None:
     assert not fills(nearest, DISTANCES, {"FAR": True, "K": 64, "D": 64})
 
 
-@pytest.mark.parametrize(("got", "severity"), [(1.0, "warning"), (float("nan"), "note")])
-def test_a_suspicion_that_cannot_be_executed_is_less_without_numbers(got: float, severity: str) -> None:
+@pytest.mark.parametrize(
+    ("got", "operands", "untried", "severity"),
+    [
+        (1.0, 3, "trials would take more than 10 steps", "warning"),
+        (float("nan"), 3, "trials would take more than 10 steps", "note"),
+        (1.0, 2, "trials would take more than 10 steps", "note"),  # undefined lanes
+        (1.0, 3, "its mask is of another shape", "note"),
+        (1.0, 3, None, "warning"),  # nothing was executed
+    ],
+)
+def test_a_suspicion_that_was_not_executed_is_no_error(
+    got: float, operands: int, untried: str | None, severity: str
+) -> None:
     example = Counterexample(None, (1.0, got), 1, got, 1.0, 0)  # type: ignore[arg-type]
-    assert masked._severity(example, "", "its mask is of another shape") == severity
-    assert masked._severity(example, "program (0, 0, 0) stores 1", None) == "error"
+    suspect: Any = SimpleNamespace(load=SimpleNamespace(operands=("",) * operands))
+    assert masked._severity(suspect, example, "", untried) == severity
+    assert masked._severity(suspect, example, "program (0, 0, 0) stores 1", None) == "error"
+
+
+@triton.jit
+def weighted(
+    x_ptr, w_ptr, y_ptr, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DOWN: tl.constexpr, AXIS: tl.constexpr
+):
+    """Sums of a tile along an axis, weighted by a masked vector along its rows or its columns."""
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    x = tl.load(x_ptr + rows[:, None] * COLUMNS + columns[None, :])
+    offs = rows if DOWN else columns
+    w = tl.load(w_ptr + offs, mask=offs < n)
+    y = tl.sum(x * (w[:, None] if DOWN else w[None, :]), axis=AXIS)
+    tl.store(y_ptr + (columns if AXIS == 0 else rows), y)
+
+
+@pytest.mark.parametrize("down", [True, False])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_vector_is_folded_along_the_dim_that_it_lies_along(down: bool, axis: int) -> None:
+    """A tile that is square tells nothing by its shape."""
+    args = {**XY, "w_ptr": "*fp32", "n": 25}
+    found = fills(weighted, args, {"ROWS": 32, "COLUMNS": 32, "DOWN": down, "AXIS": axis})
+    assert [o.severity for o in found] == ["warning"] * (down == (axis == 0))
+    assert all("executed with 1000 in them" in o.evidence for o in found)
+
+
+@triton.jit
+def scaled_product(x_ptr, w_ptr, y_ptr, n, N: tl.constexpr, ALONG: tl.constexpr):
+    """A product whose first factor is scaled by a masked vector, along K or along its rows."""
+    offs = tl.arange(0, N)
+    x = tl.load(x_ptr + offs[:, None] * N + offs[None, :])
+    w = tl.load(w_ptr + offs, mask=offs < n)
+    y = tl.dot(x * (w[None, :] if ALONG else w[:, None]), x)
+    tl.store(y_ptr + offs[:, None] * N + offs[None, :], y)
+
+
+@pytest.mark.parametrize("along", [True, False])
+def test_a_vector_along_the_inner_dim_of_a_product_is_summed(along: bool) -> None:
+    found = fills(scaled_product, {**XY, "w_ptr": "*fp32", "n": 25}, {"N": 32, "ALONG": along})
+    assert len(found) == along
 
 
 def test_a_variable_that_a_masked_round_overwrites_is_an_error() -> None:

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from tilefold.xray.evidence import Evidence
+from tilefold.xray.ir import element_bytes, tensors
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.resources import registers_a_thread
 from tilefold.xray.report.model import Observation, Report
-from tilefold.xray.report.static import access_of
+from tilefold.xray.report.static import access_of, line_of
 
 _LEAST = 1024  # bytes from which a second reading is worth a word
 _MOST = 0.9  # of a line's bytes that another line has read
+_WHOLLY = 0.999  # from which a line reads the tile of another, and no window beside it
+_ALIKE = 0.5  # of the threads, that begin so many bytes apart at two lines
 _ATOMIC = ("an atomic", 0)
 _NOWHERE = np.iinfo(np.int64).max
 _HELD = 64  # registers of a thread that a tile may take, of 255, to be kept instead
@@ -29,26 +32,36 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
     grain = _grain(evidence, program)
     read = _read(evidence, program, grain)
     most, loads = _bytes_loaded(evidence, [program]), _bytes_loaded(evidence, range(len(execution.programs)))
-    for at, (place, (once, times, _)) in enumerate(read.items()):
+    for at, (place, (once, times, turns)) in enumerate(read.items()):
         if len(once) * grain < _LEAST:
             continue
-        before = next(
-            (p for p, (other, *_) in list(read.items())[:at] if np.isin(once, other).mean() >= _MOST), None
+        earlier = [*read.items()][:at]
+        before, found = max(
+            ((p, float(np.isin(once, other).mean())) for p, (other, *_) in earlier),
+            key=lambda x: x[1],
+            default=(None, 0.0),
         )
+        before = before if found >= _MOST else None
         if before is None and times < 2:
             continue
         stored = _stored_between(place, once, grain, evidence, program)
         if stored == _ATOMIC:
             continue
         name, _ = execution.named(int(once[0]) * grain)
-        size = len(once) * grain
-        # A tile's dims are powers of two, and what is masked off takes its registers, too.
-        registers = -(-(1 << (size - 1).bit_length()) // (4 * 32 * report.num_warps))
+        part = 1.0 if before is None else found
+        size = round(len(once) * part) * grain
+        held = _tile(before or place, evidence)
+        # Copies ahead of a pipelined loop are not counted among its rounds, and their bytes are.
+        rounds = max(
+            turns // times if before is None else read[before][2] // read[before][1],
+            -(-len(once) * grain // held),
+        )
+        tiles = rounds if before is None else _power(rounds)
+        registers = tiles * -(-held // (4 * 32 * report.num_warps))
         room = registers_a_thread(report) - report.resources.registers
         kept = registers <= min(_HELD, room)
         # A window beside another: a tile that is kept cannot be shifted from thread to thread.
-        shifted = before is not None and _shifted(place, before, evidence, program)
-        rounds = 1 if before is None else read[before][2]
+        shifted = before is not None and (found < _WHOLLY or _shifted(place, before, evidence, program))
         yield Observation(
             "read-again",
             "warning" if kept and not shifted else "note",
@@ -56,7 +69,9 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             f"{size} bytes of {name} are read that {_before(before, stored, times)}, in program "
             f"{execution.programs[program]}",
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
-            _SHIFTED if shifted else _change(size, registers, rounds, kept, stored=stored is not None),
+            _SHIFTED
+            if shifted
+            else _change(size, registers, rounds, kept, stored=stored is not None, itself=before is None),
             bytes_at_stake=(1 if before is not None else times - 1)
             * size
             * loads[place]
@@ -107,11 +122,24 @@ def _stored_between(
     return next((line for line, share in found.items() if share >= _MOST), None)
 
 
-def _change(size: int, registers: int, rounds: int, kept: bool, *, stored: bool) -> str:
+def _power(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _tile(place: tuple[str, int], evidence: Evidence) -> int:
+    """Bytes of the tiles of a line's loads: what is masked off takes registers, too."""
+    loads = [o for o in evidence.ttir.walk() if o.name == "tt.load" and line_of(o.place) == place]
+    tiles = [t for o in loads for t in tensors(o.types)[:1]]
+    return sum(t.elements * element_bytes(t.pointee) for t in tiles) or 1
+
+
+def _change(size: int, registers: int, rounds: int, kept: bool, *, stored: bool, itself: bool) -> str:
     """What to do about bytes that were read before, in so many rounds of a loop."""
     fits = f"they are {registers} registers a thread"
     if stored and kept:
         return f"keep what is stored, rounded as it is stored: {fits}"
+    if itself and kept and rounds > 1:
+        return f"keep its {rounds} tiles: {fits}"
     whole = f" of all {size} bytes (one round instead of {rounds})" if rounds > 1 else ""
     if kept:
         return f"keep the tile{whole}: {fits}"
@@ -133,7 +161,7 @@ def _shifted(place: tuple[str, int], before: tuple[str, int], evidence: Evidence
     ours, theirs = first[place], first[before]
     apart = (ours - theirs)[(ours < _NOWHERE) & (theirs < _NOWHERE)]
     values, counts = np.unique(apart, return_counts=True)
-    return bool(len(values)) and bool(values[counts.argmax()]) and counts.max() >= _MOST * len(apart)
+    return bool(len(values)) and bool(values[counts.argmax()]) and counts.max() >= _ALIKE * len(apart)
 
 
 def _loads(evidence: Evidence) -> dict[int, tuple[str, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,9 @@ class Counterexample:
     update: tuple[str, str] = ("", "")
     rows: int = -1  # the dim along which rows were folded before, -1 where they were not
     turned: bool = False  # whether the dims of what is folded are the load's in the other order
+    along: int = (
+        -1
+    )  # the dim of what is folded that a load of one dim goes along, -1 where it has as many dims
 
     def __str__(self) -> str:
         alike = (n for n in range(4, 17) if _number(self.got, n) != _number(self.wanted, n))
@@ -106,8 +109,10 @@ def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Coun
             if operation.name == "tt.reduce":
                 varies = _varies_in(operation, load, made, dims)
                 if varies is not None and _folds_along(operation, load, varies):
-                    turned = varies != dims.get(load.operands[1], varies)
-                    yield from (replace(e, turned=turned) for e in _changed_reduction(world, load, operation))
+                    along = lifted(load, operation.operands, made)
+                    turned = along < 0 and varies != dims.get(load.operands[1], varies)
+                    examples = _changed_reduction(world, load, operation)
+                    yield from (replace(e, turned=turned, along=along) for e in examples)
                 elif varies is None:
                     yield from _changed_rows(world, load, operation, dims)
             elif operation.name == "tt.dot":
@@ -142,7 +147,10 @@ def _spoiled_product(
 ) -> Iterator[Counterexample]:
     """Masked elements along a product's K that are not 0 times their factor."""
     number = factor_of(load, product, world.made)
-    if number is None or 1 - number not in dims.get(load.operands[1], {0, 1}):
+    if number is None:
+        return
+    along = lifted(load, product.operands[number : number + 1], world.made)
+    if 1 - number not in (dims.get(load.operands[1], {0, 1}) if along < 0 else {along}):
         return
     for seed, masked, plain in _draws(world, load.operands[1]):
         (spoiled, kept) = (
@@ -150,7 +158,7 @@ def _spoiled_product(
             for element in (Element(world, seed, places[0]) for places in (masked, plain))
         )
         if spoiled and not np.isnan(spoiled + kept):
-            yield Counterexample(product, (kept, spoiled), 1, kept + spoiled, kept, seed)
+            yield Counterexample(product, (kept, spoiled), 1, kept + spoiled, kept, seed, along=along)
             return
 
 
@@ -178,7 +186,8 @@ def _varies_in(
     loaded = tensors(load.types)[-1]
     varies = dims.get(load.operands[1], set(range(len(loaded.shape))))
     if set(load.results) & closure(made, reduction.operands, varies if len(loaded.shape) == 2 else None):
-        return varies
+        along = lifted(load, reduction.operands, made)
+        return varies if along < 0 else {along}
     turned = {1 - d for d in varies}
     if len(loaded.shape) == 2 and set(load.results) & closure(made, reduction.operands, turned, turned=True):
         return turned
@@ -213,6 +222,27 @@ def closure(
                 _ahead(made, v, turned) for n, v in enumerate(operation.operands[:2]) if varies == {n}
             ]
     return found
+
+
+def lifted(load: Operation, names: Sequence[str], made: Mapping[str, Operation]) -> int:
+    """The dim of tiles that elements of a load of one dim go along where they arrive in them; -1 where the load has as many
+    dims, or it is not known."""
+    if len(tensors(load.types)[-1].shape) != 1:
+        return -1
+    pending, seen = [*names], set[str]()
+    while pending:
+        operation = made.get(pending.pop())
+        if (
+            operation is None
+            or set(operation.results) & seen
+            or not set(load.results) & closure(made, operation.results)
+        ):
+            continue
+        seen |= {*operation.results}
+        if operation.name == "tt.expand_dims" and len(tensors(operation.types)[-1].shape) == 2:
+            return 1 - int(operation.attributes.split("axis = ")[1].split()[0])
+        pending += operation.operands
+    return -1
 
 
 def _ahead(made: Mapping[str, Operation], name: str, turned: bool) -> str:

@@ -13,7 +13,6 @@ ASTRAY = "the first lane's address is no multiple of 32 bytes"
 NARROWED = "narrow accesses have a layout of their own:"
 PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
 TURNED = "the tile is turned on its way into shared memory"
-TRANSPOSE = "load with the array's contiguous dim last in the tile, and transpose it in registers (tl.trans)"
 UNPROVEN = "the compiler cannot prove from the pointer's arithmetic"
 _UNALIGNED = "the pointer may not be aligned"
 _WIDENED = "divisibility: "
@@ -102,9 +101,17 @@ def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observatio
     return replace(
         narrow,
         evidence="; ".join([narrow.evidence, *(o.evidence for o in costs)]),
-        bytes_at_stake=narrow.bytes_at_stake + sum(o.bytes_at_stake for o in costs),
+        bytes_at_stake=narrow.bytes_at_stake + sum(_saved(narrow, o) for o in costs),
         cycles_at_stake=narrow.cycles_at_stake + sum(o.cycles_at_stake for o in costs),
     )
+
+
+def _saved(narrow: Observation, cost: Observation) -> int:
+    """Bytes of sectors that wider accesses save: rows that begin between two sectors still cost one more of each request, of
+    which there are fewer then."""
+    numbers = dict(narrow.numbers)
+    share = float(numbers["bytes"]) / float(numbers["possible"]) if cost.reason.startswith(ASTRAY) else 0.0
+    return round(cost.bytes_at_stake * (1 - share))
 
 
 def _places(o: Observation) -> set[tuple[str, int]]:

@@ -6,14 +6,16 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
+
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.execution import Execution
 from tilefold.xray.ir import Operation, read, tensors
 from tilefold.xray.layouts import holding
-from tilefold.xray.machine import all_programs
 from tilefold.xray.observe.joined import NARROWED
 from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, masked_moves, spread_into
+from tilefold.xray.observe.stakes import sampled
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.observe.values import is_elementwise
 from tilefold.xray.observe.vectors import WHOLE, promising, unpromised
@@ -222,12 +224,22 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         ran = trials.run(made)
     except UntriedError:  # of no loops, too
         return
-    # Where rounds end, programs differ: of a small grid all are asked, by a kernel that stores nothing but its counts.
-    if count <= _ALL:
-        with contextlib.suppress(UntriedError):
-            bare = trials.compile(counted(_without_stores(evidence), evidence.ttir, loops))
-            if all(_counts(n, trials.run(bare)) == _counts(n, ran) for n in range(len(loops))):
-                ran, said = trials.run(bare, all_programs(grid)), f"in all {count} programs"
+    # Where rounds end, programs differ: of a small grid all are asked, of others some more where one idles, by a kernel that
+    # stores nothing but its counts.
+    many = np.full(len(executed), 1.0)
+    more = count <= _ALL or any(sum(_counts(n, ran)[1]) for n in range(len(loops)))
+    with contextlib.suppress(UntriedError):
+        if not more:
+            raise UntriedError("no round idles in the executed programs")
+        bare = trials.compile(counted(_without_stores(evidence), evidence.ttir, loops))
+        programs, of_each = sampled(grid, _ALL, alike=False, run=_ALL)
+        if programs and all(_counts(n, trials.run(bare)) == _counts(n, ran) for n in range(len(loops))):
+            ran, many = trials.run(bare, programs), of_each
+            said = (
+                f"in all {count} programs"
+                if len(programs) == count
+                else f"in {len(programs)} programs of {count}"
+            )
     for number, loop in enumerate(loops):
         rounds, idle = _counts(number, ran)
         moves = masked_moves(loop) or []
@@ -250,8 +262,8 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             if all(n in (0, of) for n, of in zip(idle, rounds, strict=True))
             else "let the loop begin and end where the mask does: its bounds from the same numbers as the mask (not tried)",
             cycles_at_stake=round(
-                sum(each.values()) * sum(idle) / sum(rounds)
-                if len(ran.programs) == count
+                sum(each.values()) * float(many @ idle) / float(many @ rounds)
+                if ran.programs != executed
                 else sum(of * shares[p] for p, of in each.items())
             ),
             numbers=(("rounds", sum(rounds)), ("idle", sum(idle))),

@@ -73,6 +73,40 @@ def wrong_fill(report: Report, evidence: Evidence, trials: Trials) -> Iterator[O
             yield _observed(suspect, first, world.made, place, "", str(reason))
 
 
+def undefined_counts(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
+    """Masked loads without a fill whose elements a histogram counts: executed with another value in them, other counts are
+    stored. A histogram that counts what is filled and takes it away again is right."""
+    made = evidence.ttir.made_by()
+    counts = [o for o in evidence.ttir.walk() if o.name == "tt.histogram" and len(o.operands) == 1]
+    for load in evidence.ttir.walk() if evidence.execution is not None else ():
+        counted = next((o for o in counts if {*load.results} & closure(made, o.operands)), None)
+        place, at = line_of(load.place), line_of(counted.place) if counted is not None else None
+        if load.name != "tt.load" or len(load.operands) != 2 or place is None or at is None:
+            continue
+        with contextlib.suppress(UntriedError):
+            assert evidence.execution is not None
+            programs = [*evidence.execution.programs]
+            theirs = trials.memory(trials.compile(refilled(evidence, load, 1.0)), programs)
+            found = difference(
+                evidence.compiled, theirs, trials.memory(evidence.compiled, programs), exact=True
+            )
+            zero = trials.memory(trials.compile(refilled(evidence, load, 0.0)), programs)
+            same = (
+                difference(evidence.compiled, zero, trials.memory(evidence.compiled, programs), exact=True)
+                is None
+            )
+            if found is not None and same:
+                yield Observation(
+                    "wrong-fill",
+                    "warning",
+                    *place,
+                    f"masked elements are {filled(load, made)}, and the histogram in line {at[1]} counts them: executed with "
+                    f"1 in them, {found}",
+                    "this Triton puts 0 there, but nothing promises it",
+                    "say other=0 (tried: then nothing else is stored than now, and it is promised)",
+                )
+
+
 def _confirmed(
     suspect: Suspect, world: World, place: tuple[str, int], report: Report, trials: Trials, evidence: Evidence,
     programs: list[Program],
@@ -378,6 +412,13 @@ def _mask_of(
         return [f"{kept} = arith.andi {spelled(mask)}, {spelled(mask)} : {wanted}"]
     if shape == (math.prod(loaded),):
         return [f"{kept} = tt.reshape {spelled(mask)} : {tile_type(loaded, 'i1')} -> {wanted}"]
+    if example.along >= 0 and len(shape) == 2 and loaded == (shape[example.along],):
+        column = (loaded[0], 1) if example.along == 0 else (1, loaded[0])
+        types = f"{tile_type(loaded, 'i1')} -> {tile_type(column, 'i1')}"
+        return [
+            f"{kept}_lifted = tt.expand_dims {spelled(mask)} {{axis = {1 - example.along} : i32}} : {types}",
+            f"{kept} = tt.broadcast {kept}_lifted : {tile_type(column, 'i1')} -> {wanted}",
+        ]
     source = evidence.ttir.made_by().get(mask)
     if source is not None and source.name == "tt.broadcast":
         given = tensors(source.types)[0].shape
@@ -443,21 +484,28 @@ def _observed(
     ]  # fmt: skip
     return Observation(
         "wrong-fill",
-        _severity(example, shown, untried),
+        _severity(suspect, example, shown, untried),
         *place,
-        f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: {example}"
-        + (f"; {shown}" if shown else " (numbers of a few elements that were drawn, not of an execution)"),
+        f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: "
+        + (
+            f"{shown} (of drawn numbers, {example})"
+            if shown
+            else f"{example} (drawn numbers, not of an execution)"
+        ),
         f"masked elements must not change the result: the identity of this {what} is {identity}",
         change,
         numbers=tuple(numbers),
     )
 
 
-def _severity(example: Counterexample, shown: str, untried: str | None) -> str:
-    """Executed, and not shown: a suspicion; one without numbers, which a sort or an index may never let through, less."""
-    if shown or untried is None:
+def _severity(suspect: Suspect, example: Counterexample, shown: str, untried: str | None) -> str:
+    """Executed an error; otherwise a suspicion. One of a kernel that is too long to be tried is a warning; one whose fold
+    could not be written otherwise, or of lanes that are undefined, or without numbers, as of a sort, is a note."""
+    if shown:
         return "error"
-    return "warning" if np.isfinite([example.got, example.wanted]).all() else "note"
+    named = len(suspect.load.operands) > 2
+    long = untried is None or untried.startswith(("trials would take", "more than", "no trials"))
+    return "warning" if named and long and np.isfinite([example.got, example.wanted]).all() else "note"
 
 
 def _of_undefined(

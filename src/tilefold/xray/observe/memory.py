@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,13 +12,22 @@ from tilefold.xray.ir import element_bytes, tensors
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.addresses import run_of
-from tilefold.xray.observe.joined import ASTRAY, PIECES, TRANSPOSE
+from tilefold.xray.observe.joined import ASTRAY, PIECES
 from tilefold.xray.observe.resources import MOST_WARPS
 from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 
 _WRITES = ("store", "atomic")
+# Tiles whose lanes go along the last dim, of loads and of stores; and along the first.
+_LAST = (
+    "load with the array's contiguous dim last in the tile, and transpose it in registers (tl.trans)",
+    "transpose the tile in registers (tl.trans) and store it with the array's contiguous dim last",
+)
+_FIRST = (
+    "load the tile with its dims in the other order and transpose it in registers (tl.trans): lanes go along the first dim",
+    "transpose the tile in registers (tl.trans) and store it so: lanes go along the first dim",
+)
 _SECTOR = 32  # bytes
 _UNLESS = "; nothing to do where the next request finds the rest in a cache"
 _APART = "neighbouring lanes are "
@@ -166,19 +176,37 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
         if _dims(line, access) < 2:
             return (
                 reason,
-                "keep what is read together side by side (an array of its own), or load whole rows and pick from them; "
+                "keep what is stored together side by side (an array of its own); nothing to do where the stride is the "
+                "caller's"
+                if access.kind in _WRITES
+                else "keep what is read together side by side (an array of its own), or load whole rows and pick from them; "
                 "nothing to do where the stride is the caller's",
             )
-        return reason, TRANSPOSE
+        return reason, transposing((line.file, line.line), evidence, writes=access.kind in _WRITES)
     if stride is not None and stride > access.bytes:
         return (
             f"{_APART}{stride} bytes apart and take {access.bytes} of them at a time",
-            "read a denser tile: what lies between is moved and not used",
+            "store a denser tile: a sector is moved for the few bytes of it that a request writes"
+            if access.kind in _WRITES
+            else "read a denser tile: what lies between is moved and not used",
         )
     return (
-        "lanes of a warp read places that do not lie together",
-        "sort or group the indices so that neighbouring lanes read neighbouring places; nothing to do for a true gather",
+        "lanes of a warp reach places that do not lie together",
+        "sort or group the indices so that neighbouring lanes reach neighbouring places; nothing to do for a true gather",
     )
+
+
+def transposing(place: tuple[str, int], evidence: Evidence, *, writes: bool) -> str:
+    """What to do about a tile whose lanes go along the wrong dim: of the first, which they take where nothing is known to be
+    contiguous, the array's contiguous dim is the last already."""
+    kinds = ("tt.store", "tt.atomic_rmw") if writes else ("tt.load", "ttg.async_copy_global_to_local")
+    for operation in evidence.ttgir.walk():
+        if operation.name in kinds and line_of(operation.place) == place and tensors(operation.types):
+            held = tensors(operation.types)[0].encoding
+            order = re.search(r"order = \[(\d)", evidence.ttgir.aliases.get(held, held))
+            if order is not None and order[1] == "0":
+                return _FIRST[writes]
+    return _LAST[writes]
 
 
 def _looked_up(line: Line, access: Access, evidence: Evidence) -> bool:

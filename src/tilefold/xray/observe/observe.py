@@ -29,7 +29,7 @@ from tilefold.xray.observe import (
 )  # fmt: skip
 from tilefold.xray.observe.codes import CODES
 from tilefold.xray.observe.joined import joined
-from tilefold.xray.observe.stakes import Stakes, least_clocks, weighed
+from tilefold.xray.observe.stakes import Stakes, weighed
 from tilefold.xray.observe.trials import Trials
 from tilefold.xray.observe.values import StoppedError
 from tilefold.xray.report.model import Observation, Report
@@ -43,9 +43,9 @@ _FINDERS = (
     arithmetic.tf32_dot, arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
 # Those that compile or execute the kernel again.
-_TRYING = (bounds.out_of_bounds, offsets.offset_overflow, masked.wrong_fill, vectors.scalar_access, orders.race_of_reads,
-    boxes.race_of_boxes, unordered.race_of_programs, loops.masked_rounds, loops.layout_in_loop, halves.narrow_sum,
-    associative.not_associative,
+_TRYING = (bounds.out_of_bounds, offsets.offset_overflow, masked.wrong_fill, masked.undefined_counts,
+    vectors.scalar_access, orders.race_of_reads, boxes.race_of_boxes, unordered.race_of_programs, loops.masked_rounds,
+    loops.layout_in_loop, halves.narrow_sum, associative.not_associative,
 )  # fmt: skip
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
@@ -61,8 +61,8 @@ def observe(
     started += [finder(report, evidence, trials) for finder in _TRYING]
     notes = [note for observations in started if (note := _collect(found, observations))]
     assert all(o.code in CODES for o in found)
-    chip, least = evidence.compiled.job.chip, least_clocks(report, evidence)
-    stakes = Stakes(report, evidence)
+    stakes = Stakes(report, evidence, stages)
+    chip, least = evidence.compiled.job.chip, stakes.least_clocks(report)
     worth = [weighed(o, least, chip) for o in joined([stakes.over_grid(o) for o in found])]
     found = [stakes.timed(remedies.tried(o, report, evidence, trials)) for o in worth]
     ordered = sorted(found, key=lambda o: (_RANK[o.severity], -o.us_at_stake, o.code, o.line))

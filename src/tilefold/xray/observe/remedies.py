@@ -19,8 +19,9 @@ from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL
-from tilefold.xray.observe.joined import ASTRAY, TRANSPOSE, TURNED, UNPROVEN
+from tilefold.xray.observe.joined import ASTRAY, TURNED, UNPROVEN
 from tilefold.xray.observe.loops import BARRIER
+from tilefold.xray.observe.memory import transposing
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.report.model import Observation, Report
@@ -29,6 +30,8 @@ from tilefold.xray.report.static import line_of
 
 _MUCH = 0.5  # of the bytes of all requests, which a change leaves at most that makes a note a warning
 _GAIN = 0.98  # of what there was: what leaves more is no gain
+_FEWER = 0.8  # of all passes through shared memory: other warps change everything else, too
+_SPILLED = "bytes spilled a thread"
 _NO_GAIN = "nothing was gained by "
 _SECTOR = 32  # bytes; of elements as many suffice, too
 # Codes that say that one change gains something: where it gains nothing, or stores something else, they are notes.
@@ -51,6 +54,8 @@ class Remedy:
     after: float
     precision: bool = False
     advice: str = ""  # in the place of what the observation advises, which then is a warning
+    rounded: bool = False  # whether the same is stored but for rounding
+    gain: float = _GAIN  # of the measure, what it leaves at most
 
 
 def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Observation:
@@ -64,14 +69,14 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
         remedy = None if make is None else make(found, report, evidence, trials)
         if remedy is None:
             return _as_it_is(found)
-        changed = difference(
-            evidence.compiled,
-            trials.memory(evidence.compiled),
-            trials.memory(remedy.compiled),
-            exact=remedy.precision,
-        )
+        ours, theirs = trials.memory(evidence.compiled), trials.memory(remedy.compiled)
+        changed = difference(evidence.compiled, ours, theirs, exact=remedy.precision)
+        if not remedy.precision and changed is None:
+            rounded = difference(evidence.compiled, ours, theirs, exact=True) is not None
+            remedy = _unless_it_spills(replace(remedy, rounded=rounded), report)
     except UntriedError as reason:
-        severity = "note" if _by_trial(found) and found.severity == "warning" else found.severity
+        unshown = _by_trial(found) or (found.code == "bank-conflict" and trials.wanted)
+        severity = "note" if unshown and found.severity == "warning" else found.severity
         return replace(found, severity=severity, change=f"{found.change}; not tried: {reason}")
     if remedy.advice and changed is None:
         found = replace(found, severity="warning", change=remedy.advice)
@@ -85,6 +90,18 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
     if found.severity == "warning" and (useless or refuted or same):
         return replace(found, severity="note", change=said)
     return replace(found, change=said)
+
+
+def _unless_it_spills(remedy: Remedy, report: Report) -> Remedy:
+    """The remedy; where its kernel keeps more registers in memory than the kernel does, with that as its measure: no gain."""
+    if remedy.measure == _SPILLED or remedy.after >= remedy.before:
+        return remedy
+    threads = 32 * report.num_warps
+    before = _spilled(report.resources) * threads
+    after = _spilled(offline.resources(remedy.compiled)) * 32 * remedy.compiled.num_warps
+    if after <= before:
+        return remedy
+    return replace(remedy, measure="bytes spilled a program", before=before, after=after)
 
 
 def _by_trial(found: Observation) -> bool:
@@ -150,9 +167,10 @@ def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
         return f"{change} (tried {remedy.what}: {came}; {changed or 'nothing that is stored changes'})"
     if changed is not None:
         return f"not {remedy.what}: tried, and then other values are stored ({changed})"
-    if remedy.after >= remedy.before or remedy.after > _GAIN * remedy.before:
+    if remedy.after >= remedy.before or remedy.after > remedy.gain * remedy.before:
         return f"{_NO_GAIN}{remedy.what}: tried, {came}; {change}"
-    return f"{change} (tried {remedy.what}: {came}, and the same is stored)"
+    rounding = " but for rounding" if remedy.rounded else ""
+    return f"{change} (tried {remedy.what}: {came}, and the same is stored{rounding})"
 
 
 def _issued(outcomes: tuple[Outcome, ...]) -> int:
@@ -195,7 +213,7 @@ def _other_warps(found: Observation, report: Report, evidence: Evidence, trials:
         for n, (w, kernel, o) in enumerate(ran)
     )
     tried = f"num_warps={warps}" if after < before else " or ".join(f"num_warps={w}" for w, _ in made)
-    return Remedy(tried, kernel, "passes through shared memory", before, after)
+    return Remedy(tried, kernel, "passes through shared memory", before, after, gain=_FEWER)
 
 
 def _passes(outcomes: tuple[Outcome, ...]) -> int:
@@ -208,7 +226,9 @@ def _more_warps(found: Observation, report: Report, evidence: Evidence, trials: 
         return None
     made = trials.launch(warps=2 * report.num_warps)
     before, after = _spilled(report.resources), _spilled(offline.resources(made))
-    return Remedy(f"num_warps={2 * report.num_warps}", made, "bytes spilled a thread", before, after)
+    return Remedy(
+        f"num_warps={2 * report.num_warps}", made, _SPILLED, before, after, gain=0.5
+    )  # for twice the threads
 
 
 def _fewer_stages(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
@@ -349,7 +369,9 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
     remedy = _text(text, "transposing the tile", "bytes moved", _moved, evidence, trials)
     if found.severity != "note":
         return remedy
-    return replace(remedy, advice=TRANSPOSE) if remedy.after <= _MUCH * remedy.before else None
+    writes = not any(o.name == "tt.load" for o in moves)
+    advice = transposing((found.file, found.line), evidence, writes=writes)
+    return replace(remedy, advice=advice) if remedy.after <= _MUCH * remedy.before else None
 
 
 def _folded(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
@@ -369,7 +391,7 @@ def _behind(found: Observation, report: Report, evidence: Evidence, trials: Tria
         return replace(remedy, measure="instructions issued", before=before, after=after)
     before, after = _spilled(report.resources), _spilled(offline.resources(remedy.compiled))
     if after > before:
-        return replace(remedy, measure="bytes spilled a thread", before=before, after=after)
+        return replace(remedy, measure=_SPILLED, before=before, after=after)
     return remedy
 
 

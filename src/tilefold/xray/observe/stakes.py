@@ -6,23 +6,45 @@ are counted for the executed programs and scaled to the grid. What is shown is i
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from tilefold.errors import TilefoldError
 from tilefold.planner.chips import Chip
 from tilefold.xray.evidence import Evidence
-from tilefold.xray.machine.counts import global_cost
+from tilefold.xray.execution import Program, execute
+from tilefold.xray.machine import Outcome, all_programs, chosen_programs
+from tilefold.xray.machine.counts import GlobalCost, global_cost
+from tilefold.xray.machine.types import Array
+from tilefold.xray.ptx import parse
 from tilefold.xray.report.build import PORT
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.traffic import done, weights
+from tilefold.xray.stages import Stages
 
 SHARE = 0.02  # of a program's least time, from which something is a warning
 BANKS = 0.05  # the same for passes through shared memory: these mostly hide behind what other units do
 # Of layouts, which no trial changes, more.
 _SHARES = {"bank-conflict": BANKS, "layout-in-loop": 0.1, "small-axis-shuffles": 0.1}
+_STEPS = 100_000  # instructions of a warp, in all programs that are executed to learn what is at stake
+_ALL, _RUN, _LEAST = (
+    64,
+    16,
+    4,
+)  # programs of a grid that are all executed; of another those between its ends, and the least
 _TRIP = 600  # clocks to memory and back, on each of these chips at the least
 _ISSUE = 4  # instructions of warps that an SM issues in a clock
+_REQUESTS = (
+    "scalar-access",
+    "narrow-copy",
+    "strong-atomic",
+)  # whose cycles are those of requests with a lane on
 # Warnings about what is computed, and about waiting for other programs, whose time is not counted here.
 _UNWEIGHED = ("wrong-fill", "tf32-dot", "strong-atomic")
 
@@ -34,43 +56,96 @@ def clocks(found: Observation, chip: Chip) -> float:
 
 
 class Stakes:
-    """What is at stake in a whole launch. Each executed program stands for as many of the grid as are like it, line by line:
-    what an observation's line moves and issues in each of them. Without an execution every program is like the one that was
-    looked at."""
+    """What is at stake in a whole launch: what an observation's line moves and issues in all programs, over that of the
+    executed ones. Of a small grid all programs are executed for it; of others, if short, more than for the report:
+    neighbours, since rows begin between two sectors in turns. Without an execution every program is like the one that was
+    looked at.
+    """
 
-    def __init__(self, report: Report, evidence: Evidence) -> None:
+    def __init__(self, report: Report, evidence: Evidence, stages: Stages | None = None) -> None:
         self._chip, self._evidence = evidence.compiled.job.chip, evidence
         self._count = report.grid[0] * report.grid[1] * report.grid[2]
+        self._grid, self._stages = report.grid, stages
         execution = evidence.execution
         self._outcomes = () if execution is None else execution.outcomes
-        self._many = None if execution is None else weights(execution.programs, report.grid, done(execution))
         self._of: dict[tuple[str, int], list[int]] = {}
         for number, instruction in enumerate(evidence.entry.instructions):
             self._of.setdefault(evidence.places.line(instruction) or ("", 0), []).append(number)
 
+    @functools.cached_property
+    def _like(self) -> tuple[tuple[Outcome, ...], Array]:
+        """Executed programs, and how many of the grid each stands for."""
+        execution = self._evidence.execution
+        assert execution is not None
+        steps = max(o.instructions // max(o.issued.shape[1], 1) for o in execution.outcomes)
+        alike = len({o.instructions for o in execution.outcomes}) == 1
+        programs, many = sampled(self._grid, _STEPS // max(steps, 1), alike=alike)
+        if (
+            self._stages is not None
+            and execution.programs == chosen_programs(self._grid)
+            and len(programs) > 3
+        ):
+            compiled = self._evidence.compiled
+            with contextlib.suppress(TilefoldError), self._stages.stage("executing more programs"):
+                more = execute(compiled, parse(compiled.ptx), programs)
+                if more.programs == programs:
+                    return more.outcomes, many
+        return execution.outcomes, weights(execution.programs, self._grid, done(execution))
+
     def over_grid(self, found: Observation) -> Observation:
         """An observation of the executed programs with what is at stake in the grid."""
+        if not (found.bytes_at_stake or found.cycles_at_stake):
+            return found
         here = [n for place in ((found.file, found.line), *found.also) for n in self._of.get(place, ())]
-        issued = self._scaled([int(o.issued[here].sum()) for o in self._outcomes])
-        moved = issued
+        wanted = set(here)
+
+        def issued_by(o: Outcome) -> int:
+            return int(o.issued[here].sum())
+
+        def cost_of(o: Outcome) -> GlobalCost:
+            return global_cost(a for a in o.accesses if a.instruction in wanted)
+
+        issued, moved = self._scaled(issued_by), 0.0
         if found.bytes_at_stake:
-            wanted = set(here)
-            costs = [global_cost(a for a in o.accesses if a.instruction in wanted) for o in self._outcomes]
             # What is read again is all of what a line asks for; of others it is what they ask for beyond their bytes.
-            spare = [c.sectors - c.ideal for c in costs] if found.code != "read-again" else []
-            moved = self._scaled(spare if any(spare) else [c.asked for c in costs]) or issued
+            spare = (
+                0.0
+                if found.code == "read-again"
+                else self._scaled(lambda o: (c := cost_of(o)).sectors - c.ideal)
+            )
+            moved = spare or self._scaled(lambda o: cost_of(o).asked) or issued
+        if found.code in _REQUESTS:
+            issued = self._scaled(lambda o: cost_of(o).requests) or issued
+        issued = issued or self._scaled(lambda o: o.instructions)
         return replace(
             found,
-            bytes_at_stake=round(found.bytes_at_stake * moved),
+            bytes_at_stake=round(found.bytes_at_stake * (moved or issued)),
             cycles_at_stake=round(found.cycles_at_stake * issued),
         )
 
-    def _scaled(self, each: list[int]) -> float:
-        """The grid's, over that of the executed programs together; by all that they issue where these have nothing."""
-        if self._many is None:
+    def least_clocks(self, report: Report) -> float | None:
+        """Clocks that the grid's programs take at the least, one after the other; None without an execution."""
+        totals = report.totals
+        if not self._outcomes or totals.work is None:
+            return None
+        rate = self._chip.fp16_per_clock if totals.work.tensor else self._chip.fp32_per_clock
+        each: float = max(
+            _TRIP * len(self._outcomes),
+            totals.work.issued / _ISSUE,
+            totals.shared_passes or 0,
+            (totals.bytes_moved or 0) / PORT,
+            totals.work.flops / rate,
+        )
+        return each * self._scaled(lambda o: o.instructions)
+
+    def _scaled(self, each: Callable[[Outcome], int]) -> float:
+        """The grid's, over that of the executed programs together; 0 where these have nothing."""
+        if not self._outcomes:
             return float(self._count)
-        own = each if any(each) else [o.instructions for o in self._outcomes]
-        return float(self._many @ np.array(own, float)) / max(sum(own), 1)
+        if not (own := sum(map(each, self._outcomes))):
+            return 0.0
+        outcomes, many = self._like
+        return float(many @ np.array([*map(each, outcomes)], float)) / own
 
     def timed(self, found: Observation) -> Observation:
         """With the time of it on the SMs that the grid fills."""
@@ -78,22 +153,36 @@ class Stakes:
         return replace(found, us_at_stake=clocks(found, self._chip) / (sms * self._chip.clock_mhz))
 
 
-def least_clocks(report: Report, evidence: Evidence) -> float | None:
-    """Clocks that the grid's programs take at the least, one after the other; None without an execution."""
-    totals, chip, execution = report.totals, evidence.compiled.job.chip, evidence.execution
-    if execution is None or totals.work is None:
-        return None
-    rate = chip.fp16_per_clock if totals.work.tensor else chip.fp32_per_clock
-    many = weights(execution.programs, report.grid, done(execution))
-    own = np.array([o.instructions for o in execution.outcomes], float)
-    each: float = max(
-        _TRIP * len(execution.programs),
-        totals.work.issued / _ISSUE,
-        totals.shared_passes or 0,
-        (totals.bytes_moved or 0) / PORT,
-        totals.work.flops / rate,
-    )
-    return each * float(many @ own) / max(float(own.sum()), 1.0)
+def sampled(grid: Program, most: int, *, alike: bool, run: int = _RUN) -> tuple[tuple[Program, ...], Array]:
+    """At most so many programs of a grid, and how many each stands for: all of a small one; of others the last along each of
+    the dims and along several, and of those between as many as the rest allows: one behind the other where they are
+    `alike` and only begin elsewhere, else apart.
+    """
+    count = math.prod(grid)
+    if count <= min(_ALL, most):
+        return all_programs(grid), np.ones(count)
+    last = [(False, True) if size > 1 else (False,) for size in grid]
+    kinds = list(itertools.product(*last))
+    run = min(run, most - len(kinds) + 1, math.prod(max(n - 1, 1) for n in grid))
+    if run < _LEAST:
+        return (), np.zeros(0)
+    programs: list[Program] = []
+    many: list[float] = []
+    for kind in kinds:
+        inner = [n - 1 if n > 1 else 1 for n in grid]
+        size = math.prod(n for n, end in zip(inner, kind, strict=True) if not end)
+        # Those that are the last along no dim.
+        each = 1 if any(kind) else run
+        first, step = (size // 2, 1) if alike or each == 1 else (0, max(size // each, 1))
+        for n in range(each):
+            at = (first + n * step) % size
+            place = []
+            for length, end in zip(inner, kind, strict=True):
+                place.append(length if end else at % length)
+                at //= 1 if end else length
+            programs.append((place[0], place[1], place[2]))
+            many.append(size / each)
+    return tuple(programs), np.array(many)
 
 
 def weighed(found: Observation, least: float | None, chip: Chip) -> Observation:

@@ -70,17 +70,15 @@ def _repeated(code: str, line: Line, tile: Tensor, held: Holding, spent: int, re
     threads = 32 * report.num_warps
     evidence = f"a tile of {tile.elements} elements for {threads} threads: each element is held by {held.copies} of them"
     fewer = max(1, report.num_warps // held.copies)
-    change = (
-        f"launch with num_warps={fewer}"
-        if fewer < report.num_warps
-        else "give a program fewer threads than a warp more to do"
-    )
+    launch = f"launch with num_warps={fewer}" if fewer < report.num_warps else ""
     if code == "idle-warps":
         reason = "the loop's iterations follow one another in all warps; Triton spreads a tile over warps, never a loop"
-        change = f"let one iteration take a tile of {tile.elements * held.copies} elements (or a dim more), or {change}"
+        change = f"let one iteration take a tile of {tile.elements * held.copies} elements (or a dim more)"
+        change += f", or {launch}" if launch else ""
     else:
         reason = "the tile has fewer elements than the program threads, so the layout repeats it"
-        change = f"{change}, or let a program own a larger tile"
+        larger = f"let a program own a tile of {tile.elements * held.copies} elements (or a dim more)"
+        change = f"{launch}, or {larger}" if launch else f"{larger}: it has no fewer threads than a warp"
     return Observation(
         code,
         "warning",

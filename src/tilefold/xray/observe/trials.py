@@ -62,6 +62,11 @@ class Trials:
         self._kept: dict[tuple[Compiled, tuple[Program, ...], int, Turns], Memory] = {}
         self._last: tuple[Compiled, Execution] | None = None
 
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is tried at all."""
+        return self._stages is not None
+
     def compile(self, ttir: str) -> Compiled:
         """Compile another TTIR.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilefold.xray.compile.job import Compiled
@@ -33,6 +33,7 @@ _OPERATIONS = {
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
 _DIVIDING = ("arith.divsi", "arith.divui")  # a remainder alone wraps around
+_FLOATING = ("arith.sitofp", "arith.uitofp")
 _SCALING = ("arith.muli", "arith.extsi", "arith.trunci", "tt.splat", "tt.broadcast", "tt.expand_dims")
 Place = tuple[str, int, str]  # file, line, load or store
 
@@ -295,7 +296,13 @@ class Causes:
         said = [f"let {' and '.join(begin)} begin at a multiple of {divisor} bytes"] if begin else []
         if astray:
             each = "is a multiple" if len(astray) == 1 else "are multiples"
-            said.append(f"pad so that {' and '.join(astray)} {each} of {divisor}")
+            computed = [n for n in astray if n in computing(self._evidence)]
+            beside = (
+                f" (with the true {' and '.join(computed)} beside for what is computed from it)"
+                if computed
+                else ""
+            )
+            said.append(f"pad so that {' and '.join(astray)} {each} of {divisor}{beside}")
         if numbers and divisor == 16:
             said.append(f"pass {'it' if len(numbers) == 1 else 'them'} so")
         elif numbers:
@@ -393,8 +400,18 @@ def unpromised(evidence: Evidence, places: set[Place]) -> list[str]:
 def dividing(evidence: Evidence) -> set[str]:
     """Arguments that something is divided by, or by a product of: lengths that places are counted in, no strides. A number of
     tiles, a quotient itself, is none."""
+    return _given_to(evidence, _DIVIDING, slice(1, None))
+
+
+def computing(evidence: Evidence) -> set[str]:
+    """Arguments that become floats: the length that a mean divides by is another one where it is padded."""
+    return _given_to(evidence, _FLOATING, slice(None))
+
+
+def _given_to(evidence: Evidence, operations: Sequence[str], operands: slice) -> set[str]:
+    """Arguments that reach operands of some operations as they are, or multiplied."""
     made = evidence.ttir.made_by()
-    pending = [v for o in evidence.ttir.walk() if o.name in _DIVIDING for v in o.operands[1:]]
+    pending = [v for o in evidence.ttir.walk() if o.name in operations for v in o.operands[operands]]
     seen: set[str] = set()
     while pending:
         name = pending.pop()
