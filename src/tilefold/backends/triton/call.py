@@ -52,8 +52,8 @@ class Call:
     `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs along
     the grid's first axis, `across` those along the two others; `cluster` neighbours of them are started together, on SMs near
     each other. `persistent` programs take rows in turns, however many programs there are: no more are launched than run at
-    once. A thread has `registers` at most, where that is not left to the compiler (0). `fused`: the compiler may make a * b + c
-    one operation, of which product it likes.
+    once. A thread has `registers` at most, where that is not left to the compiler (0). `fused`: the compiler may make one
+    operation of a * b + c, with which product it likes.
     """
 
     kernel: str
