@@ -292,7 +292,7 @@ class Monoid:
                 f"{self.name}: what project returns must be found by its name to be pickled, got "
                 f"{self.outputs.__qualname__}; define that class at the top of a module"
             )
-        return _restored, self._parts()
+        return restored, self._parts()
 
     def __repr__(self) -> str:
         order = "commutative" if self.commutative else "ordered"
@@ -321,7 +321,7 @@ def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return _state_type(names)(*values)
 
 
-def _restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
+def restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
     """A pickled monoid; its laws were checked when it was made."""
     monoid = Monoid.__new__(Monoid)
     monoid.name, monoid.outputs = name, outputs
@@ -343,7 +343,7 @@ def monoid_of(written: str) -> Monoid:
         raise TextError(
             f"text: a monoid's text must be of an Algebra, got {shown(algebra)}; write Monoid.text"
         )
-    return _restored(algebra, "of_text", None, len(algebra.fields) > 1)
+    return restored(algebra, "of_text", None, len(algebra.fields) > 1)
 
 
 def _has_a_name(kind: type) -> bool:

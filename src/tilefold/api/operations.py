@@ -17,19 +17,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.autograd_function import enable_single_level_autograd_function
 
 from tilefold.algebra import program as programs
 from tilefold.algebra import text
 from tilefold.algebra.monoid import monoid_of
+from tilefold.api import gradients
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
+from tilefold.errors import GradientError
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape
-from tilefold.problem.validate import no_derivative
 
 Tensors = list[Tensor]
 Where = list[int | None]  # the mapped dim of each tensor, None of one that is not mapped
@@ -199,29 +201,71 @@ def _all_mapped(made: Tensors) -> tuple[Tensors, list[int]]:
 # -------------------------------------------------------------------------------------------------------- registered
 
 
-def _without_gradient(operation: Any) -> Callable[..., Any]:
-    """The operation as autograd sees it: refused where a gradient is asked for, which would be lost in silence."""
+def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[..., Any]:
+    """The operation as autograd sees it: a kernel of our own, since torch.library's has no torch.func (grad, jacrev) and gives
+    zeros for forward derivatives."""
 
     def kernel(keyset: Any, *arguments: Any) -> Any:
-        tensors = [t for a in arguments if isinstance(a, list | tuple) for t in a if isinstance(t, Tensor)]
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            raise no_derivative(operation._opname, None)
-        with torch._C._AutoDispatchBelowAutograd():
-            return operation.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+        lists = sum(isinstance(a, list | tuple) and all(isinstance(t, Tensor) for t in a) for a in arguments[:2])
+        tensors = [t for a in arguments[:lists] for t in a]
+        if gradients.is_dual(tensors):
+            raise GradientError(
+                f"{operation._opname}: an input must not carry a forward derivative, got a dual tensor, and folds have no "
+                "forward derivative yet; use torch.func.vjp, or forward_ad.unpack_dual(x).primal where none is needed"
+            )
+        below = keyset & torch._C._after_autograd_keyset
+
+        def run(given: Sequence[Tensor]) -> list[Tensor]:
+            parts, rest = [], list(given)
+            for a in arguments[:lists]:
+                parts.append(rest[: len(a)])
+                rest = rest[len(a) :]
+            with torch._C._AutoDispatchBelowAutograd():
+                made: list[Tensor] = operation.redispatch(below, *parts, *arguments[lists:])
+            return made
+
+        if not gradients.asked(tensors):
+            return run(tensors)
+        call = call_of(*arguments)
+        if torch._C._functorch.maybe_current_level() is None:
+            return gradients.applied(call, run, tensors)
+        with enable_single_level_autograd_function():  # type: ignore[no-untyped-call]  # torch's own
+            return gradients.applied(call, run, tensors)
 
     return kernel
 
 
+def _fold_of(
+    inputs: Tensors, monoid: str, dims: Any, keepdim: bool, dtype: Any, convert: Any, guarantee: str
+) -> gradients.Fold:
+    return gradients.Fold(monoid_of(monoid), tuple(dims), convert, guarantee)
+
+
+def _scan_of(
+    inputs: Tensors, init: Tensors, monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str,
+) -> gradients.Scanned:  # fmt: skip
+    return gradients.Scanned(
+        monoid_of(monoid), dim, exclusive, reverse, return_state, convert, guarantee, len(inputs)
+    )
+
+
+def _map_of(
+    inputs: Tensors, extras: Tensors, monoid: str, apply: str, dims: Any, convert: Any, guarantee: str, library: str
+) -> gradients.Map:
+    return gradients.Map(monoid_of(monoid), of_text(apply), tuple(dims), convert, guarantee, len(inputs))
+
+
 LIBRARY: Any = torch.library.Library("tilefold", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's own
-RULES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
-    "reduce": (_reduce, _shape_of_reduce, _mapped_reduce),
-    "scan": (_scan, _shape_of_scan, _mapped_scan),
-    "reduce_map": (_reduce_map, _shape_of_map, _mapped_map),
+RULES: dict[str, tuple[Callable[..., Any], ...]] = {
+    "reduce": (_reduce, _shape_of_reduce, _mapped_reduce, _fold_of),
+    "scan": (_scan, _shape_of_scan, _mapped_scan, _scan_of),
+    "reduce_map": (_reduce_map, _shape_of_map, _mapped_map, _map_of),
 }
-for _name, (_run, _shape, _mapped) in RULES.items():
+for _name, (_run, _shape, _mapped, _call_of) in RULES.items():
     LIBRARY.define(f"{_name}{SCHEMAS[_name]} -> Tensor[]")
     LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"tilefold::{_name}", _shape, lib=LIBRARY)
     torch.library.register_vmap(f"tilefold::{_name}", _mapped, lib=LIBRARY)
-    _kernel = _without_gradient(getattr(torch.ops.tilefold, _name).default)
+    _kernel = _differentiated(getattr(torch.ops.tilefold, _name).default, _call_of)
     LIBRARY.impl(_name, _kernel, "Autograd", with_keyset=True)

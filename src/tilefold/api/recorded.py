@@ -95,9 +95,13 @@ def _as_tensor(field: Any, device: torch.device) -> Tensor:
     return torch.full((), field, dtype=kind, device=device)
 
 
-def is_held(tensors: Sequence[Tensor], out: Any) -> bool:
-    """Whether a graph can hold a call: one that makes its results, and of which no gradient is asked."""
-    return out is None and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+def is_differentiated(tensors: Sequence[Any]) -> bool:
+    """Whether autograd must see a call of these tensors as one operation: a gradient is asked of one, or a transform of
+    torch.func holds one."""
+    return (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)) or (
+        torch._C._functorch.maybe_current_level() is not None
+        and any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
+    )
 
 
 @uncompiled

@@ -15,7 +15,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
-from tilefold.api.recorded import between_graphs, is_held, recorded_fold
+from tilefold.api.recorded import between_graphs, is_differentiated, recorded_fold
 from tilefold.api.requests import Reduction
 from tilefold.errors import EmptyError
 from tilefold.planner.plan import Plan
@@ -113,7 +113,7 @@ def fold_tensors(
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
     if is_dynamo_compiling():
-        if is_held(tensors, out):
+        if out is None:
             return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, call)
         given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
         results: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
@@ -123,10 +123,12 @@ def fold_tensors(
         key = call_key(tensors, monoid, dim, (keepdim, dtype, convert, guarantee))
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
-    if is_seen(tensors) and is_held(tensors, out):
+    if out is None and is_seen(tensors):
         return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, call)
-    check_inputs(tensors, monoid, guarantee, call)
+    check_inputs(tensors, monoid, guarantee, call, differentiable=out is None)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
+    if out is None and is_differentiated(tensors):
+        return recorded_fold(tensors, monoid, dim, keepdim, dtype, convert, guarantee, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
     expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]

@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
-from tilefold.api.recorded import between_graphs, is_held, recorded_map
+from tilefold.api.recorded import between_graphs, is_differentiated, recorded_map
 from tilefold.api.requests import RowMap
 from tilefold.errors import KindError, ShapeError, is_function
 from tilefold.planner.library import LibraryMap
@@ -149,7 +149,7 @@ def map_tensors(
     if autocast and (wide := as_widened(call, tensors, out, convert)):
         convert, library, key = wide, None, None
     if is_dynamo_compiling():
-        if is_held([*tensors, *extras], out):
+        if out is None:
             return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
         given = {
             "extras": extras,
@@ -165,12 +165,14 @@ def map_tensors(
         key = call_key(every, monoid, dim, (apply, convert, guarantee, library))
         if (made := dispatch.repeated(key, *every)) is not None:
             return made
-    if is_seen(every) and is_held(every, out):
+    if out is None and is_seen(every):
         return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
     names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names
-    check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)])
-    check_tensors(every, call, names=names)
+    check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)], differentiable=out is None)
+    check_tensors(every, call, names=names, differentiable=out is None)
     convert = as_dtype(convert, call)
+    if out is None and is_differentiated(every):
+        return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
     expanded = [_expanded(t, shape, call) for t in every]

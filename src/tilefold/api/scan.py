@@ -14,7 +14,7 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.initial import initial_state
-from tilefold.api.recorded import between_graphs, is_held, recorded_scan
+from tilefold.api.recorded import between_graphs, is_differentiated, recorded_scan
 from tilefold.api.requests import Scan
 from tilefold.errors import EmptyError, KindError
 from tilefold.problem.canonical import broadcast_shape, one_dim
@@ -153,7 +153,7 @@ def scan_tensors(
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype, convert, key = wide, wide, None
     if is_dynamo_compiling():
-        if is_held([*tensors, *_tensors_of(init)], out):
+        if out is None:
             return recorded_scan(
                 tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
             )
@@ -169,12 +169,17 @@ def scan_tensors(
         )
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
-    if is_seen([*tensors, *_tensors_of(init)]) and is_held([*tensors, *_tensors_of(init)], out):
+    every = [*tensors, *_tensors_of(init)]
+    if out is None and is_seen(every):
         return recorded_scan(
             tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
         )
-    check_inputs(tensors, monoid, guarantee, call)
+    check_inputs(tensors, monoid, guarantee, call, differentiable=out is None)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
+    if out is None and is_differentiated(every):
+        return recorded_scan(
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+        )
     shape = broadcast_shape(tensors, call)
     if not shape or monoid.algebra.identity is None or any(t.shape != shape for t in tensors):
         key = None  # these results are finished after each call, or these tensors made ready before it

@@ -59,14 +59,16 @@ def check_inputs(
     guarantee: str,
     call: str,
     names: Sequence[str | None] = (),
+    *,
+    differentiable: bool = False,
 ) -> None:
-    """Refuse inputs that no backend folds. `names` as in `check_tensors`.
+    """Refuse inputs that no backend folds. `names` and `differentiable` as in `check_tensors`.
 
     Raises:
         ArgumentError, DeviceError, DtypeError, GradientError: a rule is broken; the message says which.
     """
     check_count(tensors, monoid, call)
-    check_tensors(tensors, call, names=names, monoid=monoid)
+    check_tensors(tensors, call, names=names, monoid=monoid, differentiable=differentiable)
     check_guarantee(guarantee, call)
 
 
@@ -101,10 +103,12 @@ def check_tensors(
     any_dtype: bool = False,
     names: Sequence[str | None] = (),
     monoid: Monoid | None = None,
+    differentiable: bool = False,
 ) -> None:
     """Refuse inputs that are not plain tensors of real numbers (any, with `any_dtype`) with memory, and several devices.
 
-    `names` are those of the arguments, for messages; an input has none. `monoid` is for messages too.
+    `names` are those of the arguments, for messages; an input has none. `monoid` is for messages too. A `differentiable` call
+    may be asked for a gradient, by torch.func's transforms too.
 
     Raises:
         DeviceError, DtypeError, GradientError, KindError, ShapeError: a rule is broken; the message says which.
@@ -118,7 +122,7 @@ def check_tensors(
         check_memory(t, call, name)
         if not any_dtype:
             _check_numbers(t.dtype, call, name)
-        _check_transforms(t, call, name, monoid)
+        _check_transforms(t, call, name, monoid, differentiable)
 
 
 def _refuse_device(t: torch.Tensor, device: torch.device, name: str | None, call: str) -> NoReturn:
@@ -214,14 +218,18 @@ def check_keepdim(keepdim: Any, call: str) -> None:
         )
 
 
-def _check_transforms(t: torch.Tensor, call: str, name: str | None, monoid: Monoid | None) -> None:
-    """Folds have no derivative and no batching rule yet: refuse, and name a function that has one."""
+def _check_transforms(
+    t: torch.Tensor, call: str, name: str | None, monoid: Monoid | None, differentiable: bool
+) -> None:
+    """Refuse a call that has no derivative and no batching rule yet, or no forward derivative, and name a function that has
+    one."""
     what = "an input" if name is None else f"`{name}`"
-    if t.requires_grad and torch.is_grad_enabled():
-        raise no_derivative(call, monoid, what)
     own = torchs_own(call, monoid)
     has = f", or use {own} which has one" if own else ""
-    _check_mapped(t, what, call, has)
+    if not differentiable:
+        if t.requires_grad and torch.is_grad_enabled():
+            raise no_derivative(call, monoid, what)
+        _check_mapped(t, what, call, has)
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None:  # type: ignore[no-untyped-call]  # torch's own
         raise GradientError(
             f"{call}: {what} must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "

@@ -39,7 +39,8 @@ class Traced:
 
 
 @kept_outside_modes(1024)
-def _of(graph: Graph, rebase: Graph | None = None) -> Traced:
+def of_graph(graph: Graph, rebase: Graph | None = None) -> Traced:
+    """The one object of these graphs."""
     return Traced(graph, rebase)
 
 
@@ -54,7 +55,7 @@ def of_text(written: str) -> Traced:
         raise TextError(
             f"text: a function's text must be of two graphs, got {shown(graphs)}; write Traced.text"
         )
-    return _of(*graphs)
+    return of_graph(*graphs)
 
 
 # For each code, what its functions gave: by the identities of what they read, which are held beside it.
@@ -106,7 +107,7 @@ def _run(function: Callable[..., Any], others: int, role: Role, name: str | None
         _check_takes(function, name, others, role)
         raise
     _check_gives(graph, name, role)
-    return _of(graph)
+    return of_graph(graph)
 
 
 def _check_takes(function: Callable[..., Any], name: str, others: int, role: Role) -> None:

@@ -1,0 +1,430 @@
+"""The gradient of a fold: of which values it is made, and the graphs that make it.
+
+Where combine takes its states in any order, each element could be the last: the total is combine(R, s) for the rest R. By the
+law combine(combine(s, R), s') is the same with s and s' exchanged, so that its derivatives by either are one where s = s': with
+T the total, A and B the derivatives of combine(T, lift(x)) by T and by x, A dT/ds = B. The gradient of x is then u B with u A =
+g: it reads x and the total alone (`total`), by a triangular solve in the graph. Where the solve divides by a value that may be
+0, or the law says nothing since the state itself depends on how it was grouped, the gradient reads what is before an element
+and what is after it (`around`), which is always right.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.arguments import take_elements
+from tilefold.algebra.derivatives.linear import add, as_float, div, is_zero, mul, neg, number
+from tilefold.algebra.derivatives.pullback import pullback
+from tilefold.algebra.domain import ANY
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.evaluate import evaluate
+from tilefold.algebra.expression import Graph, Value, apply, trace
+from tilefold.algebra.program import specialize
+from tilefold.algebra.typing import TypedGraph, infer
+from tilefold.algebra.written import as_written
+from tilefold.runtime.caching import kept_outside_modes
+
+F64 = torch.float64
+BLOCKS_OF_ONE = {"block_sum", "block_max", "block_min", "block_first"}
+DECIDES = frozenset({"maximum", "minimum", "abs", "floordiv", "mod", "floor", "ceil"})
+SAMPLES, ROW = 200, 4
+FAR = 1e300  # an end of a domain beyond it is none
+
+
+class SingularError(Exception):
+    """The system of the law has no solution in the graph."""
+
+
+def of_elements(algebra: Algebra) -> Algebra:
+    """The algebra whose state is its result, and whose positions are elements of a further input."""
+    states = replace(algebra, project=None, quick=None, sums=None)
+    if not algebra.index:
+        return states
+    domain = algebra.domain and (*algebra.domain, ANY)
+    return replace(
+        states, inputs=algebra.inputs + 1, index=False, absorb=None, begin=None, derives=False, domain=domain
+    )
+
+
+def opposite(algebra: Algebra) -> Algebra:
+    """The algebra of states that combines them the other way round."""
+    n = len(algebra.fields)
+    turned = trace(lambda *v: algebra.combine(*v[n:], *v[:n]), 2 * n)
+    return replace(algebra, combine=turned, commutative=False, absorb=None, begin=None)
+
+
+def elementwise(graph: Graph) -> Algebra:
+    """The algebra whose fold over no dims makes a function of each element."""
+    n = len(graph.outputs)
+    return Algebra(
+        fields=tuple(f"y{i}" for i in range(n)), identity=("int 0",) * n, dtypes=("compute",) * n, inputs=graph.arity,
+        index=False, commutative=True, lift=graph,
+        combine=trace(lambda *v: tuple(v[i] + v[n + i] for i in range(n)), 2 * n), project=None, absorb=None,
+        derives=False,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What is derived of a total algebra for elements of some dtypes. `states` is the algebra whose results are its states."""
+
+    algebra: Algebra
+    elements: tuple[torch.dtype, ...]
+
+    @functools.cached_property
+    def states(self) -> Algebra:
+        return of_elements(self.algebra)
+
+    @functools.cached_property
+    def program(self) -> Any:
+        program = as_written(self.states, self.elements_read)
+        if self.algebra.project is None:
+            return program
+        return replace(program, project=infer(self.algebra.project, program.state))
+
+    @property
+    def n(self) -> int:
+        """The number of fields."""
+        return len(self.algebra.fields)
+
+    @functools.cached_property
+    def floats(self) -> list[int]:
+        """The fields that have cotangents."""
+        return [f for f, dtype in enumerate(self.program.state) if is_float(dtype)]
+
+    @functools.cached_property
+    def results(self) -> list[int]:
+        """The results that have cotangents: floats made of what depends on float elements."""
+        project, moved = self.program.project, self.moved
+        return [
+            i
+            for i, dtype in enumerate(project.output_dtypes)
+            if is_float(dtype) and project.graph.reads(i) & moved
+        ]
+
+    @functools.cached_property
+    def moved(self) -> set[int]:
+        """Fields that change with a float element."""
+        lift, combine = self.program.lift, self.program.combine
+        slopes = [not all(map(is_zero, self._slopes(lift, f))) for f in range(self.n)]
+        found = {f for f in self.floats if slopes[f]}
+        while more := {f for f in self.floats if {r % self.n for r in combine.graph.reads(f)} & found} - found:
+            found |= more
+        return found
+
+    @staticmethod
+    def _slopes(typed: TypedGraph, output: int) -> list[Any]:
+        kept = list[Any]()
+
+        def run(*v: Any) -> Any:
+            kept.extend(pullback(typed, v, [float(i == output) for i in range(len(typed.graph.outputs))]))
+            return 0
+
+        trace(run, typed.graph.arity)
+        return kept
+
+    @functools.cached_property
+    def shares_ties(self) -> bool:
+        """Whether every float field is one of the lifted ones, chosen as an extreme: equal ones share it as they like."""
+        combine = self.program.combine
+        if not any(node.op in ("maximum", "minimum") for node in combine.graph.nodes):
+            return False
+        kept = list[bool]()
+        for at, node in enumerate(combine.graph.nodes):
+            from_floats = node.op == "input" and is_float(combine.dtypes[at])
+            choices = node.args[1:] if node.op == "where" else node.args
+            kept.append(
+                from_floats or (node.op in ("where", "maximum", "minimum") and all(kept[a] for a in choices))
+            )
+        return bool(self.floats) and all(kept[combine.graph.outputs[f]] for f in self.floats)
+
+    # ------------------------------------------------------------------------------------------- of the total alone
+
+    @functools.cached_property
+    def joined(self) -> TypedGraph:
+        """combine(T, lift(x)) of a total T that x is part of: where a field is the larger of both sides', it is T's own."""
+        n, program = self.n, self.program
+        block = specialize(self.states, self.elements_read).absorb if self.algebra.commutative else None
+        largest = _extremes(program.combine.graph, n)
+        counts = _counts(program.lift.graph, program.combine.graph, n)
+
+        def step(op: str, operands: Sequence[Any], value: Any = None) -> Any:
+            if op in BLOCKS_OF_ONE:
+                return operands[0]
+            if op == "block_count":
+                return 1
+            if op in ("maximum", "minimum"):
+                for one in operands:
+                    if _is_field(one, largest):
+                        return one
+            if op in ("eq", "ne", "sub") and _is_one_value(*operands):
+                return 0.0 if op == "sub" else op == "eq"  # of finite values
+            if op in ("eq", "ne") and _is_field(operands[0], counts) and number(operands[1]) == 0:
+                return op == "ne"
+            if op == "rescale" and _is_inverse(*operands):
+                return 1.0  # of other units than 0, of which all sums are 0
+            if op in ("mul", "rescale") and 1.0 in map(number, operands):
+                return operands[number(operands[0]) == 1.0]
+            return apply(op, *operands, value=value)
+
+        def run(*v: Any) -> tuple[Any, ...]:
+            if block is not None:
+                return block.graph.replay(v, step)
+            return program.combine.graph.replay([*v[:n], *program.lift.graph(*v[n:])], step)
+
+        return infer(trace(run, n + program.lift.graph.arity), [*program.state, *program.lift.input_dtypes])
+
+    def by_total(self, x: Sequence[Any], total: Sequence[Any], g: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The elements' cotangents of those of all fields, and the divisors that the graph does not show to be other than 0.
+
+        Raises:
+            SingularError: the law gives no cotangents.
+        """
+        values = [*total, *x]
+        rows = []
+        for f in self.floats:
+            slopes = pullback(self.joined, values, [float(i == f) for i in range(self.n)])
+            rows.append([slopes[h] for h in self.floats])
+        u, divisors = solved([list(column) for column in zip(*rows, strict=True)], [g[f] for f in self.floats])
+        spread: list[Any] = [0] * self.n
+        for f, one in zip(self.floats, u, strict=True):
+            spread[f] = one
+        return pullback(self.joined, values, spread)[self.n :], divisors
+
+    @functools.cached_property
+    def is_smooth(self) -> bool:
+        """Whether combine decides nothing by a value that is differentiated: the law is then proof enough."""
+        tainted = set[int]()
+        for at, node in enumerate(self.joined.graph.nodes):
+            own = node.op == "input" and (node.value >= self.n or node.value in self.moved)
+            if (own and is_float(self.joined.dtypes[at])) or any(a in tainted for a in node.args):
+                tainted.add(at)
+                if node.op in DECIDES or self.joined.dtypes[at] == torch.bool:
+                    return False
+        return not _extremes(self.program.combine.graph, self.n)
+
+    def needs_total_alone(self, after: TypedGraph | None = None) -> bool:
+        """Whether the gradient of results, or of what a map makes of them (`after`), reads x and the total alone: shown by the
+        law, or by the law for its graph and by samples for what the graph decides."""
+        if not self.algebra.commutative or self.algebra.index:
+            return False
+        try:
+            divisors = list[Any]()
+            arity = self.program.lift.graph.arity
+
+            def run(*v: Any) -> int:
+                x, total, g = v[:arity], v[arity : arity + self.n], v[arity + self.n :]
+                divisors.extend(self.by_total(x, total, g)[1])
+                return 0
+
+            trace(run, arity + 2 * self.n)
+        except SingularError:
+            return False
+        return not divisors and (self.is_smooth or self._agrees(after))
+
+    def _agrees(self, after: TypedGraph | None) -> bool:
+        """Whether both forms of the gradient agree for rows of samples."""
+        arity, n, project = self.program.lift.graph.arity, self.n, self.program.project
+        results = len(project.graph.outputs)
+        values = results if after is None else len(after.graph.outputs)
+        beside = 0 if after is None else after.graph.arity - results
+
+        def run(*v: Any) -> tuple[Any, ...]:
+            x, rest, g = v[:arity], v[arity : arity + n], list(v[arity + n : arity + n + values])
+            s = self.program.lift.graph(*x)
+            total = self.program.combine.graph(*s, *rest)
+            if after is not None:
+                other = v[arity + n + values :]
+                taken = (*other[:arity], *project.graph(*total), *other[arity:])
+                g = pullback(after, taken, g)[arity : arity + results]
+            gs = pullback(project, total, g)
+            known = pullback(self.program.combine, [*s, *rest], gs)[:n]
+            one = pullback(self.program.lift, x, [c if f in self.floats else 0 for f, c in enumerate(known)])
+            two, _ = self.by_total(x, total, gs)
+            return tuple(map(as_float, (*one, *two)))
+
+        graph = trace(run, arity + n + values + beside)
+        with torch.no_grad():
+            return self._sampled(graph, arity, values, beside)
+
+    def _sampled(self, graph: Graph, arity: int, values: int, beside: int) -> bool:
+        generator = torch.Generator().manual_seed(0)
+        rows, lifted = self._samples(generator)
+        rest = self._combined(self._combined(lifted[1], lifted[2]), lifted[3])
+        cotangents = [torch.randn(SAMPLES, generator=generator, dtype=F64) for _ in range(values)]
+        others = [t[:, 2] for t in rows] + [
+            torch.randn(SAMPLES, generator=generator, dtype=F64) for _ in range(beside - arity)
+        ]
+        given = [*(t[:, 0] for t in rows), *rest, *cotangents, *others[:beside]]
+        made = evaluate(infer(graph, [t.dtype for t in given]), given)
+        made = [torch.as_tensor(m, dtype=F64).expand(SAMPLES) for m in made]
+        return all(
+            torch.allclose(a, b, rtol=1e-7, atol=1e-10)
+            for a, b in zip(made[:arity], made[arity:], strict=True)
+        )
+
+    @functools.cached_property
+    def _exact(self) -> Any:
+        """The program of float64 elements, which samples are."""
+        return as_written(self.states, tuple(F64 if is_float(d) else d for d in self.elements_read))
+
+    @property
+    def elements_read(self) -> tuple[torch.dtype, ...]:
+        """The dtypes of elements, and of positions among them."""
+        return (*self.elements, *[torch.int64] * self.algebra.index)
+
+    def _samples(self, generator: torch.Generator) -> tuple[list[torch.Tensor], list[list[torch.Tensor]]]:
+        """Rows of elements, and the states of each of their places."""
+        domains = self.states.domain or [ANY] * len(self.elements_read)
+        rows = [_drawn(generator, d, dtype) for d, dtype in zip(domains, self._exact.elements, strict=True)]
+        lifted = self._as_states(self._exact.lift, rows, (SAMPLES, ROW))
+        return rows, [[t[:, at] for t in lifted] for at in range(ROW)]
+
+    def _combined(self, a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return self._as_states(self._exact.combine, [*a, *b], (SAMPLES,))
+
+    def _as_states(self, typed: TypedGraph, given: Sequence[torch.Tensor], shape: tuple[int, ...]) -> list[torch.Tensor]:
+        made = zip(evaluate(typed, given), self._exact.state, strict=True)
+        return [torch.as_tensor(t).to(dtype).expand(shape) for t, dtype in made]
+
+    # -------------------------------------------------------------------------------- of what is before and after an element
+
+    def around(self, before: Sequence[Any], x: Sequence[Any], after: Sequence[Any], g: Sequence[Any]) -> list[Any]:
+        """The elements' cotangents of the results', from the states before and after them.
+
+        With project, since what a field means may depend on how a state was grouped (sums about a pivot).
+        """
+        n, combine = self.n, self.program.combine
+        s = self.program.lift.graph(*x)
+        middle = combine.graph(*before, *s)
+        total = combine.graph(*middle, *after)
+        gs = pullback(self.program.project, total, self.of_results(g))
+        of_middle = pullback(combine, [*middle, *after], gs)[:n]
+        of_state = pullback(combine, [*before, *s], of_middle)[n:]
+        return pullback(self.program.lift, x, of_state)
+
+    def of_results(self, g: Sequence[Any]) -> list[Any]:
+        """Cotangents of all results, 0 of those that have none, from those of `results`."""
+        every: list[Any] = [0] * len(self.program.project.graph.outputs)
+        for i, one in zip(self.results, g, strict=True):
+            every[i] = one
+        return every
+
+    # -------------------------------------------------------------------------------------------------------- of scans
+
+    @functools.cached_property
+    def keeps_fields(self) -> bool:
+        """Whether each field is the same however a state was grouped. Where it is not, as of sums about a pivot, prefixes that
+        a tree made are no steps of one recurrence."""
+        with torch.no_grad():
+            (a, b, c, d), combine = self._samples(torch.Generator().manual_seed(0))[1], self._combined
+            a = combine(a, d)
+            pairs = zip(combine(combine(a, b), c), combine(a, combine(b, c)), strict=True)
+            return all(torch.allclose(x, y, rtol=1e-7, atol=1e-10, equal_nan=True) for x, y in pairs)
+
+    @functools.cached_property
+    def jacobian(self) -> tuple[Graph, dict[tuple[int, int], float | int]]:
+        """combine's derivative by its first state: a graph of the entries that vary, and for each (field of the result, field
+        of the state) that is not 0 its number (a float) or its place among them (an int)."""
+        n, combine = self.n, self.program.combine
+        found: dict[tuple[int, int], float | int] = {}
+
+        def run(*v: Any) -> tuple[Any, ...]:
+            kept = list[Any]()
+            for f in self.floats:
+                slopes = pullback(combine, v, [float(i == f) for i in range(n)])
+                for h in self.floats:
+                    if not is_zero(slopes[h]):
+                        known = number(slopes[h])
+                        found[f, h] = len(kept) if known is None else float(known)
+                        kept += [slopes[h]] if known is None else []
+            return tuple(kept) or (0,)
+
+        return trace(run, 2 * n), found
+
+
+def _drawn(generator: torch.Generator, domain: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A row of elements for each sample, within their domain."""
+    if not is_float(dtype):
+        return torch.randint(0, 2, (SAMPLES, ROW), generator=generator).to(dtype)
+    unit = torch.rand(SAMPLES, ROW, generator=generator, dtype=F64) * 0.98 + 0.01
+    low = domain.low if domain.low > -FAR else min(domain.high - 2, -2.0)
+    high = domain.high if domain.high < FAR else max(domain.low + 2, 2.0)
+    return low + (high - low) * unit
+
+
+def _extremes(combine: Graph, n: int) -> set[int]:
+    """Fields that are the larger, or the smaller, of both states' own."""
+    found = set[int]()
+    for f, output in enumerate(combine.outputs):
+        node = combine.nodes[output]
+        sides = {combine.nodes[a].value for a in node.args if combine.nodes[a].op == "input"}
+        if node.op in ("maximum", "minimum") and sides == {f, f + n}:
+            found.add(f)
+    return found
+
+
+def _counts(lift: Graph, combine: Graph, n: int) -> set[int]:
+    """Fields that add up a positive number of each element: of a total they are not 0."""
+    found = set[int]()
+    for f, output in enumerate(combine.outputs):
+        node, lifted = combine.nodes[output], lift.nodes[lift.outputs[f]]
+        sides = {combine.nodes[a].value for a in node.args if combine.nodes[a].op == "input"}
+        if node.op == "add" and sides == {f, f + n} and lifted.op == "const" and lifted.value > 0:
+            found.add(f)
+    return found
+
+
+def _is_field(v: Any, fields: set[int]) -> bool:
+    return isinstance(v, Value) and v.node.op == "input" and v.node.value in fields
+
+
+def _is_one_value(*operands: Any) -> bool:
+    one, other = operands
+    return isinstance(one, Value) and isinstance(other, Value) and one.position == other.position
+
+
+def _is_inverse(unit: Any, inverse: Any) -> bool:
+    if not isinstance(unit, Value) or not isinstance(inverse, Value):
+        return False
+    return inverse.node.op == "per_unit" and inverse.node.args == (unit.position,)
+
+
+def solved(matrix: list[list[Any]], right: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """u with matrix u = right, by elimination in the graph, and the divisors that are no constants.
+
+    Raises:
+        SingularError: no such u.
+    """
+    n, order, divisors = len(matrix), list[int](), list[Any]()
+    rows = [[*row, r] for row, r in zip(matrix, right, strict=True)]
+    for column in range(n):
+        free = [i for i in range(n) if i not in order and not is_zero(rows[i][column])]
+        if not free:
+            raise SingularError
+        pivot = min(free, key=lambda i: number(rows[i][column]) is None)
+        by = rows[pivot][column]
+        order.append(pivot)
+        divisors += [by] if number(by) is None else []
+        rows[pivot] = [div(v, by) for v in rows[pivot]]
+        for i in range(n):
+            if i != pivot and not is_zero(rows[i][column]):
+                factor = rows[i][column]
+                rows[i] = [
+                    v if is_zero(mul(factor, p)) else add(v, neg(mul(factor, p)))
+                    for v, p in zip(rows[i], rows[pivot], strict=True)
+                ]
+                rows[i][column] = 0
+    return [rows[order[c]][n] for c in range(n)], divisors
+
+
+@kept_outside_modes(512)
+def gradient_of(algebra: Algebra, elements: tuple[torch.dtype, ...]) -> Gradient:
+    """The gradient of a total algebra's folds of such elements, derived once."""
+    return Gradient(algebra, elements)

@@ -1,0 +1,88 @@
+"""Arithmetic of cotangents in a trace: a 0 that the graph shows is never multiplied.
+
+Where a choice gives 0 on one side, products and sums go into the other: `where(c, x, 0) * y` is `where(c, x * y, 0)`. An
+element that a choice leaves out then has the derivative 0, and not 0 * inf.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilefold.algebra.expression import Value, apply
+
+
+def number(v: Any) -> Any:
+    """The number that a value is, or None."""
+    if not isinstance(v, Value):
+        return v
+    return v.node.value if v.node.op == "const" else None
+
+
+def is_zero(v: Any) -> bool:
+    """Whether the graph shows that the value is 0."""
+    return number(v) == 0
+
+
+def chosen(condition: Any, x: Any, side: bool = True) -> Any:
+    """x where the condition is `side`, else 0."""
+    if is_zero(x):
+        return 0
+    return apply("where", condition, *((x, 0.0) if side else (0.0, x)))
+
+
+def add(x: Any, y: Any) -> Any:
+    """x + y."""
+    if is_zero(x) or is_zero(y):
+        return y if is_zero(x) else x
+    one, other = _choice(x), _choice(y)
+    if one is not None and other is not None and one[0].position == other[0].position:
+        condition, a, side = one
+        _, b, beside = other
+        if side == beside:
+            return chosen(condition, add(a, b), side)
+        return apply("where", condition, *((a, b) if side else (b, a)))
+    return apply("add", x, y)
+
+
+def mul(x: Any, y: Any) -> Any:
+    """x * y."""
+    for one, other in ((x, y), (y, x)):
+        known = number(one)
+        if known is not None and known in (0, 1, -1):
+            return 0 if known == 0 else other if known == 1 else neg(other)
+        if (choice := _choice(one)) is not None:
+            return chosen(choice[0], mul(choice[1], other), choice[2])
+    return apply("mul", x, y)
+
+
+def neg(x: Any) -> Any:
+    """-x."""
+    if (choice := _choice(x)) is not None:
+        return chosen(choice[0], neg(choice[1]), choice[2])
+    if isinstance(x, Value) and x.node.op == "neg":
+        return Value(x.tracer, x.node.args[0])
+    return apply("neg", x)
+
+
+def div(x: Any, y: Any) -> Any:
+    """x / y."""
+    if is_zero(x) or number(y) == 1:
+        return x
+    if (choice := _choice(x)) is not None:
+        return chosen(choice[0], div(choice[1], y), choice[2])
+    return apply("truediv", x, y)
+
+
+def as_float(v: Any) -> Any:
+    """A cotangent that a function can give: a number of Python's int is written as a float."""
+    return v * 1.0 if isinstance(v, int) else v
+
+
+def _choice(v: Any) -> tuple[Value, Any, bool] | None:
+    """(c, x, side) of `where(c, x, 0)` or `where(c, 0, x)`."""
+    if not isinstance(v, Value) or v.node.op != "where":
+        return None
+    condition, x, y = (Value(v.tracer, a) for a in v.node.args)
+    if is_zero(y):
+        return condition, x, True
+    return (condition, y, False) if is_zero(x) else None

@@ -1,0 +1,75 @@
+"""The derivative of each operation: the cotangents of its operands.
+
+A rule takes the cotangent g of the result, the operands v and the result r, all in a trace, and gives a cotangent for each
+operand, 0 where there is none. `FLAT` are the operations whose derivative is 0 wherever they have one, as torch has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilefold.algebra.derivatives.linear import add, chosen, div, mul, neg, number
+from tilefold.algebra.expression import apply
+
+Rule = Callable[[Any, Sequence[Any], Any], tuple[Any, ...]]
+
+
+def _first_of_equals(wins: str) -> Rule:
+    """The left one of two equal operands has it all: which one is, a tree of combinations decides alike however it is cut."""
+
+    def rule(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
+        left = apply(wins, *v)
+        return chosen(left, g), chosen(left, g, False)
+
+    return rule
+
+
+def _power(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
+    x, y = v
+    exponent = number(y)
+    if exponent == 0:
+        return 0, 0
+    if exponent is not None:
+        lower = x if exponent == 2 else 1 if exponent == 1 else apply("pow", x, exponent - 1)
+        return mul(g, mul(exponent, lower)), 0
+    base = chosen(apply("ne", y, 0.0), mul(g, mul(y, apply("pow", x, y - 1.0))))
+    return base, chosen(apply("ne", x, 0.0), mul(g, mul(r, apply("log", x))))
+
+
+def _magnitude(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
+    return (add(chosen(apply("gt", v[0], 0.0), g), chosen(apply("lt", v[0], 0.0), neg(g))),)
+
+
+RULES: dict[str, Rule] = {
+    "add": lambda g, v, r: (g, g),
+    "sub": lambda g, v, r: (g, neg(g)),
+    "mul": lambda g, v, r: (mul(g, v[1]), mul(g, v[0])),
+    "rescale": lambda g, v, r: (mul(g, v[1]), mul(g, v[0])),
+    "truediv": lambda g, v, r: (div(g, v[1]), neg(div(mul(g, r), v[1]))),
+    "mod": lambda g, v, r: (g, neg(mul(g, apply("floordiv", *v)))),
+    "maximum": _first_of_equals("ge"),
+    "minimum": _first_of_equals("le"),
+    "neg": lambda g, v, r: (neg(g),),
+    "abs": _magnitude,
+    "pow": _power,
+    "exp": lambda g, v, r: (mul(g, r),),
+    "exp2": lambda g, v, r: (mul(mul(g, math.log(2.0)), r),),
+    "expm1": lambda g, v, r: (mul(g, r + 1.0),),
+    "log": lambda g, v, r: (div(g, v[0]),),
+    "log2": lambda g, v, r: (div(mul(g, 1 / math.log(2.0)), v[0]),),
+    "log2_approximate": lambda g, v, r: (div(mul(g, 1 / math.log(2.0)), v[0]),),
+    "log1p": lambda g, v, r: (div(g, v[0] + 1.0),),
+    # 0 at 0, as torch.linalg.vector_norm has it: torch.sqrt has inf there, of which 0 * inf makes NaN.
+    "sqrt": lambda g, v, r: (chosen(apply("ne", r, 0.0), div(mul(g, 0.5), r)),),
+    "rsqrt": lambda g, v, r: (mul(mul(g, -0.5), mul(r, mul(r, r))),),
+    "sin": lambda g, v, r: (mul(g, apply("cos", v[0])),),
+    "cos": lambda g, v, r: (neg(mul(g, apply("sin", v[0]))),),
+    "tanh": lambda g, v, r: (mul(g, 1.0 - r * r),),
+    "erf": lambda g, v, r: (mul(mul(g, 2 / math.sqrt(math.pi)), apply("exp", -(v[0] * v[0]))),),
+    "where": lambda g, v, r: (0, chosen(v[0], g), chosen(v[0], g, False)),
+    "cast": lambda g, v, r: (g,),  # between floats; whole numbers have no cotangent
+}
+# Of floats; what gives truth values or whole numbers needs no rule.
+FLAT = frozenset({"floordiv", "floor", "ceil", "unit", "per_unit"})
