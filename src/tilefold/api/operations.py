@@ -23,10 +23,12 @@ from tilefold.algebra import program as programs
 from tilefold.algebra import text
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api import gradients
+from tilefold.api.map_gradients import Map
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
+from tilefold.api.scan_gradients import Scanned
 from tilefold.errors import GradientError
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import of_text
@@ -202,11 +204,13 @@ def _all_mapped(made: Tensors) -> tuple[Tensors, list[int]]:
 
 
 def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[..., Any]:
-    """The operation as autograd sees it: a kernel of our own, since torch.library's has no torch.func (grad, jacrev) and gives
-    zeros for forward derivatives."""
+    """The operation as autograd sees it: a kernel of our own, since torch.library's has no torch.func (grad, jacrev) and
+    gives zeros for forward derivatives."""
 
     def kernel(keyset: Any, *arguments: Any) -> Any:
-        lists = sum(isinstance(a, list | tuple) and all(isinstance(t, Tensor) for t in a) for a in arguments[:2])
+        lists = sum(
+            isinstance(a, list | tuple) and all(isinstance(t, Tensor) for t in a) for a in arguments[:2]
+        )
         tensors = [t for a in arguments[:lists] for t in a]
         if gradients.is_dual(tensors):
             raise GradientError(
@@ -214,20 +218,26 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
                 "forward derivative yet; use torch.func.vjp, or forward_ad.unpack_dual(x).primal where none is needed"
             )
         below = keyset & torch._C._after_autograd_keyset
+        asked = gradients.asked(tensors)
+        is_nested = asked and torch._C._functorch.maybe_current_level() is not None
 
         def run(given: Sequence[Tensor]) -> list[Tensor]:
             parts, rest = [], list(given)
             for a in arguments[:lists]:
                 parts.append(rest[: len(a)])
                 rest = rest[len(a) :]
-            with torch._C._AutoDispatchBelowAutograd():
+            # Of nested transforms the outer ones differentiate, too, while a Function of the inner one has switched that off.
+            with (
+                torch.set_grad_enabled(is_nested or torch.is_grad_enabled()),
+                torch._C._AutoDispatchBelowAutograd(),
+            ):
                 made: list[Tensor] = operation.redispatch(below, *parts, *arguments[lists:])
             return made
 
-        if not gradients.asked(tensors):
+        if not asked:
             return run(tensors)
         call = call_of(*arguments)
-        if torch._C._functorch.maybe_current_level() is None:
+        if not is_nested:
             return gradients.applied(call, run, tensors)
         with enable_single_level_autograd_function():  # type: ignore[no-untyped-call]  # torch's own
             return gradients.applied(call, run, tensors)
@@ -244,16 +254,21 @@ def _fold_of(
 def _scan_of(
     inputs: Tensors, init: Tensors, monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool, dtype: Any,
     convert: Any, guarantee: str,
-) -> gradients.Scanned:  # fmt: skip
-    return gradients.Scanned(
-        monoid_of(monoid), dim, exclusive, reverse, return_state, convert, guarantee, len(inputs)
-    )
+) -> Scanned:  # fmt: skip
+    return Scanned(monoid_of(monoid), dim, exclusive, reverse, return_state, convert, guarantee, len(inputs))
 
 
 def _map_of(
-    inputs: Tensors, extras: Tensors, monoid: str, apply: str, dims: Any, convert: Any, guarantee: str, library: str
-) -> gradients.Map:
-    return gradients.Map(monoid_of(monoid), of_text(apply), tuple(dims), convert, guarantee, len(inputs))
+    inputs: Tensors,
+    extras: Tensors,
+    monoid: str,
+    apply: str,
+    dims: Any,
+    convert: Any,
+    guarantee: str,
+    library: str,
+) -> Map:
+    return Map(monoid_of(monoid), of_text(apply), tuple(dims), convert, guarantee, len(inputs))
 
 
 LIBRARY: Any = torch.library.Library("tilefold", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's own

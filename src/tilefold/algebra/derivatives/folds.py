@@ -1,11 +1,11 @@
 """The gradient of a fold: of which values it is made, and the graphs that make it.
 
-Where combine takes its states in any order, each element could be the last: the total is combine(R, s) for the rest R. By the
-law combine(combine(s, R), s') is the same with s and s' exchanged, so that its derivatives by either are one where s = s': with
-T the total, A and B the derivatives of combine(T, lift(x)) by T and by x, A dT/ds = B. The gradient of x is then u B with u A =
-g: it reads x and the total alone (`total`), by a triangular solve in the graph. Where the solve divides by a value that may be
-0, or the law says nothing since the state itself depends on how it was grouped, the gradient reads what is before an element
-and what is after it (`around`), which is always right.
+Where combine takes its states in any order, each element could be the last: the total is combine(R, s) for the rest R.
+By the law combine(combine(s, R), s') is the same with s and s' exchanged, so that its derivatives by either are one
+where s = s': with T the total, A and B the derivatives of combine(T, lift(x)) by T and by x, A dT/ds = B. The gradient
+of x is then u B with u A = g: it reads x and the total alone (`total`), by a triangular solve in the graph. Where the
+solve divides by a value that may be 0, or the law says nothing since the state itself depends on how it was grouped,
+the gradient reads what is before an element and what is after it (`around`), which is always right.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from tilefold.algebra.algebra import Algebra
-from tilefold.algebra.arguments import take_elements
 from tilefold.algebra.derivatives.linear import add, as_float, div, is_zero, mul, neg, number
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.domain import ANY
@@ -28,7 +27,7 @@ from tilefold.algebra.expression import Graph, Value, apply, trace
 from tilefold.algebra.program import specialize
 from tilefold.algebra.typing import TypedGraph, infer
 from tilefold.algebra.written import as_written
-from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import outside_modes
 
 F64 = torch.float64
 BLOCKS_OF_ONE = {"block_sum", "block_max", "block_min", "block_first"}
@@ -70,16 +69,23 @@ def elementwise(graph: Graph) -> Algebra:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gradient:
-    """What is derived of a total algebra for elements of some dtypes. `states` is the algebra whose results are its states."""
+    """What is derived of a total algebra for elements of some dtypes: one object for each pair, compared by identity.
+
+    `states` is the algebra whose results are its states.
+    """
 
     algebra: Algebra
     elements: tuple[torch.dtype, ...]
 
     @functools.cached_property
     def states(self) -> Algebra:
-        return of_elements(self.algebra)
+        """The algebra whose results are states, in the dtypes that states have."""
+        states = of_elements(self.algebra)
+        held = as_written(states, self.elements_read).state
+        rules = zip(states.dtypes, held, strict=True)
+        return replace(states, dtypes=tuple(rule if rule == "index" else dtype for rule, dtype in rules))
 
     @functools.cached_property
     def program(self) -> Any:
@@ -114,7 +120,9 @@ class Gradient:
         lift, combine = self.program.lift, self.program.combine
         slopes = [not all(map(is_zero, self._slopes(lift, f))) for f in range(self.n)]
         found = {f for f in self.floats if slopes[f]}
-        while more := {f for f in self.floats if {r % self.n for r in combine.graph.reads(f)} & found} - found:
+        while (
+            more := {f for f in self.floats if {r % self.n for r in combine.graph.reads(f)} & found} - found
+        ):
             found |= more
         return found
 
@@ -180,7 +188,9 @@ class Gradient:
 
         return infer(trace(run, n + program.lift.graph.arity), [*program.state, *program.lift.input_dtypes])
 
-    def by_total(self, x: Sequence[Any], total: Sequence[Any], g: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def by_total(
+        self, x: Sequence[Any], total: Sequence[Any], g: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
         """The elements' cotangents of those of all fields, and the divisors that the graph does not show to be other than 0.
 
         Raises:
@@ -191,7 +201,9 @@ class Gradient:
         for f in self.floats:
             slopes = pullback(self.joined, values, [float(i == f) for i in range(self.n)])
             rows.append([slopes[h] for h in self.floats])
-        u, divisors = solved([list(column) for column in zip(*rows, strict=True)], [g[f] for f in self.floats])
+        u, divisors = solved(
+            [list(column) for column in zip(*rows, strict=True)], [g[f] for f in self.floats]
+        )
         spread: list[Any] = [0] * self.n
         for f, one in zip(self.floats, u, strict=True):
             spread[f] = one
@@ -210,8 +222,10 @@ class Gradient:
         return not _extremes(self.program.combine.graph, self.n)
 
     def needs_total_alone(self, after: TypedGraph | None = None) -> bool:
-        """Whether the gradient of results, or of what a map makes of them (`after`), reads x and the total alone: shown by the
-        law, or by the law for its graph and by samples for what the graph decides."""
+        """Whether the gradient of results, or of what a map makes of them (`after`), reads x and the total alone.
+
+        The law shows it; where the graph decides something by its values, samples confirm it.
+        """
         if not self.algebra.commutative or self.algebra.index:
             return False
         try:
@@ -250,7 +264,7 @@ class Gradient:
             return tuple(map(as_float, (*one, *two)))
 
         graph = trace(run, arity + n + values + beside)
-        with torch.no_grad():
+        with outside_modes():
             return self._sampled(graph, arity, values, beside)
 
     def _sampled(self, graph: Graph, arity: int, values: int, beside: int) -> bool:
@@ -272,7 +286,9 @@ class Gradient:
     @functools.cached_property
     def _exact(self) -> Any:
         """The program of float64 elements, which samples are."""
-        return as_written(self.states, tuple(F64 if is_float(d) else d for d in self.elements_read))
+        return as_written(
+            of_elements(self.algebra), tuple(F64 if is_float(d) else d for d in self.elements_read)
+        )
 
     @property
     def elements_read(self) -> tuple[torch.dtype, ...]:
@@ -289,13 +305,17 @@ class Gradient:
     def _combined(self, a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return self._as_states(self._exact.combine, [*a, *b], (SAMPLES,))
 
-    def _as_states(self, typed: TypedGraph, given: Sequence[torch.Tensor], shape: tuple[int, ...]) -> list[torch.Tensor]:
+    def _as_states(
+        self, typed: TypedGraph, given: Sequence[torch.Tensor], shape: tuple[int, ...]
+    ) -> list[torch.Tensor]:
         made = zip(evaluate(typed, given), self._exact.state, strict=True)
         return [torch.as_tensor(t).to(dtype).expand(shape) for t, dtype in made]
 
     # -------------------------------------------------------------------------------- of what is before and after an element
 
-    def around(self, before: Sequence[Any], x: Sequence[Any], after: Sequence[Any], g: Sequence[Any]) -> list[Any]:
+    def around(
+        self, before: Sequence[Any], x: Sequence[Any], after: Sequence[Any], g: Sequence[Any]
+    ) -> list[Any]:
         """The elements' cotangents of the results', from the states before and after them.
 
         With project, since what a field means may depend on how a state was grouped (sums about a pivot).
@@ -320,9 +340,11 @@ class Gradient:
 
     @functools.cached_property
     def keeps_fields(self) -> bool:
-        """Whether each field is the same however a state was grouped. Where it is not, as of sums about a pivot, prefixes that
-        a tree made are no steps of one recurrence."""
-        with torch.no_grad():
+        """Whether each field is the same however a state was grouped.
+
+        Where it is not, as of sums about a pivot, prefixes that a tree made are no steps of one recurrence.
+        """
+        with outside_modes():
             (a, b, c, d), combine = self._samples(torch.Generator().manual_seed(0))[1], self._combined
             a = combine(a, d)
             pairs = zip(combine(combine(a, b), c), combine(a, combine(b, c)), strict=True)
@@ -330,7 +352,7 @@ class Gradient:
 
     @functools.cached_property
     def jacobian(self) -> tuple[Graph, dict[tuple[int, int], float | int]]:
-        """combine's derivative by its first state: a graph of the entries that vary, and for each (field of the result, field
+        """Combine's derivative by its first state: a graph of the entries that vary, and for each (field of the result, field
         of the state) that is not 0 its number (a float) or its place among them (an int)."""
         n, combine = self.n, self.program.combine
         found: dict[tuple[int, int], float | int] = {}
@@ -397,7 +419,7 @@ def _is_inverse(unit: Any, inverse: Any) -> bool:
 
 
 def solved(matrix: list[list[Any]], right: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """u with matrix u = right, by elimination in the graph, and the divisors that are no constants.
+    """U with matrix u = right, by elimination in the graph, and the divisors that are no constants.
 
     Raises:
         SingularError: no such u.
@@ -422,9 +444,3 @@ def solved(matrix: list[list[Any]], right: Sequence[Any]) -> tuple[list[Any], li
                 ]
                 rows[i][column] = 0
     return [rows[order[c]][n] for c in range(n)], divisors
-
-
-@kept_outside_modes(512)
-def gradient_of(algebra: Algebra, elements: tuple[torch.dtype, ...]) -> Gradient:
-    """The gradient of a total algebra's folds of such elements, derived once."""
-    return Gradient(algebra, elements)

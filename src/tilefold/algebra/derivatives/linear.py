@@ -24,14 +24,14 @@ def is_zero(v: Any) -> bool:
 
 
 def chosen(condition: Any, x: Any, side: bool = True) -> Any:
-    """x where the condition is `side`, else 0."""
+    """X where the condition is `side`, else 0."""
     if is_zero(x):
         return 0
     return apply("where", condition, *((x, 0.0) if side else (0.0, x)))
 
 
 def add(x: Any, y: Any) -> Any:
-    """x + y."""
+    """X + y."""
     if is_zero(x) or is_zero(y):
         return y if is_zero(x) else x
     one, other = _choice(x), _choice(y)
@@ -45,7 +45,7 @@ def add(x: Any, y: Any) -> Any:
 
 
 def mul(x: Any, y: Any) -> Any:
-    """x * y."""
+    """X * y."""
     for one, other in ((x, y), (y, x)):
         known = number(one)
         if known is not None and known in (0, 1, -1):
@@ -65,7 +65,7 @@ def neg(x: Any) -> Any:
 
 
 def div(x: Any, y: Any) -> Any:
-    """x / y."""
+    """X / y."""
     if is_zero(x) or number(y) == 1:
         return x
     if (choice := _choice(x)) is not None:

@@ -13,12 +13,14 @@ from tilefold.algebra.typing import TypedGraph
 
 
 def pullback(typed: TypedGraph, values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of a graph's inputs at some values, of the outputs' cotangents; 0 where the graph shows that there is none."""
+    """Cotangents of a graph's inputs at some values, of the outputs' cotangents; 0 where the graph shows none."""
     graph = typed.graph
     primal = list[Any]()
-    for node in graph.nodes:
+    for at, node in enumerate(graph.nodes):
         if node.op in ("input", "const"):
             primal.append(values[node.value] if node.op == "input" else node.value)
+        elif (same := _times_one(typed, at)) is not None:
+            primal.append(primal[same])
         else:
             primal.append(apply(node.op, *(primal[a] for a in node.args), value=node.value))
     met: list[Any] = [0] * len(graph.nodes)
@@ -37,3 +39,13 @@ def pullback(typed: TypedGraph, values: Sequence[Any], cotangents: Sequence[Any]
                 if is_float(typed.dtypes[a]):
                     met[a] = add(met[a], part)
     return found
+
+
+def _times_one(typed: TypedGraph, at: int) -> int | None:
+    """The float that a node multiplies by 1, which makes floats of whole numbers."""
+    node = typed.graph.nodes[at]
+    for a, b in (node.args, node.args[::-1]) if node.op == "mul" else ():
+        other = typed.graph.nodes[b]
+        if other.op == "const" and other.value == 1 and typed.dtypes[a] == typed.dtypes[at]:
+            return a
+    return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilefold.algebra.derivatives.linear import add, chosen, div, mul, neg, number
-from tilefold.algebra.expression import apply
+from tilefold.algebra.expression import Value, apply
 
 Rule = Callable[[Any, Sequence[Any], Any], tuple[Any, ...]]
 
@@ -24,6 +24,17 @@ def _first_of_equals(wins: str) -> Rule:
         return chosen(left, g), chosen(left, g, False)
 
     return rule
+
+
+def _difference(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
+    """Of x - where(c, x, k) nothing is left where c holds: two cotangents that cancel would take smaller ones with them."""
+    x, y = v
+    if isinstance(x, Value) and isinstance(y, Value) and y.node.op == "where":
+        condition, *branches = y.node.args
+        for side, branch in zip((True, False), branches, strict=True):
+            if branch == x.position:
+                g = chosen(Value(y.tracer, condition), g, not side)
+    return g, neg(g)
 
 
 def _power(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
@@ -44,7 +55,7 @@ def _magnitude(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
 
 RULES: dict[str, Rule] = {
     "add": lambda g, v, r: (g, g),
-    "sub": lambda g, v, r: (g, neg(g)),
+    "sub": _difference,
     "mul": lambda g, v, r: (mul(g, v[1]), mul(g, v[0])),
     "rescale": lambda g, v, r: (mul(g, v[1]), mul(g, v[0])),
     "truediv": lambda g, v, r: (div(g, v[1]), neg(div(mul(g, r), v[1]))),

@@ -1,0 +1,259 @@
+"""The backward of `scan`: a scan the other way, of the cotangents of states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold.algebra.derivatives.folds import Gradient, elementwise
+from tilefold.algebra.derivatives.linear import as_float
+from tilefold.algebra.derivatives.pullback import pullback
+from tilefold.algebra.expression import trace
+from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.typing import is_float
+from tilefold.api import scan as scans
+from tilefold.api.gradients import (
+    Wide,
+    as_inputs,
+    as_rows,
+    cells,
+    from_rows,
+    function_of,
+    gradient_of_call,
+    monoid_of_algebra,
+    positions,
+    states_of,
+)
+from tilefold.errors import GradientError
+from tilefold.problem.canonical import normalize_dims
+from tilefold.runtime.caching import kept_outside_modes
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A scan as its backward needs it: of `count` inputs, then the fields of the state before each row."""
+
+    monoid: Monoid
+    dim: int
+    exclusive: bool
+    reverse: bool
+    return_state: bool
+    convert: torch.dtype | None
+    guarantee: str
+    count: int
+    call: str = "scan"
+
+    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
+        """Whether a result changes with an element."""
+        gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
+        return result in gradient.results or result >= len(gradient.program.project.graph.outputs)
+
+    def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
+        """The inputs' cotangents, and those of the state before each row."""
+        gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
+        if not gradient.keeps_fields:
+            raise GradientError(
+                f"{self.call}: a scan of states whose fields depend on how they were grouped (sums about a pivot) has no "
+                "derivative yet, got an input that requires grad; scan plain sums, or detach() the input"
+            )
+        shape = torch.broadcast_shapes(*(t.shape for t in tensors[: self.count]), (1,))
+        if math.prod(shape) == 0:
+            return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(tensors)]
+        dims = normalize_dims(self.dim, len(shape), self.call)
+        wide = Wide(tensors[: self.count], shape, dims, self.convert, self.guarantee)
+        rows = [
+            self._row(t, dims) for t in (*wide.elements, *positions(gradient, shape, dims, tensors[0].device))
+        ]
+        first = self._first(gradient, tensors[self.count :], shape, dims, rows[0])
+        results = len(gradient.program.project.graph.outputs)
+        of_prefixes = [self._row(grads[i].reshape(shape), dims) for i in gradient.results]
+        after = [g.reshape(-1, 1) for g in grads[results:]]
+        found, of_first = _adjoint(gradient, rows, first, of_prefixes, after, self.exclusive, self.guarantee)
+        made = [from_rows(t.flip(1) if self.reverse else t, shape, dims) for t in found[: self.count]]
+        every = [
+            *made,
+            *(
+                of_first[f].reshape([n for d, n in enumerate(shape) if d not in dims])
+                for f in range(len(tensors) - self.count)
+            ),
+        ]
+        return as_inputs([every[i] for i in wrt], tensors, wrt)
+
+    def _row(self, t: Tensor, dims: Sequence[int]) -> Tensor:
+        made = as_rows(t, dims)
+        return made.flip(1) if self.reverse else made
+
+    def _first(
+        self,
+        gradient: Gradient,
+        init: Sequence[Tensor],
+        shape: Sequence[int],
+        dims: Sequence[int],
+        like: Tensor,
+    ) -> list[Tensor]:
+        """The state before each row, [rows, 1] a field."""
+        dtypes, kept = gradient.program.state, [n for d, n in enumerate(shape) if d not in dims]
+        if init:
+            given = [t.to(d).expand(kept).reshape(-1, 1) for t, d in zip(init, dtypes, strict=False)]
+            flag = [like.new_ones((like.shape[0], 1), dtype=torch.bool)] * (len(dtypes) - len(given))
+            return [*given, *flag]
+        numbers = zip(gradient.program.identity, dtypes, strict=True)
+        return [like.new_full((like.shape[0], 1), n, dtype=d) for n, d in numbers]
+
+
+def _adjoint(
+    gradient: Gradient,
+    x: Sequence[Tensor],
+    first: Sequence[Tensor],
+    of_results: Sequence[Tensor],
+    of_last: Sequence[Tensor],
+    exclusive: bool,
+    guarantee: str,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Cotangents of elements, and of the state before each row (zeros of fields that have none): a scan the other way.
+
+    With S_t = combine(S_t-1, s_t), J_t its derivative by S_t-1 and c_t the cotangent that S_t has by itself, the whole one is
+    l_t = c_t + J_t+1' l_t+1. A field that no other depends on in a circle is a recurrence of its own.
+    """
+    n, floats = gradient.n, gradient.floats
+    made = scans.scan_tensors(x, states_of(gradient), 1, init=[f[:, 0] for f in first], guarantee=guarantee)
+    before = [torch.cat([f.to(t.dtype), t[:, :-1]], 1) for f, t in zip(first, made, strict=True)]
+    shown = before if exclusive else made
+    of_shown = dict(zip(floats, cells(_of_states(gradient), [*shown, *of_results]), strict=True))
+    own = {f: _later(g) if exclusive else g for f, g in of_shown.items()}
+    for f, g in enumerate(of_last):
+        if f in own:
+            own[f] = torch.cat([own[f][:, :-1], own[f][:, -1:] + g], 1)
+    varying, entries = _steps(gradient)
+    each = cells(varying, [*before, *x])
+    like = own[floats[0]]
+    steps = {at: each[k] if isinstance(k, int) else torch.full_like(like, k) for at, k in entries.items()}
+    ones = {at for at, k in entries.items() if isinstance(k, float) and k == 1.0}
+    whole = _recurrences(floats, steps, ones, own, guarantee)
+    of_x = iter(cells(_of_inputs(gradient), [*before, *x, *(whole[f] for f in floats)]))
+    found = [next(of_x) if is_float(dtype) else like for dtype in gradient.program.lift.input_dtypes]
+    of_first = []
+    for h in range(n):
+        g = of_shown[h][:, 0] if exclusive and h in of_shown else torch.zeros_like(like[:, 0])
+        for f in floats:
+            if (f, h) in steps:
+                g = g + steps[f, h][:, 0] * whole[f][:, 0]
+        of_first.append(g)
+    return found, of_first
+
+
+def _later(t: Tensor) -> Tensor:
+    """What stands at the next place, 0 behind the last one."""
+    return torch.cat([t[:, 1:], torch.zeros_like(t[:, :1])], 1)
+
+
+def _recurrences(
+    floats: Sequence[int], steps: dict[tuple[int, int], Tensor], ones: set[tuple[int, int]], own: dict[int, Tensor],
+    guarantee: str,
+) -> dict[int, Tensor]:  # fmt: skip
+    """The whole cotangents of each field, [rows, places]."""
+    read = {h: {f for f in floats if (f, h) in steps} for h in floats}
+    whole: dict[int, Tensor] = {}
+    for group in circles(read):
+        start = {}
+        for h in group:
+            start[h] = own[h]
+            for f in read[h]:
+                if f not in group:
+                    start[h] = start[h] + _later(steps[f, h] * whole[f])
+        (h, *others) = group
+        if not others and h not in read[h]:
+            whole[h] = start[h]
+        elif not others and (h, h) in ones:
+            (whole[h],) = scans.scan_tensors([start[h]], _SUM, 1, reverse=True, guarantee=guarantee)
+        else:
+            zeros = torch.zeros_like(start[h])
+            matrix = [_later(steps[f, g]) if (f, g) in steps else zeros for f in group for g in group]
+            rows = [*matrix, *(start[g] for g in group)]
+            made = scans.scan_tensors(rows, affine(len(group)), 1, reverse=True, guarantee=guarantee)
+            whole |= dict(zip(group, made[len(group) ** 2 :], strict=True))
+    return whole
+
+
+def circles(read: dict[int, set[int]]) -> list[list[int]]:
+    """Fields that depend on each other in a circle, those that others read first."""
+    reach = {h: set(f) for h, f in read.items()}
+    for k in read:
+        for h in read:
+            if k in reach[h]:
+                reach[h] |= reach[k]
+    groups = {frozenset({h} | {f for f in reach[h] if h in reach[f]}) for h in read}
+    return [sorted(g) for g in sorted(groups, key=lambda g: len(set().union(*(reach[h] for h in g)) | g))]
+
+
+_SUM = function_of(trace(lambda x: x, 1))
+
+
+@kept_outside_modes(16)
+def affine(m: int) -> Monoid:
+    """Row vectors v -> v J + c of m fields, the first applied first: states (J, c)."""
+    size = m * m + m
+
+    def combine(*v: Any) -> tuple[Any, ...]:
+        a, b = v[:size], v[size:]
+        product = [sum_of(a[i * m + k] * b[k * m + j] for k in range(m)) for i in range(m) for j in range(m)]
+        moved = [sum_of([*(a[m * m + k] * b[k * m + j] for k in range(m)), b[m * m + j]]) for j in range(m)]
+        return (*product, *moved)
+
+    ones = [float(i == j) for i in range(m) for j in range(m)]
+    algebra = replace(
+        elementwise(trace(lambda *v: v, size)), combine=trace(combine, 2 * size), commutative=False,
+        identity=tuple(f"float {x!r}" for x in [*ones, *[0.0] * m]),
+    )  # fmt: skip
+    return monoid_of_algebra(algebra)
+
+
+def sum_of(values: Any) -> Any:
+    """A sum without a start."""
+    first, *others = values
+    for one in others:
+        first = first + one
+    return first
+
+
+@kept_outside_modes(512)
+def _of_states(gradient: Gradient) -> Monoid:
+    """(states, cotangents of the results) -> cotangents of the float fields."""
+    n = gradient.n
+
+    def run(*v: Any) -> tuple[Any, ...]:
+        gs = pullback(gradient.program.project, v[:n], gradient.of_results(v[n:]))
+        return tuple(as_float(gs[f]) for f in gradient.floats)
+
+    return function_of(trace(run, n + len(gradient.results)))
+
+
+@kept_outside_modes(512)
+def _steps(gradient: Gradient) -> tuple[Monoid, dict[tuple[int, int], float | int]]:
+    """(state before, elements) -> the entries of J that vary."""
+    n, (graph, entries) = gradient.n, gradient.jacobian
+    lift = gradient.program.lift.graph
+    return function_of(trace(lambda *v: graph(*v[:n], *lift(*v[n:])), n + lift.arity)), entries
+
+
+@kept_outside_modes(512)
+def _of_inputs(gradient: Gradient) -> Monoid:
+    """(state before, elements, whole cotangents of the float fields) -> cotangents of float elements."""
+    n, lift, combine = gradient.n, gradient.program.lift, gradient.program.combine
+    k = lift.graph.arity
+
+    def run(*v: Any) -> tuple[Any, ...]:
+        before, x, g = v[:n], v[n : n + k], iter(v[n + k :])
+        whole = [next(g) if f in gradient.floats else 0 for f in range(n)]
+        of_state = pullback(combine, [*before, *lift.graph(*x)], whole)[n:]
+        found = pullback(lift, x, of_state)
+        return tuple(
+            as_float(c) for c, dtype in zip(found, lift.input_dtypes, strict=True) if is_float(dtype)
+        )
+
+    return function_of(trace(run, n + k + len(gradient.floats)))
