@@ -177,7 +177,7 @@ class EmptyError(ArgumentError, RuntimeError, IndexError):
 
 
 class GradientError(TilefoldError, RuntimeError):
-    """An input requires grad and this fold has no derivative yet."""
+    """A derivative is asked that this call has not yet."""
 
 
 class BackendError(TilefoldError, RuntimeError):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import autograd_function
 from torch.autograd import forward_ad
 
 from tilefold.algebra.algebra import Algebra
@@ -27,12 +28,13 @@ from tilefold.api import reduce_map as maps
 from tilefold.api import scan as scans
 from tilefold.errors import GradientError
 from tilefold.planner.products.functions import Traced, of_graph
-from tilefold.problem.canonical import normalize_dims
+from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
-SingleLevel: Any = (
-    torch.autograd.function._SingleLevelFunction
-)  # one that a kernel of the dispatcher may apply
+# Private names of torch, as its functorch uses them: a Function that a kernel of the dispatcher may apply, and the context in
+# which it may inside of a transform.
+SingleLevel: Any = torch.autograd.function._SingleLevelFunction
+one_level: Any = autograd_function.enable_single_level_autograd_function  # type: ignore[attr-defined]
 
 
 def asked(tensors: Sequence[Any]) -> bool:
@@ -63,7 +65,12 @@ class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is un
 def applied(
     call: Any, run: Callable[[Sequence[Tensor]], list[Tensor]], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The results of a call, with its backward."""
+    """The results of a call, with its backward.
+
+    Raises:
+        GradientError: it has none.
+    """
+    call.check(tensors)
     return list(_Differentiated.apply(call, run, *tensors))
 
 
@@ -88,6 +95,14 @@ class Fold:
     guarantee: str
     call: str = "reduce"
 
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse a fold that has no derivative.
+
+        Raises:
+            GradientError: it is to extremes, which share ties as no rule here says.
+        """
+        check_fold(gradient_of_call(self.monoid, tensors, self.convert), self.dims, self.call)
+
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
         return result in gradient_of_call(self.monoid, tensors, self.convert).results
@@ -95,7 +110,7 @@ class Fold:
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents."""
         gradient = gradient_of_call(self.monoid, tensors, self.convert)
-        shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+        shape = broadcast_shape(tensors, self.call)
         dims = normalize_dims(self.dims, len(shape), self.call)
         kept = [1 if d in dims else n for d, n in enumerate(shape)]
         cotangents = [grads[i].reshape(kept).expand(shape) for i in gradient.results]
@@ -103,12 +118,27 @@ class Fold:
         return as_inputs(wide.of_fold(gradient, cotangents, wrt, self.call), tensors, wrt)
 
 
+def check_fold(gradient: Gradient, dims: Any, call: str) -> None:
+    """Refuse folds to extremes.
+
+    Raises:
+        GradientError: it is one.
+    """
+    if gradient.shares_ties and gradient.results and dims != ():
+        raise GradientError(
+            f"{call}: a fold to an extreme, whose ties share its gradient, has no derivative yet, got an input that requires "
+            "grad; use torch.amax, torch.amin or torch.linalg.vector_norm where a gradient is needed, else torch.no_grad()"
+        )
+
+
 def gradient_of_call(monoid: Monoid, tensors: Sequence[Tensor], convert: torch.dtype | None) -> Gradient:
+    """The gradient of a fold of these tensors."""
     return derived(monoid, tuple(convert or t.dtype for t in tensors))
 
 
 @kept_outside_modes(512)
 def derived(monoid: Monoid, elements: tuple[torch.dtype, ...]) -> Gradient:
+    """The gradient of a monoid's folds of such elements, derived once."""
     return Gradient(monoid.total, elements)
 
 
@@ -140,11 +170,6 @@ class Wide:
         """Cotangents of some inputs, at the whole shape, of those of the results that have one."""
         if not self.dims or math.prod(self.shape) == 0:
             return self._alone(gradient, cotangents, wrt)
-        if gradient.shares_ties:
-            raise GradientError(
-                f"{call}: a fold to an extreme has no derivative yet, got an input that requires grad; use "
-                "torch.amax, torch.max or the like where a gradient is needed, or detach() the input"
-            )
         if _needs_total_alone(gradient, after):
             given = [t.expand(self.shape) for t in self.tensors]
             return maps.map_tensors(
@@ -177,12 +202,14 @@ class Wide:
 
 
 def as_rows(t: Tensor, dims: Sequence[int]) -> Tensor:
+    """A tensor as [rows, elements of the reduced dims]."""
     kept = [d for d in range(t.ndim) if d not in dims]
     length = math.prod(t.shape[d] for d in dims)
     return t.permute(*kept, *dims).reshape(-1, length)
 
 
 def from_rows(t: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """What `as_rows` was made of."""
     order = [*(d for d in range(len(shape)) if d not in dims), *dims]
     back = [order.index(d) for d in range(len(shape))]
     return t.reshape([shape[d] for d in order]).permute(back)
@@ -207,6 +234,7 @@ def as_inputs(made: Sequence[Tensor], tensors: Sequence[Tensor], wrt: Sequence[i
 
 
 def monoid_of_algebra(algebra: Algebra) -> Monoid:
+    """A monoid that no law is asked of."""
     return restored(algebra, "gradient", None, True)
 
 
@@ -239,6 +267,7 @@ def cells(function: Monoid, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def function_of(graph: Graph) -> Monoid:
+    """A function of elements, as the fold over no dims that makes it."""
     return monoid_of_algebra(elementwise(graph))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,10 +18,19 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import TypedGraph
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
-from tilefold.api.gradients import Wide, as_inputs, cells, derived, function_of, lifts_of, states_of
+from tilefold.api.gradients import (
+    Wide,
+    as_inputs,
+    cells,
+    check_fold,
+    derived,
+    function_of,
+    lifts_of,
+    states_of,
+)
 from tilefold.planner.products.functions import Traced, of_graph
 from tilefold.planner.products.row import make_row_map
-from tilefold.problem.canonical import normalize_dims
+from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
 
@@ -38,6 +46,22 @@ class Map:
     count: int
     call: str = "reduce_map"
 
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse a map of a fold that has no derivative, unless nothing is made of its results.
+
+        Raises:
+            GradientError: as `gradients.check_fold`.
+        """
+        inputs, extras = tensors[: self.count], tensors[self.count :]
+        parts = _parts(
+            self.monoid,
+            self.apply,
+            tuple(self.convert or t.dtype for t in inputs),
+            tuple(t.dtype for t in extras),
+        )
+        if parts.results_read:
+            check_fold(parts.gradient, self.dims, self.call)
+
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
         return True
@@ -47,14 +71,14 @@ class Map:
         inputs, extras = tensors[: self.count], tensors[self.count :]
         elements = tuple(self.convert or t.dtype for t in inputs)
         parts = _parts(self.monoid, self.apply, elements, tuple(t.dtype for t in extras))
-        shape = torch.broadcast_shapes(*(t.shape for t in inputs))
+        shape = broadcast_shape(inputs, self.call)
         dims = normalize_dims(self.dims, len(shape), self.call)
         wide = Wide(tensors, shape, dims, self.convert, self.guarantee)
         x = [t.expand(shape) if self.convert is None else t.expand(shape).to(self.convert) for t in inputs]
         beside = [t.expand(shape) for t in extras]
         gy = [g for g, moves in zip(grads, parts.floats, strict=True) if moves]
         states: list[Tensor] = []
-        if dims and math.prod(shape):
+        if dims and 0 not in shape:
             made = folds.fold_tensors(
                 x, states_of(parts.gradient), dims, True, guarantee=self.guarantee, call=self.call
             )

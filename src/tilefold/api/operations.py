@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch.autograd_function import enable_single_level_autograd_function
 
 from tilefold.algebra import program as programs
 from tilefold.algebra import text
@@ -239,7 +238,7 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
         call = call_of(*arguments)
         if not is_nested:
             return gradients.applied(call, run, tensors)
-        with enable_single_level_autograd_function():  # type: ignore[no-untyped-call]  # torch's own
+        with gradients.one_level():
             return gradients.applied(call, run, tensors)
 
     return kernel

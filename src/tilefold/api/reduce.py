@@ -71,7 +71,8 @@ def reduce(
     Raises:
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
         EmptyError: nothing to fold and the monoid has no identity.
-        GradientError: an input requires grad outside `torch.no_grad()`: folds have no derivative yet.
+        GradientError: `out` is given while a gradient is asked, or an input carries a forward derivative; or the fold is to
+            extremes, whose ties have no rule yet.
 
     Example:
         >>> tilefold.reduce(torch.tensor([[3, 5], [8, 1]]), tilefold.monoids.BITWISE_OR, dim=1)

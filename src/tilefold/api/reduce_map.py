@@ -76,7 +76,7 @@ def reduce_map(
     Raises:
         ArityError, TraceError: `apply` does not take these values, or gives none.
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError, KindError: the call does not fit.
-        GradientError: an input requires grad outside `torch.no_grad()`.
+        GradientError: as in `reduce`.
 
     Example:
         >>> share = lambda x, total: x / total

@@ -81,7 +81,8 @@ def scan(
         DimError, KindError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
         EmptyError: nothing comes before the first result (`exclusive`), or of an empty dim a state is asked for, and the
             monoid has no identity.
-        GradientError: an input requires grad outside `torch.no_grad()`.
+        GradientError: `out` is given while a gradient is asked, or an input carries a forward derivative; or fields of the
+            states depend on how they were grouped.
 
     Example:
         >>> a, b = torch.tensor([2.0, 3.0, 4.0]), torch.tensor([1.0, 1.0, 1.0])

@@ -30,7 +30,7 @@ from tilefold.api.gradients import (
     states_of,
 )
 from tilefold.errors import GradientError
-from tilefold.problem.canonical import normalize_dims
+from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
 
@@ -48,6 +48,19 @@ class Scanned:
     count: int
     call: str = "scan"
 
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse a scan that has no derivative.
+
+        Raises:
+            GradientError: fields of its states depend on how they were grouped.
+        """
+        gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
+        if gradient.results and not gradient.keeps_fields:
+            raise GradientError(
+                f"{self.call}: a scan of states whose fields depend on how they were grouped (sums about a pivot) has no "
+                "derivative yet, got an input that requires grad; scan plain sums, or detach() the input"
+            )
+
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
@@ -56,12 +69,7 @@ class Scanned:
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents, and those of the state before each row."""
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
-        if not gradient.keeps_fields:
-            raise GradientError(
-                f"{self.call}: a scan of states whose fields depend on how they were grouped (sums about a pivot) has no "
-                "derivative yet, got an input that requires grad; scan plain sums, or detach() the input"
-            )
-        shape = torch.broadcast_shapes(*(t.shape for t in tensors[: self.count]), (1,))
+        shape = broadcast_shape(tensors[: self.count], self.call) or (1,)
         if math.prod(shape) == 0:
             return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(tensors)]
         dims = normalize_dims(self.dim, len(shape), self.call)

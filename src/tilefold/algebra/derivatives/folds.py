@@ -89,6 +89,7 @@ class Gradient:
 
     @functools.cached_property
     def program(self) -> Any:
+        """Its graphs, typed; of the algebra's own projection."""
         program = as_written(self.states, self.elements_read)
         if self.algebra.project is None:
             return program
@@ -182,9 +183,8 @@ class Gradient:
             return apply(op, *operands, value=value)
 
         def run(*v: Any) -> tuple[Any, ...]:
-            if block is not None:
-                return block.graph.replay(v, step)
-            return program.combine.graph.replay([*v[:n], *program.lift.graph(*v[n:])], step)
+            whole: Graph = program.combine.graph if block is None else block.graph
+            return whole.replay(v if block is not None else [*v[:n], *program.lift.graph(*v[n:])], step)
 
         return infer(trace(run, n + program.lift.graph.arity), [*program.state, *program.lift.input_dtypes])
 
@@ -276,8 +276,8 @@ class Gradient:
             torch.randn(SAMPLES, generator=generator, dtype=F64) for _ in range(beside - arity)
         ]
         given = [*(t[:, 0] for t in rows), *rest, *cotangents, *others[:beside]]
-        made = evaluate(infer(graph, [t.dtype for t in given]), given)
-        made = [torch.as_tensor(m, dtype=F64).expand(SAMPLES) for m in made]
+        found = evaluate(infer(graph, [t.dtype for t in given]), given)
+        made = [torch.as_tensor(m, dtype=F64).expand(SAMPLES) for m in found]
         return all(
             torch.allclose(a, b, rtol=1e-7, atol=1e-10)
             for a, b in zip(made[:arity], made[arity:], strict=True)
@@ -378,7 +378,8 @@ def _drawn(generator: torch.Generator, domain: Any, dtype: torch.dtype) -> torch
     unit = torch.rand(SAMPLES, ROW, generator=generator, dtype=F64) * 0.98 + 0.01
     low = domain.low if domain.low > -FAR else min(domain.high - 2, -2.0)
     high = domain.high if domain.high < FAR else max(domain.low + 2, 2.0)
-    return low + (high - low) * unit
+    drawn: torch.Tensor = low + (high - low) * unit
+    return drawn
 
 
 def _extremes(combine: Graph, n: int) -> set[int]:

@@ -20,7 +20,7 @@ def number(v: Any) -> Any:
 
 def is_zero(v: Any) -> bool:
     """Whether the graph shows that the value is 0."""
-    return number(v) == 0
+    return bool(number(v) == 0)
 
 
 def chosen(condition: Any, x: Any, side: bool = True) -> Any:
