@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ import tilefold
 from tilefold import math as tm
 from tilefold.algebra import advice, flows, operations, written
 from tilefold.algebra.advice import instead_of
-from tilefold.algebra.columns import Cost, Op, Torch, Triton, Values
+from tilefold.algebra.columns import Op, Torch, Triton, Values
 from tilefold.algebra.evaluate import evaluate
 from tilefold.algebra.expression import trace
 from tilefold.algebra.flows import widths
@@ -35,14 +33,11 @@ from tilefold.errors import MemberError
 from tilefold.watch import formulas
 from xray.running import fold
 
-FREE = {"block_first", "block_count"}  # moves, and a number known when the code is generated
-
 
 @pytest.mark.parametrize("row", OPS.values(), ids=lambda row: row.name)
 def test_every_row_has_its_columns(row: Op) -> None:
     assert callable(row.python)
     assert row.arity in (1, 2, 3)
-    assert (row.cost == Cost()) == (row.name in FREE)
     if row.kind == "cast":  # a rule for pairs of dtypes, no function
         assert (row.torch, row.triton) == (None, None)
         return
@@ -107,23 +102,23 @@ ROUNDED = Values(
 )
 HYPOT = Op(
     "hypot", 2, "float", math.hypot, Torch(torch.hypot), Triton("tl.sqrt({0} * {0} + {1} * {1})"),
-    Cost(fp32=7, alu=4, sfu=1), ROUNDED,
+    ROUNDED,
 )  # fmt: skip
 BLOCK_PROD = Op(
     "block_prod", 1, "block", lambda x: x, Torch(lambda value, dims: value.prod(dims[0], keepdim=True)),
-    Triton("{0} * {1}", absent=1), Cost(fp32=1), ROUNDED,
+    Triton("{0} * {1}", absent=1), ROUNDED,
 )  # fmt: skip
 
 
 def unary(python: Callable[[float], float], **known: Any) -> Op:
     """A row that is a function of one number."""
     of_torch = Torch(lambda x, out=None: torch.sub(x, 0, out=out))
-    return Op("fresh", 1, "float", python, of_torch, Triton("{0}"), Cost(), replace(ROUNDED, **known))
+    return Op("fresh", 1, "float", python, of_torch, Triton("{0}"), replace(ROUNDED, **known))
 
 
 def test_a_new_operation_must_say_everything() -> None:
     with pytest.raises(
-        TypeError, match="missing 4 required positional arguments: 'torch', 'triton', 'cost', and"
+        TypeError, match="missing 3 required positional arguments: 'torch', 'triton', and 'values'"
     ):
         Op("hypot", 2, "float", math.hypot)  # type: ignore[call-arg]  # on purpose
     required = [field.name for field in fields(Values)]
@@ -251,20 +246,6 @@ def test_a_new_block_operation_is_one_row(new_rows: None, length: int) -> None:
     assert "def BLOCK_PROD(a, b):\n    return a * b\n" in emit(program, index=torch.int64)
     assert torch.equal(tilefold.reduce(rows, product, dim=1), want)
     assert torch.equal(fold([rows], program, (1,), 90, ordered=False)[0][0], want)
-
-
-@pytest.mark.parametrize("op", ["add", "exp", "truediv", "maximum", "lt", "floor"])
-def test_the_costs_are_what_the_script_counts(op: str) -> None:
-    """Of those that every version of the assembler has in so many instructions."""
-    path = Path(__file__).parents[2] / "benchmarks" / "operation_costs.py"
-    spec = importlib.util.spec_from_file_location("operation_costs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    found, decided = script.cost(op)
-    assert decided
-    assert Cost(**script.halves(found)) == OPS[op].cost
 
 
 @pytest.mark.parametrize(
