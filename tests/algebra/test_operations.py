@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -18,11 +19,11 @@ from tilefold.algebra import advice, flows, operations, written
 from tilefold.algebra.advice import instead_of
 from tilefold.algebra.columns import Op, Torch, Triton, Values
 from tilefold.algebra.evaluate import evaluate
-from tilefold.algebra.expression import trace
+from tilefold.algebra.expression import apply, trace
 from tilefold.algebra.flows import widths
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import specialize
-from tilefold.algebra.proofs import cases, exact, symmetry
+from tilefold.algebra.proofs import cases, derive, exact, symmetry
 from tilefold.algebra.proofs.cases import Bounds, Case, source_of
 from tilefold.algebra.proofs.terms import PRIME, Terms
 from tilefold.algebra.proofs.turns import Turns
@@ -30,7 +31,8 @@ from tilefold.algebra.typing import infer
 from tilefold.api.on_cpu import by_tiles
 from tilefold.backends.triton.emit import emit
 from tilefold.errors import MemberError
-from tilefold.watch import formulas
+from tilefold.planner.atomics import atomic_of
+from tilefold.watch import formulas, scaling
 from xray.running import fold
 
 
@@ -99,6 +101,9 @@ ROUNDED = Values(
     within=(-math.inf, math.inf),
     bits=None,
     ulps=2,
+    block=None,
+    atomic=None,
+    linear=None,
 )
 HYPOT = Op(
     "hypot", 2, "float", math.hypot, Torch(torch.hypot), Triton("tl.sqrt({0} * {0} + {1} * {1})"),
@@ -201,6 +206,39 @@ def test_each_consumer_reads_what_a_new_row_says(monkeypatch: pytest.MonkeyPatch
         found = told(row)
         assert found == {**plain, **changed}, row
     assert exact.untold(OPS) == {"fresh"}
+
+
+def test_laws_of_one_operation_are_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new row that says so is folded in blocks, by atomics, as an extreme, and as a part that is scaled."""
+
+    def told(**known: Any) -> dict[str, Any]:
+        tensors = Torch(lambda a, b, out=None: torch.add(a, b, out=out))
+        name = "_".join(["fresh", *map(str, known.values())])  # forms of equal graphs are kept
+        row = Op(
+            name, 2, "arithmetic", lambda a, b: a + b, tensors, Triton("{0} + {1}"), replace(ROUNDED, **known)
+        )
+        monkeypatch.setitem(OPS, name, row)
+        one = functools.partial(apply, name)
+        total = tilefold.Monoid(one, 0, commutative=True, check=False).total
+        scaled = trace(lambda m, s, n, t: (tm.maximum(m, n), one(s * (m - n), t)), 4)
+        return {
+            "block": derive.by_field(trace(one, 2)),
+            "atomic": atomic_of(specialize(total, (torch.float32,))),
+            "extremes": [*scaling.extremes(trace(one, 2), 1)],
+            "scaled": scaling._is_sum_of_parts(scaled, 1, 2),
+        }
+
+    plain = {"block": None, "atomic": None, "extremes": [], "scaled": False}
+    assert told() == plain
+    for known, changed in (
+        ({"block": "block_sum", "swaps": True}, {"block": ("block_sum",)}),
+        ({"atomic": "add"}, {"atomic": "add"}),
+        ({"takes": True, "swaps": True}, {"extremes": [0]}),
+        ({"linear": "together"}, {"scaled": True}),
+        ({"linear": "one"}, {"scaled": False}),
+        ({"linear": "first"}, {"scaled": False}),
+    ):
+        assert told(**known) == {**plain, **changed}, known
 
 
 @pytest.fixture

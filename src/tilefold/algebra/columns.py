@@ -77,6 +77,10 @@ class Values:
         bits: of what power of two the magnitude of a whole result is at most, by the bits of its operands beside their signs
             (of `takes`, of those that it may give); None where it may be any number.
         ulps: units in the last place by which a chip's function or a library's may be off; 0, all give the same bits.
+        block: the block operation that folds a block's values by it; None where there is none.
+        atomic: the atomic operation of a GPU's memory that combines a value by it; None where there is none.
+        linear: in what it is linear: "together", in all operands that vary; "one", in each of them alone; "first", in the
+            first alone; None, in nothing, or it only selects.
     """
 
     swaps: bool
@@ -87,6 +91,9 @@ class Values:
     within: tuple[float, float]
     bits: Callable[[Sequence[int]], int] | None
     ulps: float
+    block: str | None
+    atomic: str | None
+    linear: Literal["together", "one", "first"] | None
 
 
 @dataclass(frozen=True)

@@ -94,12 +94,11 @@ def _comparison(name: str, python: Callable[..., bool], tensors: Torch, symbol: 
 # number near the operand, bits, or a smooth function of a float.
 _EVERY = (-math.inf, math.inf)
 _NUMBER = Values(
-    swaps=False, fuses=True, nan=False, takes=False, turns=None, within=_EVERY, bits=None, ulps=0
-)
-_CHOSEN = Values(swaps=False, fuses=False, nan=False, takes=True, turns=None, within=_EVERY, bits=max, ulps=0)
-_TRUTH = Values(
-    swaps=False, fuses=False, nan=False, takes=False, turns=None, within=(0, 1), bits=None, ulps=0
-)
+    swaps=False, fuses=True, nan=False, takes=False, turns=None, within=_EVERY, bits=None, ulps=0, block=None,
+    atomic=None, linear=None,
+)  # fmt: skip
+_CHOSEN = replace(_NUMBER, fuses=False, takes=True, bits=max)
+_TRUTH = replace(_NUMBER, fuses=False, within=(0, 1))
 _EXTREME = replace(_CHOSEN, swaps=True, turns="compares")
 _COMPARED, _TIED = replace(_TRUTH, turns="compares"), replace(_TRUTH, turns="compares", swaps=True)
 _ROUNDED = replace(_NUMBER, fuses=False, turns="steps", bits=max)
@@ -122,11 +121,11 @@ def _first_bits(bits: Sequence[int]) -> int:
 ROWS = (
     # ------------------------------------------------------------------------------------------------ arithmetic
     Op("add", 2, "arithmetic", operator.add, Torch(torch.add), Triton("{0} + {1}"),
-       replace(_NUMBER, swaps=True, nan=True, bits=_sum_bits), "+"),
+       replace(_NUMBER, swaps=True, nan=True, bits=_sum_bits, block="block_sum", atomic="add", linear="together"), "+"),
     Op("sub", 2, "arithmetic", operator.sub, Torch(torch.sub), Triton("{0} - {1}"),
-       replace(_NUMBER, nan=True, bits=_sum_bits), "-"),
+       replace(_NUMBER, nan=True, bits=_sum_bits, linear="together"), "-"),
     Op("mul", 2, "arithmetic", operator.mul, Torch(torch.mul), Triton("{0} * {1}"),
-       replace(_NUMBER, swaps=True, nan=True, bits=sum), "*"),
+       replace(_NUMBER, swaps=True, nan=True, bits=sum, linear="one"), "*"),
     Op("floordiv", 2, "arithmetic", numbers.floor_divide,
        Torch(arithmetic.floor_divide, out=False, unsigned=unsigned.floor_divide), _divided("floor_divide"),
        replace(_NUMBER, turns="compares", bits=lambda bits: bits[0] + 1), "//"),
@@ -134,12 +133,12 @@ ROWS = (
        Torch(arithmetic.remainder, out=False, unsigned=unsigned.remainder), _divided("remainder"),
        replace(_NUMBER, turns="compares", bits=lambda bits: bits[1]), "%"),
     Op("maximum", 2, "arithmetic", numbers.maximum, Torch(torch.maximum, orders=True, by_place=True),
-       _extreme("maximum"), _EXTREME, keeps_bool=True),
+       _extreme("maximum"), replace(_EXTREME, block="block_max", atomic="max"), keeps_bool=True),
     Op("minimum", 2, "arithmetic", numbers.minimum, Torch(torch.minimum, orders=True, by_place=True),
-       _extreme("minimum"), _EXTREME, keeps_bool=True),
+       _extreme("minimum"), replace(_EXTREME, block="block_min", atomic="min"), keeps_bool=True),
     # Triton subtracts from 0, which makes 0.0 of 0.0.
     Op("neg", 1, "arithmetic", operator.neg, Torch(torch.neg), Triton("-{0}", floats="{0} * -1.0"),
-       replace(_NUMBER, fuses=False, bits=max), "-"),
+       replace(_NUMBER, fuses=False, bits=max, linear="together"), "-"),
     Op("abs", 1, "arithmetic", builtins.abs, Torch(torch.abs, leaves=(torch.uint64,)), Triton("tl.abs({0})"),
        replace(_NUMBER, fuses=False, bits=max)),
     # Triton's own of float32 takes numbers below the least normal one for 0.
@@ -148,7 +147,8 @@ ROWS = (
     Op("ceil", 1, "arithmetic", numbers.rounded(math.ceil), Torch(torch.ceil, leaves=_WHOLE),
        Triton("{0}", floats="tl.ceil({0})", device_float32="CEIL({0})"), _ROUNDED),
     # ------------------------------------------------------------------------------------------------ floats
-    Op("truediv", 2, "float", numbers.divide, Torch(torch.div), Triton("{0} / {1}"), _smooth(*_EVERY, ulps=2), "/"),
+    Op("truediv", 2, "float", numbers.divide, Torch(torch.div), Triton("{0} / {1}"),
+       replace(_smooth(*_EVERY, ulps=2), linear="first"), "/"),
     Op("pow", 2, "float", numbers.power, Torch(torch.pow, numbers=True, by_place=True),
        Triton("power({0}, {1})", float64="libdevice.pow({0}, {1})", fills="shape"),
        _smooth(*_EVERY, ulps=16), "**"),
@@ -198,11 +198,11 @@ ROWS = (
     Op("isfinite", 1, "test", math.isfinite, Torch(torch.isfinite, out=False),
        Triton("({0} == {0})", floats='(tl.abs({0}) < float("inf"))'), _TRUTH, gives=torch.bool),
     # ------------------------------------------------------------------------------------------------ bits and choices
-    Op("and", 2, "bitwise", operator.and_, Torch(torch.bitwise_and), Triton("{0} & {1}"), _BITS, "&",
+    Op("and", 2, "bitwise", operator.and_, Torch(torch.bitwise_and), Triton("{0} & {1}"), replace(_BITS, atomic="and"), "&",
        keeps_bool=True),
-    Op("or", 2, "bitwise", operator.or_, Torch(torch.bitwise_or), Triton("{0} | {1}"), _BITS, "|",
+    Op("or", 2, "bitwise", operator.or_, Torch(torch.bitwise_or), Triton("{0} | {1}"), replace(_BITS, atomic="or"), "|",
        keeps_bool=True),
-    Op("xor", 2, "bitwise", operator.xor, Torch(torch.bitwise_xor), Triton("{0} ^ {1}"), _BITS, "^",
+    Op("xor", 2, "bitwise", operator.xor, Torch(torch.bitwise_xor), Triton("{0} ^ {1}"), replace(_BITS, atomic="xor"), "^",
        keeps_bool=True),
     Op("lshift", 2, "bitwise", numbers.shift_left, Torch(torch.bitwise_left_shift), Triton(
         "shift_left({0}, {1}, {bits})", fills="all"), _SHIFTED, "<<"),
