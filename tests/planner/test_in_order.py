@@ -44,7 +44,9 @@ def test_rows_keep_every_thread_at_work(element: int) -> None:
             assert stage.run <= length
             assert stage.num_warps == 1 or stage.lanes == 1  # warps would wait for each other
             neighbours = stage.run * stage.unroll
-            assert neighbours * element <= 64 or stage.unroll == 1 or is_known_row(rows(length, element, vector))
+            assert (
+                neighbours * element <= 64 or stage.unroll == 1 or is_known_row(rows(length, element, vector))
+            )
             if stage.lanes > 1:
                 assert stage.step <= length  # more than one tile: only the ends are masked
 
@@ -77,7 +79,13 @@ def test_rows_in_pieces_are_read_several_at_a_time() -> None:
 
 
 def test_a_short_row_of_narrow_loads_is_a_thread_s_and_known() -> None:
-    for length, vector, known in ((17, 1, True), (18, 1, False), (18, 2, True), (19, 2, False), (17, 4, False)):
+    for length, vector, known in (
+        (17, 1, True),
+        (18, 1, False),
+        (18, 2, True),
+        (19, 2, False),
+        (17, 4, False),
+    ):
         reading = rows(length, 4, vector)
         assert is_known_row(reading) == known, (length, vector)
         assert (ordered_stage(reading).lanes == 1) >= known
