@@ -166,3 +166,12 @@ def test_registers_and_bytes_of_a_scope_have_names_of_their_own() -> None:
     assert one[0] == outer[1] != last[0]
     assert outer[0].name == "%r2"
     assert last[1].name == "%r1"
+    inner, (outer,) = (
+        "{ .reg .b32 %one; { .reg .b32 %one; mov.b32 %one, 2; } mov.b32 %one, 3; }",
+        parse(text.split("{ .reg")[0] + "ret; }\n").entries,
+    )
+    assert len(outer.registers) == 1
+    (nested,) = parse(text.split("{ .reg")[0] + inner + " ret; }\n").entries
+    written = [i.operands[0] for i in nested.instructions[:2]]
+    assert written[0] != written[1]
+    assert [f".b32 {o.name}" for o in written[::-1]] == [f"{r.type} {r.name}" for r in nested.registers[1:]]

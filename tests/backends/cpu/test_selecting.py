@@ -12,7 +12,7 @@ Tensor = torch.Tensor
 
 def wanted(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
     """A stable sort's first ones."""
-    values, places = x.sort(dim, descending=largest, stable=True)
+    values, places = x.sort(dim=dim, descending=largest, stable=True)
     return [values.narrow(dim, 0, k), places.narrow(dim, 0, k)]
 
 
