@@ -1,4 +1,4 @@
-"""What a row of the table of operations has: a column for each part of the library that runs, writes or proves a graph."""
+"""The columns of the table of operations: one for each part of the library that runs, writes or proves a graph."""
 
 from __future__ import annotations
 

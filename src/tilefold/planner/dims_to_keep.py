@@ -24,7 +24,7 @@ MOST_DIMS = 3  # reduced dims of which every choice is one
 
 
 def dims_to_keep(problem: Problem, program: Program) -> Iterator[Apart]:
-    """What a first launch may keep apart."""
+    """The choices of reduced dims, and of neighbours of one, that a first launch may keep apart."""
     inputs = len(problem.dtypes)
     if not problem.reduced_dims or any(s <= 0 for d in problem.dims for s in d.strides[:inputs]):
         return

@@ -100,7 +100,7 @@ FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 
 @dataclass(frozen=True)
 class Load:
-    """What a thread carries: words of a state, bytes of an element of every input, results; is a combine costly.
+    """The load of a thread: words of a state, bytes of an element of every input, results, and whether a combine is costly.
 
     `align`: as of the tile. `sums`: prefixes may be sums. `across`: neighbouring results lie along the other axis than
     neighbouring elements of the largest input. `result_bytes`: of the narrowest result.
