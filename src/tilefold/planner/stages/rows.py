@@ -20,7 +20,7 @@ EARLY_TURNS = 8  # of a stripe, at most, that are folded one by one as they come
 
 @dataclass(frozen=True)
 class Blocks:
-    """The decisions of a launch of `map_blocks`: a program, or each of `splits`, holds `tiles` of [run, lanes, block_outputs].
+    """The decisions of a launch of `map_blocks`: a program or each of `splits` has `tiles` of [run, lanes, block_outputs].
 
     Only the tiles whose bits are in `masks` have elements beyond a row's ends. A thread has `neighbours` columns (0: a
     vector of 16 bytes), and `registers` at most (0: as the compiler has it).
@@ -178,7 +178,7 @@ class Rings:
 
 @dataclass(frozen=True)
 class Spans:
-    """The decisions of a launch of `map_spans`: a program has `block_outputs` rows, each by `lanes` threads of `each` elements.
+    """Decisions of a launch of `map_spans`: a program has `block_outputs` rows, each by `lanes` threads of `each` elements.
 
     `areas` are where in its shared memory each tensor's span begins that is copied there (-1: one that is not),
     `result_areas` where each result's does, `shared_bytes` what all take. `aligned`: every program's span begins at a
@@ -263,7 +263,7 @@ def piece_vectors(size: int, lanes: int, aligned: bool) -> int:
 
 @dataclass(frozen=True)
 class Stripes:
-    """The decisions of a launch of `map_stripes`: each of `splits` programs holds `turns` of [unroll, lanes] rows of a stripe.
+    """Decisions of a launch of `map_stripes`: each of `splits` programs holds `turns` of [unroll, lanes] rows of a stripe.
 
     A stripe is `vectors` vectors of `run` columns wide. A program's ring holds `depth` turns. `clusters` persistent clusters
     take stripes; where it is 0, there are as many as stripes. A thread has `registers` at most (0: as the compiler has it).
