@@ -25,6 +25,7 @@ def operation(text: str) -> Any:
     ("text", "values", "want"),
     [
         ("%x = arith.subf %a, %b : f32", [5.0, 3.0], 2.0),
+        ("%x = arith.negf %a : f32", [5.0], -5.0),
         ("%x = arith.divsi %a, %b : i32", [-7, 2], -3),
         ("%x = arith.remsi %a, %b : i32", [-7, 2], -1),
         ("%x = arith.shli %a, %b : i32", [3, 2], 12),
