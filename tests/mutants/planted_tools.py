@@ -256,8 +256,8 @@ TOOLS = (
     Mutant(
         "a field in a denominator is a scaled part",
         "watch/scaling.py",
-        "if degrees == [_LINEAR, _FREE]",
-        "if sorted(degrees) == [_FREE, _LINEAR]",
+        "kept = degrees == [_LINEAR, _FREE]",
+        "kept = sorted(degrees) == [_FREE, _LINEAR]",
         ("tests/watch/test_stream.py::test_a_field_is_said_to_be_a_sum_of_scaled_parts_where_it_is_linear",),
     ),
     Mutant(

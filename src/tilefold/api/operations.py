@@ -21,6 +21,7 @@ from torch import Tensor
 from tilefold.algebra import program as programs
 from tilefold.algebra import text
 from tilefold.algebra.monoid import monoid_of
+from tilefold.api.recorded import asks_gradient
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
@@ -204,7 +205,7 @@ def _without_gradient(operation: Any) -> Callable[..., Any]:
 
     def kernel(keyset: Any, *arguments: Any) -> Any:
         tensors = [t for a in arguments if isinstance(a, list | tuple) for t in a if isinstance(t, Tensor)]
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        if asks_gradient(tensors):
             raise no_derivative(operation._opname, None)
         with torch._C._AutoDispatchBelowAutograd():
             return operation.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)

@@ -97,7 +97,12 @@ def _as_tensor(field: Any, device: torch.device) -> Tensor:
 
 def is_held(tensors: Sequence[Tensor], out: Any) -> bool:
     """Whether a graph can hold a call: one that makes its results, and of which no gradient is asked."""
-    return out is None and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+    return out is None and not asks_gradient(tensors)
+
+
+def asks_gradient(tensors: Sequence[Tensor]) -> bool:
+    """Whether autograd would record a call of these tensors."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 @uncompiled

@@ -169,7 +169,8 @@ def scan_tensors(
         )
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
-    if is_seen([*tensors, *_tensors_of(init)]) and is_held([*tensors, *_tensors_of(init)], out):
+    every = [*tensors, *_tensors_of(init)]
+    if is_seen(every) and is_held(every, out):
         return recorded_scan(
             tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
         )
