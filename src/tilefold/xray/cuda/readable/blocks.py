@@ -29,6 +29,7 @@ SILENT = {
     "discard",
     "griddepcontrol",
     "setmaxnreg",
+    "tensormap",
 }
 
 
@@ -185,6 +186,8 @@ def _read_and_written(block: Block) -> tuple[frozenset[str], frozenset[str]]:
 
 def results_and_sources(instruction: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     """The operands that an instruction writes and those that it reads."""
+    if instruction.name.startswith("wgmma.mma_async"):
+        return instruction.operands[:1], instruction.operands
     if instruction.opcode in SILENT or not instruction.operands:
         return (), instruction.operands
     if instruction.opcode == "mbarrier" and instruction.modifiers[0] in ("init", "inval"):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tilefold.xray.cuda.readable import operations
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
-from tilefold.xray.cuda.readable.kinds import Kinds
+from tilefold.xray.cuda.readable.kinds import Kinds, table_name
 from tilefold.xray.cuda.readable.linear import Linear, Sums
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
@@ -37,6 +37,8 @@ from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value, leaves
 Pack = tuple[Value, ...]
 _RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neu": "!="}
 _COMPARED = {
+    ("s", 16): "short",
+    ("u", 16): "unsigned short",
     ("s", 32): "int",
     ("s", 64): "long long",
     ("u", 32): "unsigned",
@@ -45,7 +47,12 @@ _COMPARED = {
     ("f", 64): "double",
 }
 _WHOLE = {16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}
-_SPECIAL = {"%tid": ("threadIdx", "tid"), "%ctaid": ("blockIdx", "pid")}
+_SPECIAL = {
+    "%tid": ("threadIdx", "tid"),
+    "%ctaid": ("blockIdx", "pid"),
+    "%nctaid": ("gridDim", "programs"),
+}
+ARRAYS = {"shared": "smem", "local": "local"}  # memory of the block and of a thread, by name
 _LARGE = 12  # operations of an expression that is not said twice
 
 
@@ -133,6 +140,9 @@ class Expressions:
             word, name = _SPECIAL[kind]
             name += "" if axis == "x" else f"_{axis}"
             text = f"{word}.{axis}"
+        elif value.op in ("shared", "local"):
+            name, array = f"{ARRAYS[value.op]}_at", ARRAYS[value.op]
+            text = f"(unsigned)__cvta_generic_to_{value.op}({array})"
         elif (
             value.op in ("and", "shr") and value.args[0].op == "special" and value.args[0].data[0] == "%tid.x"
         ):
@@ -302,6 +312,8 @@ class Expressions:
         first = pack[0]
         if len(pack) > 1:
             raise NoFormulaError
+        if first.op == "table":
+            return Text(table_name(first.data[0]), PRIMARY, self.kinds.of(first))
         if first.op == "parameter":
             name, kind = self.kinds.parameter(first)
             return Text(name, PRIMARY, kind)
@@ -343,7 +355,9 @@ class Expressions:
                 text = f"({whole.at(SHIFT)} >> {by})" if by else whole.at(UNARY)
                 return Text(f"({_WHOLE[first.bits]}){text}", UNARY, _WHOLE[first.bits])
             case "trunc":
-                return Text(f"(unsigned){given(0).at(UNARY)}", UNARY, "unsigned")
+                whole = given(0)
+                whole = whole if whole.type in ("long long", "int", "unsigned") else whole.to(_WHOLE[64])
+                return Text(f"(unsigned){whole.at(UNARY)}", UNARY, "unsigned")
             case "widen" | "narrow":
                 kinds = {8: "unsigned char", 16: "unsigned short", 32: "unsigned"}
                 inner = given(0, kinds[first.args[0].bits])
@@ -648,7 +662,7 @@ def _added(terms: list[tuple[int, Text]], constant: str, bits: int) -> Text:
             ("-", constant[1:]) if constant.startswith("-") and constant[1:].isdigit() else ("+", constant)
         )
     sign, text = pieces[0]
-    text = text if sign == "+" else f"-{text}"
+    text = text if sign == "+" else f"-({text})" if " " in text else f"-{text}"
     for sign, piece in pieces[1:]:
         text += f" {sign} {piece}"
     level = SUM if len(pieces) > 1 else PRODUCT if " " in text else UNARY if text.startswith("-") else PRIMARY

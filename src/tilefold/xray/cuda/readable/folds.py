@@ -12,6 +12,11 @@ from tilefold.xray.cuda.readable.tree import Effect, Shuffle
 from tilefold.xray.cuda.readable.values import LEAVES, Value
 
 _LONGEST = 4096
+# Operations by which the lanes of a warp are folded in halves.
+_HALVED = (
+    *("add.f32", "max.f32", "min.f32", "mul.f32", "add.rn.f32", "add.f64", "max.f64", "min.f64", "mul.f64"),
+    *("max.s32", "min.s32", "max.u32", "min.u32", "max.NaN.f32", "min.NaN.f32"),
+)
 
 
 class Folds:
@@ -133,9 +138,9 @@ class Folds:
 
     def _combined(self, shuffle: Shuffle) -> Value | None:
         """The operation on a value and what the other lane has of it."""
-        for name in ("add.f32", "max.f32", "min.f32", "mul.f32", "add.rn.f32"):
+        for name in _HALVED:
             for args in ((shuffle.value, shuffle.result), (shuffle.result, shuffle.value)):
-                found = self._write.graph.find("ptx", args, (name,), 32)
+                found = self._write.graph.find("ptx", args, (name,), shuffle.value.bits)
                 if found is not None and found in self._write.scopes.homes:
                     return found
         return None

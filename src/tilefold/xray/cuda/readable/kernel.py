@@ -11,7 +11,7 @@ from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import Folds
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
-from tilefold.xray.cuda.readable.kinds import Kinds
+from tilefold.xray.cuda.readable.kinds import SIZES, TABLES, Kinds, table_name
 from tilefold.xray.cuda.readable.lift import Lifted, lift
 from tilefold.xray.cuda.readable.linear import Sums
 from tilefold.xray.cuda.readable.memory import Memory
@@ -19,13 +19,14 @@ from tilefold.xray.cuda.readable.packs import found_packs
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.statements import Statements
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Effect, If, Load, Loop, Store, regions, walk
-from tilefold.xray.cuda.readable.values import Place, Value, leaves
-from tilefold.xray.ptx import Module, parse
+from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Load, Loop, Store, regions, walk
+from tilefold.xray.cuda.readable.values import Place, leaves
+from tilefold.xray.ptx import Module, Variable, parse
 
 Lines = Callable[[str, int], str]
 _RESERVED = {
     "smem",
+    "local",
     "lane",
     "warp",
     "tid",
@@ -118,7 +119,7 @@ def readable(compiled: Compiled, lines: Lines) -> str:
     elements = {
         k: bits for k, a in enumerate(compiled.parameters) if a.pointer and (bits := 8 * a.itemsize) == 16
     }
-    lifted = lift(module, found.get, elements)
+    lifted = lift(module, found.get, elements, source_names.waits(compiled.ptx))
     try:
         return _written(compiled, module, lifted, lines)
     except NoFormulaError:
@@ -130,7 +131,8 @@ def readable(compiled: Compiled, lines: Lines) -> str:
 def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -> str:
     sums = Sums(lifted.graph)
     scopes = Scopes(lifted.body)
-    kinds = Kinds(lifted.body, compiled.parameters, sums)
+    tables = [v for v in module.variables if v.space in (".global", ".const")]
+    kinds = Kinds(lifted.body, compiled.parameters, sums, tables)
     parameters = [
         kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0]
         for k in range(len(lifted.entry.parameters))
@@ -154,20 +156,32 @@ def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -
             f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form"
         )
     body = [f"  {_aligned(line, memory.aligned)}" for line in _tidy(sheet.lines[lifted.body])]
-    return "\n".join([*_around(compiled, lifted, kinds, memory, sheet), *body, "}"]) + "\n"
+    used = {leaf for v in scopes.homes for leaf in leaves(v) if leaf.op in ("shared", "local", "table")}
+    for variable in tables:
+        if any(leaf.data == (variable.name,) for leaf in used):
+            sheet.helpers[variable.name] = _table(variable)
+    halves = any("half" in text or "bfloat16" in text for text in (*body, *sheet.helpers.values()))
+    head = _around(lifted, kinds, memory, sheet, {leaf.op for leaf in used})
+    return "\n".join([*_includes(lifted, kinds, halves), *head, *body, "}"]) + "\n"
 
 
-def _around(compiled: Compiled, lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet) -> Iterator[str]:
-    """Everything before the kernel's statements."""
-    entry = lifted.entry
+def _includes(lifted: Lifted, kinds: Kinds, halves: bool) -> Iterator[str]:
+    """What is left out, and headers."""
     for hint in lifted.dropped:
         yield f"// A hint to caches is left out: {hint}."
     yield "#include <cmath>"
-    if any(a.type in ("fp16", "bf16") for a in compiled.parameters) or "half" in "".join(
-        sheet.helpers.values()
-    ):
+    types = (
+        kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[1]
+        for k in range(len(lifted.entry.parameters))
+    )
+    if halves or any("half" in t or "bfloat16" in t for t in types):
         yield "#include <cuda_fp16.h>\n#include <cuda_bf16.h>"
     yield ""
+
+
+def _around(lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet, used: set[str]) -> Iterator[str]:
+    """Everything before the kernel's statements."""
+    entry = lifted.entry
     yield from sheet.helpers.values()
     if sheet.helpers:
         yield ""
@@ -178,17 +192,20 @@ def _around(compiled: Compiled, lifted: Lifted, kinds: Kinds, memory: Memory, sh
         signature.append(f"{constant}{kind} {name}")
     yield f'extern "C" __global__ void __launch_bounds__({entry.threads}) {entry.name}('
     yield f"    {', '.join(signature)}) {{"
-    if any(leaf.op == "shared" for e in walk(lifted.body) for v in _addresses(e) for leaf in leaves(v)):
-        yield f"  extern __shared__ __align__(16) {memory.shared_type} smem[];"
+    if "shared" in used:
+        yield f"  extern __shared__ __align__(16) {memory.types['shared']} smem[];"
+    if "local" in used:
+        kind, size = memory.types["local"], lifted.local
+        yield f"  alignas(16) {kind} local[{-(-size // SIZES[kind])}];"
     if sheet.tops:
         yield f"  const unsigned {', '.join(sheet.tops)};"
 
 
-def _addresses(effect: Effect) -> Iterator[Value]:
-    if isinstance(effect, Load | Store | Atomic):
-        yield effect.address
-    if isinstance(effect, Assembly):
-        yield from effect.inputs
+def _table(variable: Variable) -> str:
+    """Numbers that the module brings."""
+    numbers = ", ".join(f"{n}u" if n >> 31 else str(n) for n in variable.initial)
+    kind, count = TABLES[variable.type], variable.count or len(variable.initial)
+    return f"static __device__ __align__({variable.align}) {kind} {table_name(variable.name)}[{count}] = {{{numbers}}};"
 
 
 def _stored(lifted: Lifted, kinds: Kinds) -> set[int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from tilefold.xray.cuda.readable.blocks import Flow, UnreadableError, results_and_sources
+from tilefold.xray.cuda.readable.blocks import Flow, UnreadableError
+from tilefold.xray.cuda.readable.inline import Operands, assembly
 from tilefold.xray.cuda.readable.pure import bits_of, pure
 from tilefold.xray.cuda.readable.tree import (
-    Assembly,
     Atomic,
     Barrier,
     Carried,
@@ -36,43 +37,60 @@ from tilefold.xray.ptx import (
 )
 
 Places = Callable[[int], Place | None]
-_SPECIAL = re.compile(r"%(tid|ctaid)\.[xyz]$")
+_SPECIAL = re.compile(r"%(tid|ctaid|nctaid)\.[xyz]$")
 _HINTS = re.compile(r"L1::|L2::|(ca|cg|cs|nc|lu|wb|wt)$")
 _ALL = 0xFFFFFFFF
+_MEMORY = {".shared": "shared", ".local": "local", ".global": "table", ".const": "table"}
 
 
 @dataclass(frozen=True)
 class Lifted:
-    """A kernel as a tree; `dropped` names what it does not say, hints that change no result."""
+    """A kernel as a tree; `dropped` names what it does not say, hints that change no result; bytes of a thread's memory."""
 
     entry: Entry
     graph: Graph
     body: Region
     dropped: tuple[str, ...]
+    local: int = 0
 
 
-def lift(module: Module, places: Places, elements: Mapping[int, int]) -> Lifted:
-    """The tree of a module's one kernel. `elements` has the bits of what those parameters point to whose elements are halves.
+def lift(
+    module: Module,
+    places: Places,
+    elements: Mapping[int, int],
+    waits: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
+) -> Lifted:
+    """The tree of a module's one kernel. `elements` has the bits of what those parameters point to whose elements are halves,
+    `waits` the registers that are only whole behind a line's instruction, in which products are waited for.
 
     Raises:
         UnreadableError: control flow or an instruction has no place in the tree.
     """
     (entry,) = module.entries
-    shared = {v.name for v in (*module.variables, *entry.variables) if v.space == ".shared" and not v.count}
-    lifter = _Lifter(entry, places, shared, elements)
+    memory = {v.name: _MEMORY[v.space] for v in (*module.variables, *entry.variables) if v.space in _MEMORY}
+    if any([*memory.values()].count(space) > 1 for space in ("shared", "local")):
+        raise UnreadableError("cuda: memory of a block must have one name, got several; take the plain form")
+    lifter = _Lifter(entry, places, memory, elements, waits)
     region = lifter.whole()
-    return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)))
+    local = sum(v.count or 1 for v in entry.variables if v.space == ".local")
+    return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)), local)
 
 
 class _Lifter:
     """Executes blocks on values."""
 
-    def __init__(self, entry: Entry, places: Places, shared: set[str], elements: Mapping[int, int]) -> None:
-        self._elements = elements
+    def __init__(
+        self,
+        entry: Entry,
+        places: Places,
+        memory: Mapping[str, str],
+        elements: Mapping[int, int],
+        waits: Mapping[int, tuple[str, ...]],
+    ) -> None:
+        self._entry, self._memory, self._elements, self._waits = entry, memory, elements, waits
         self._points: dict[
             Value, Value
         ] = {}  # variables that walk through memory, by the address that they begin with
-        self._shared = shared
         self.graph = Graph(entry.threads)
         self.dropped: list[str] = []
         self._places, self._flow = places, Flow(entry)
@@ -89,6 +107,9 @@ class _Lifter:
         self._effects: list[Effect] = []
         self._inside: list[int] = []  # heads of the loops around
         self._made = 0
+        self._products: set[Value | str | None] = (
+            set()
+        )  # results of asynchronous products, and their registers
 
     def whole(self) -> Region:
         """The kernel's body."""
@@ -175,10 +196,12 @@ class _Lifter:
         names = sorted(written & (flow.alive[head] | flow.alive[loop.leaves_to]))
         undefined = {n: self.graph.make("undefined", bits=self._widths[n]) for n in names}
         first = {n: self._held.get(n, undefined[n]) for n in names}
+        begins = {n: begin for n in names if (begin := _begin(first[n])) is not None}
+        first |= {n: self.graph.binary("sub", first[n], begin) for n, begin in begins.items()}
         inside = {n: self._variable(self._widths[n]) for n in names}
         self._points |= {inside[n]: first[n] for n in names if first[n].bits == 64}
         outside, self._effects = self._effects, []
-        self._held |= inside
+        self._held |= {n: self._from(begins.get(n), v) for n, v in inside.items()}
         place = self.graph.place
         self._inside.append(head)
         self._walk(head, flow.end)
@@ -192,12 +215,17 @@ class _Lifter:
         carried: list[Carried] = []
         for n in names:
             value = self._held[n]
+            value = value if n not in begins else self.graph.binary("sub", value, begins[n])
             same = next((c for c in carried if c.next is value and n not in flow.alive[head]), None)
             if same is None:
                 same = Carried(inside[n], self._variable(value.bits), first[n], value)
                 carried.append(same)
-            self._held[n] = same.behind
+            self._held[n] = self._from(begins.get(n), same.behind)
         self._effects.append(Loop(body, tuple(carried), condition, place))
+
+    def _from(self, begin: Value | None, offset: Value) -> Value:
+        """What lies behind the begin of memory, or a value that does not."""
+        return offset if begin is None else self.graph.binary("add", begin, offset)
 
     # ------------------------------------------------------------------------------------------------ values
     def _variable(self, bits: int) -> Value:
@@ -212,21 +240,25 @@ class _Lifter:
         match operand:
             case Immediate(value):
                 return self.graph.const(value, bits)
-            case Symbol(name) if name in self._shared and len(self._shared) == 1:
-                return self.graph.make("shared", data=(name,), bits=bits)
+            case Symbol(name) if name in self._memory:
+                return self.graph.make(self._memory[name], data=(name,), bits=bits)
             case Register(name, negated):
                 held = self._held.get(name)
                 if held is None and name not in self._widths:
-                    if not _SPECIAL.match(name):
-                        raise UnreadableError(
-                            f"cuda: a special register must be known, got {name}; take the plain form"
-                        )
-                    return self.graph.make("special", data=(name,))
+                    return self._special(name)
                 held = held if held is not None else self.graph.make("undefined", bits=self._widths[name])
                 return self.graph.negated(held) if negated else held
         raise UnreadableError(
             f"cuda: an operand must be a register or a number, got {operand}; take the plain form"
         )
+
+    def _special(self, name: str) -> Value:
+        """A number that the chip gives; the size of a block is known."""
+        if name.startswith("%ntid."):
+            return self.graph.const(self._entry.threads if name.endswith("x") else 1)
+        if not _SPECIAL.match(name):
+            raise UnreadableError(f"cuda: a special register must be known, got {name}; take the plain form")
+        return self.graph.make("special", data=(name,))
 
     def _put(self, target: Operand, value: Value, guard: Value | None) -> None:
         if isinstance(target, Symbol) and target.name == "_":
@@ -244,6 +276,9 @@ class _Lifter:
     # ------------------------------------------------------------------------------------------ instructions
     def _step(self, instruction: Instruction) -> None:
         self.graph.place = self._places(instruction.line)
+        if instruction.opcode in ("ld", "st", "atom", "red") and instruction.has("shared::cta"):
+            words = ("shared" if w == "shared::cta" else w for w in instruction.modifiers)
+            instruction = replace(instruction, modifiers=tuple(words))
         guard = None
         if instruction.guard is not None:
             guard = self._read(Register(instruction.guard.register, instruction.guard.negated), 1)
@@ -281,7 +316,8 @@ class _Lifter:
         if opcode == "ld" and words[0] == "param":
             self._parameter(instruction)
         elif opcode in ("ld", "st") and self._plain(instruction):
-            (self._load if opcode == "ld" else self._store)(instruction, guard)
+            if not (self._load if opcode == "ld" else self._store)(instruction, guard):
+                self._assembly(instruction, guard)
         elif (
             instruction.name in ("bar.sync", "barrier.sync")
             and instruction.operands == (Immediate(0),)
@@ -292,11 +328,10 @@ class _Lifter:
             instruction.name == "bar.warp.sync" and instruction.operands == (Immediate(-1),) and guard is None
         ):
             self._effects.append(Barrier(True, place))
-        elif opcode in ("atom", "red") and len(instruction.operands) < 5 and words[0] in ("global", "shared"):
-            self._atomic(instruction, guard)
-        elif opcode == "shfl":
-            self._shuffle(instruction, guard)
-        else:
+        elif not (
+            (opcode in ("atom", "red") and self._atomic(instruction, guard))
+            or (opcode == "shfl" and self._shuffle(instruction, guard))
+        ):
             self._assembly(instruction, guard)
 
     def _parameter(self, instruction: Instruction) -> None:
@@ -308,42 +343,38 @@ class _Lifter:
                 "cuda: a parameter must be a number or pointer, got an array; take the plain form"
             )
         number = self._parameters[source.base.name]
-        self._put(
-            target,
-            self.graph.make("parameter", data=(number,), bits=bits_of(instruction.modifiers[-1])),
-            None,
-        )
+        kind = instruction.modifiers[-1]
+        value = self.graph.make("parameter", data=(number,), bits=bits_of(kind))
+        wide = isinstance(target, Register) and self._widths[target.name] == 64 and value.bits == 32
+        self._put(target, self.graph.extended(value, kind[0] == "s") if wide else value, None)
 
     def _plain(self, instruction: Instruction) -> bool:
         """Whether a load or store is of neighbours in global or shared memory, and no order of memory is asked for."""
         kept = [w for w in instruction.modifiers if not _HINTS.match(w)]
         if len(kept) != len(instruction.modifiers):
             self.dropped += [f"{instruction.opcode}: {w}" for w in instruction.modifiers if _HINTS.match(w)]
-        return kept[0] in ("global", "shared") and all(
-            re.fullmatch(r"global|shared|v\d|[bus]\d+|f32|f64", w) for w in kept
+        return kept[0] in ("global", "shared", "local") and all(
+            re.fullmatch(r"global|shared|local|v\d|[bus]\d+|f32|f64", w) for w in kept
         )
 
     def _address(self, operand: Operand, space: str) -> Value:
-        bits = 32 if space == "shared" else 64
         if not isinstance(operand, Address) or operand.coordinates is not None:
             raise UnreadableError(
                 "cuda: an address must be a register and an offset, got a box; take the plain form"
             )
-        return self.graph.binary(
-            "add", self._read(operand.base, bits), self.graph.const(operand.offset, bits)
-        )
+        base = self._read(operand.base, 64 if space == "global" else 32)
+        return self.graph.binary("add", base, self.graph.const(operand.offset, base.bits))
 
-    def _load(self, instruction: Instruction, guard: Value | None) -> None:
+    def _load(self, instruction: Instruction, guard: Value | None) -> bool:
+        """A load that fills its registers, or of a byte; False if it is no such."""
         target, source = instruction.operands[:2]
         space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
         parts = target.items if isinstance(target, Vector) else (target,)
         if bits == 8 and len(parts) == 1 and guard is None and isinstance(parts[0], Register):
             self._byte(parts[0], self._address(source, space), space)
-            return
+            return True
         if bits < 16 or any(not isinstance(p, Register) or self._widths[p.name] != bits for p in parts):
-            raise UnreadableError(
-                f"cuda: a load must fill its registers, got {instruction.name}; take the plain form"
-            )
+            return False
         old = tuple(
             self._read(p, bits) if guard is not None else self.graph.make("undefined", bits=bits)
             for p in parts
@@ -358,6 +389,7 @@ class _Lifter:
         for k, part in enumerate(parts):
             own = made[each * k : each * (k + 1)]
             self._put(part, own[0] if each == 1 else self.graph.packed(*own), None)
+        return True
 
     def _byte(self, target: Register, address: Value, space: str) -> None:
         """A register is wider than a byte."""
@@ -392,35 +424,31 @@ class _Lifter:
             return self.graph.const(value.constant >> (k * piece), piece)
         return self.graph.part(value, k, piece)
 
-    def _store(self, instruction: Instruction, guard: Value | None) -> None:
+    def _store(self, instruction: Instruction, guard: Value | None) -> bool:
+        """A store of whole registers, or of bytes of them; False if it is no such."""
         target, source = instruction.operands[:2]
         space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
         parts = source.items if isinstance(source, Vector) else (source,)
         values = tuple(self._read(p, bits) for p in parts)
         values = tuple(self.graph.narrowed(v, 8) if bits == 8 and v.bits > 8 else v for v in values)
         if any(v.bits != bits for v in values):
-            raise UnreadableError(
-                f"cuda: a store must take whole registers, got {instruction.name}; take the plain form"
-            )
+            return False
         address = self._address(target, space)
         piece = self._piece(address, space, bits)
         if space == "shared" and all(v.op == "pack" and v.args[0].bits == 16 for v in values):
             piece = 16
         values = values if piece == bits else self._split(values, piece)
         self._effects.append(Store(space, address, values, guard, self.graph.place))
+        return True
 
-    def _atomic(self, instruction: Instruction, guard: Value | None) -> None:
+    def _atomic(self, instruction: Instruction, guard: Value | None) -> bool:
+        """An atomic operation on words; False if it is no such."""
         bits, space = bits_of(instruction.modifiers[-1]), instruction.modifiers[0]
         first = instruction.operands[0] if instruction.opcode == "atom" else None
         rest = instruction.operands[1:] if first is not None else instruction.operands
-        if (
-            any(isinstance(o, Vector) for o in rest)
-            or bits not in (32, 64)
-            or instruction.modifiers[-1][0] not in "busf"
-        ):
-            raise UnreadableError(
-                f"cuda: an atomic must be of words, got {instruction.name}; take the plain form"
-            )
+        words = bits in (32, 64) and instruction.modifiers[-1][0] in "busf" and space in ("global", "shared")
+        if not words or any(isinstance(o, Vector) for o in rest) or len(instruction.operands) > 4:
+            return False
         values = tuple(self._read(o, bits) for o in rest[1:])
         result = None if first is None or isinstance(first, Symbol) else self._result(bits)
         self._effects.append(
@@ -436,8 +464,10 @@ class _Lifter:
         )
         if result is not None and first is not None:
             self._put(first, result, guard)
+        return True
 
-    def _shuffle(self, instruction: Instruction, guard: Value | None) -> None:
+    def _shuffle(self, instruction: Instruction, guard: Value | None) -> bool:
+        """A shuffle of whole warps; False if it is of parts of them."""
         target, *sources = instruction.operands
         value, by, control, members = (self._read(o, 32) for o in sources)
         mode = instruction.modifiers[1]
@@ -447,81 +477,51 @@ class _Lifter:
             or members.constant != _ALL
             or control.constant != (0 if mode == "up" else 31)
         ):
-            raise UnreadableError(
-                "cuda: a shuffle must be of whole warps, got parts of them; take the plain form"
-            )
-        result = self._result(32)
-        self._effects.append(Shuffle(mode, value, by, result, self.graph.place))
+            return False
+        whole = self._other_half(value, mode, by)
+        if whole is not None:
+            result = self.graph.part(whole, 1, 32)
+        else:
+            result = self._result(32)
+            self._effects.append(Shuffle(mode, value, by, result, self.graph.place))
         self._put(target, result, None)
+        return True
+
+    def _other_half(self, value: Value, mode: str, by: Value) -> Value | None:
+        """64 bits of another lane, where the shuffle before took the lower half of what this one takes the upper of."""
+        before = self._effects[-1] if self._effects else None
+        if not isinstance(before, Shuffle) or (before.mode, before.by) != (mode, by) or value.op != "part":
+            return None
+        whole, low = value.args[0], before.value
+        lower = low.args == (whole,) and (low.op == "trunc" or (low.op == "part" and low.data == (0,)))
+        if value.data != (1,) or not lower or whole.bits != 64 or self.graph.uses(before.result):
+            return None
+        made = self._result(64)
+        self._effects[-1] = Shuffle(mode, whole, by, made, before.place)
+        half = self.graph.part(made, 0, 32)
+        self._held |= {name: half for name, held in self._held.items() if held is before.result}
+        return made
 
     def _assembly(self, instruction: Instruction, guard: Value | None) -> None:
         """Registers as operands, numbers in the text."""
-        targets, sources = results_and_sources(instruction)
-        if any(isinstance(o, Pair) for o in targets) or instruction.opcode in (
-            "call",
-            "trap",
-            "wgmma",
-            "mbarrier",
-        ):
-            raise UnreadableError(
-                f"cuda: an instruction must be known, got {instruction.name}; take the plain form"
-            )
-        outs = [t for o in targets for t in (o.items if isinstance(o, Vector) else (o,))]
-        made = [self._result(self._widths[t.name]) for t in outs if isinstance(t, Register)]
-        if len(made) != len(outs) or any(m.bits == 1 for m in made):
-            raise UnreadableError(
-                f"cuda: an instruction must be known, got {instruction.name}; take the plain form"
-            )
-        template = _Template(self, instruction, len(outs))
-        text = [template.results(o) for o in targets] + [template.source(o) for o in sources]
-        says = f"{instruction.name} {', '.join(text)};" if text else f"{instruction.name};"
-        self._effects.append(
-            Assembly(
-                instruction.name,
-                says,
-                tuple(made),
-                tuple(template.inputs),
-                tuple(template.roles),
-                guard,
-                self.graph.place,
-            )
-        )
-        for target, value in zip(outs, made, strict=True):
+        if instruction.opcode == "call":
+            raise UnreadableError("cuda: a kernel must call no functions, got a call; take the plain form")
+        waited = [n for n in self._waits.get(instruction.line, ()) if self._is_product(n)]
+        operands = Operands(self._read, self._address, self._result, self._widths)
+        effect, written = assembly(instruction, self.graph, operands, waited, guard)
+        self._effects.append(effect)
+        if instruction.name.startswith("wgmma.mma_async"):
+            self._products |= {*effect.results, *(target.name for target, _ in written)}
+        for target, value in written:
             self._put(target, value, guard)
 
+    def _is_product(self, name: str) -> bool:
+        """Whether a register may have what is not done yet: a product's result, by its name or by its value."""
+        return name in self._products or self._held.get(name) in self._products
 
-class _Template:
-    """The text of an instruction with numbered operands."""
 
-    def __init__(self, lifter: _Lifter, instruction: Instruction, outs: int) -> None:
-        self.inputs: list[Value] = []
-        self.roles: list[str] = []
-        self._lifter, self._instruction, self._outs, self._at = lifter, instruction, outs, 0
-
-    def results(self, operand: Operand) -> str:
-        if isinstance(operand, Vector):
-            return "{" + ", ".join(self.results(i) for i in operand.items) + "}"
-        self._at += 1
-        return f"%{self._at - 1}"
-
-    def source(self, operand: Operand) -> str:
-        match operand:
-            case Vector(items):
-                return "{" + ", ".join(self.source(i) for i in items) + "}"
-            case Immediate(value, bits):
-                return f"0{'f' if bits == 32 else 'd'}{value:0{bits // 4}X}" if bits else str(value)
-            case Address():
-                shared = self._instruction.has("shared") and "shared" not in self.roles
-                space = "shared" if shared else "global"
-                return f"[{self._add(self._lifter._address(operand, space), space)}]"
-        read = self._lifter._read(operand, 32)
-        if read.bits == 1:
-            raise UnreadableError(
-                f"cuda: operands must be no predicates, got {self._instruction.name}; take the plain form"
-            )
-        return self._add(read, "value")
-
-    def _add(self, value: Value, role: str) -> str:
-        self.inputs.append(value)
-        self.roles.append(role)
-        return f"%{self._outs + len(self.inputs) - 1}"
+def _begin(value: Value) -> Value | None:
+    """The memory of a block or thread that a sum is an address in."""
+    while value.op in ("add", "sub"):
+        value = value.args[0]
+    return value if value.op in ("shared", "local") else None

@@ -37,6 +37,19 @@ def places(ptx: str) -> dict[int, Place]:
     return found
 
 
+def waits(ptx: str) -> dict[int, tuple[str, ...]]:
+    """The registers that Triton says, in a comment, are waited for by the instruction on the next line that is none."""
+    found: dict[int, tuple[str, ...]] = {}
+    now: tuple[str, ...] = ()
+    for number, row in enumerate(ptx.split("\n"), start=1):
+        words = row.strip()
+        if words.startswith("// wait for regs:"):
+            now = tuple(re.findall(r"%\w+", words))
+        elif now and words and not words.startswith("//"):
+            found[number], now = now, ()
+    return found
+
+
 class Names:
     """Names by line and column, as the locations of Triton's GPU IR give them, and what kinds of values have each."""
 

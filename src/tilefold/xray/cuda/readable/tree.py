@@ -68,13 +68,17 @@ class Atomic:
 class Assembly:
     """Any other instruction with an effect or several results: its template has %0, %1, ... for results, then inputs.
 
-    `roles` says of each input whether it is a "value", or an address of "global" or "shared" memory.
+    `held` is what the registers of the results have before, where the instruction reads them too; else it is empty. `groups`
+    says how many inputs each operand has, `roles` of each input whether it is a "value", a "predicate", or an address of
+    "global", "shared" or "wide" shared memory (by a register of 64 bits).
     """
 
     name: str
     template: str
     results: tuple[Value, ...]
+    held: tuple[Value, ...]
     inputs: tuple[Value, ...]
+    groups: tuple[int, ...]
     roles: tuple[str, ...]
     guard: Value | None
     place: Place | None
@@ -132,7 +136,7 @@ def operands(effect: Effect) -> tuple[Value, ...]:
         case Shuffle():
             return (effect.value, effect.by)
         case Assembly():
-            return (*effect.inputs, *_guard(effect.guard))
+            return (*effect.held, *effect.inputs, *_guard(effect.guard))
         case If():
             return (effect.condition,)
         case Loop():
