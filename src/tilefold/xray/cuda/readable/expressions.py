@@ -474,7 +474,8 @@ class Expressions:
         """The same of linear forms. `pack` says where names come from."""
         first = forms[0]
         if any([c for _, c in f.terms] != [c for _, c in first.terms] for f in forms):
-            return self._swizzle(forms)
+            turned = any(v.op == "xor" for f in forms for v, _ in f.terms)
+            return self._swizzle(forms) if turned else self._scaled(forms)
         constant = formula([f.constant for f in forms])
         same = all(f.terms == first.terms for f in forms)
         if same and (text := self._from_known(forms, pack)):
@@ -602,6 +603,26 @@ class Expressions:
             return None
         held: tuple[str, int, str] = found[0]
         return held
+
+    def _scaled(self, forms: list[Linear]) -> Text:
+        """`x + n * f(i)`: the same values, one of them another number of times for each i."""
+        first = forms[0]
+        unsigned = "unsigned" if first.bits == 32 else "unsigned long long"
+        values = sorted({v for f in forms for v, _ in f.terms}, key=lambda v: v.number)
+        terms: list[tuple[int, Text]] = []
+        if sum(len({dict(f.terms).get(v, 0) for f in forms}) > 1 for v in values) > 1:
+            raise NoFormulaError
+        for value in values:
+            counts = [dict(f.terms).get(value, 0) for f in forms]
+            text = self._term((value,), 1, first.bits).to(unsigned)
+            if len(set(counts)) == 1:
+                terms.append((counts[0], text))
+            else:
+                factor = formula(counts)
+                factor = factor if factor.isalnum() else f"({factor})"
+                terms.append((1, Text(f"{text.at(PRODUCT)} * {factor}", PRODUCT, unsigned)))
+        terms.sort(key=lambda t: t[0] < 0)
+        return _added(terms, formula([f.constant for f in forms]), first.bits)
 
     def _swizzle(self, forms: list[Linear]) -> Text:
         """`(x ^ f(i)) + g(i)`."""

@@ -71,8 +71,7 @@ class Folds:
             )
         first = self._write.one(start, kind)
         name = self._sheet.name_of(value.place, "total", kind)
-        self._sheet.say(f"{kind} {name} = {first.text};", value.place)
-        at = 0
+        at = self._begun(value, name, kind, first, steps)
         while at < len(steps):
             end = len(steps)
             while end - at > 2 and not self._loop(value, name, kind, steps[at:end]):
@@ -84,6 +83,21 @@ class Folds:
         self._sheet.name(value, name, kind)
         self._changing.add(value)
         return True
+
+    def _begun(self, value: Value, name: str, kind: str, first: Text, steps: Sequence[Pack]) -> int:
+        """Declare a fold's variable, with its first step where no loop takes that in; how many steps that is."""
+        mark = self._sheet.mark()
+        self._sheet.say(f"{kind} {name} = {first.text};", value.place)
+        after = self._sheet.mark()
+        if any(self._loop(value, name, kind, steps[:end]) for end in (3, len(steps))):
+            self._sheet.back(after)
+            return 0
+        self._sheet.back(mark)
+        taken = [self._write.one(v, kind) for v in steps[0]]
+        given = [*taken, first] if len(taken) == 2 else [first, *taken]
+        text = operations.written(value, given, self._sheet.helpers).text
+        self._sheet.say(f"{kind} {name} = {text};", value.place)
+        return 1
 
     def _suggest(self, pack: Pack) -> None:
         """Values that are folded go together, unless stores say otherwise."""

@@ -52,6 +52,10 @@ class Memory:
                         break
                     run.append(after)
                 found += self._shapes(run)
+            elif isinstance(run[0], Assembly) and run[0].guard is None:
+                while at + len(run) < len(effects) and _alike(run[0], effects[at + len(run)]):
+                    run.append(effects[at + len(run)])
+                found.append(tuple(run))
             else:
                 found.append((run[0],))
             at += len(run)
@@ -389,11 +393,26 @@ class Memory:
             self.aligned[begins[0][0]] = max(wide * SIZES[kind], self.aligned.get(begins[0][0], 0))
             return begins[0][0] + (f" + {first}" if first != "0" else "")
         if len(group) > 1:
-            raise NoFormulaError
+            text = self._write.say(values, kind).text
+            name = self._sheet.fresh("out")
+            self._sheet.say(f"alignas({wide * SIZES[kind]}) {kind} {name}[{len(values)}];", group[0].place)
+            self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {name}[i] = {text};")
+            return f"{name} + {wide} * i"
         name = self._sheet.fresh("out")
         items = ", ".join(self._write.one(v, kind).text for v in values)
         self._sheet.say(f"alignas({wide * SIZES[kind]}) {kind} {name}[{wide}] = {{{items}}};", group[0].place)
         return name
+
+
+def _alike(first: Assembly, after: Effect) -> bool:
+    """Whether an effect is the same instruction as another, with other operands, and one that loops may repeat."""
+    return (
+        isinstance(after, Assembly)
+        and after.guard is None
+        and (len(first.results) > 1 or (not first.results and bool(first.inputs)))
+        and (after.name, after.template, after.groups, after.roles)
+        == (first.name, first.template, first.groups, first.roles)
+    )
 
 
 def _reads(load: Load, made: set[Value]) -> bool:

@@ -8,7 +8,7 @@ from tilefold.xray.cuda.readable import operations
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.expressions import Expressions, Pack
 from tilefold.xray.cuda.readable.folds import Folds
-from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
 from tilefold.xray.cuda.readable.kinds import SIZES
 from tilefold.xray.cuda.readable.memory import Memory, address_text
 from tilefold.xray.cuda.readable.reductions import Found, block_reduction
@@ -96,7 +96,7 @@ class Statements:
             case Atomic():
                 self._atomic(effect)
             case Assembly():
-                self._assembly(effect)
+                self._assemblies(tuple(e for e in group if isinstance(e, Assembly)))
             case If():
                 self._if(effect)
             case Loop():
@@ -162,6 +162,92 @@ class Statements:
         when = "" if guard is None else f"if ({guard.text}) "
         self._sheet.say(f"{when}{name}({', '.join(given)});", effect.place)
 
+    def _assemblies(self, group: tuple[Assembly, ...]) -> None:
+        """Calls of one instruction, as loops where these say them."""
+        if len(group) == 1:
+            self._assembly(group[0])
+            return
+        mark = self._sheet.mark()
+        try:
+            self._repeated(group)
+        except (NoFormulaError, UnreadableError):
+            self._sheet.back(mark)
+            half = len(group) // 2
+            self._assemblies(group[:half])
+            self._assemblies(group[half:])
+
+    def _repeated(self, group: tuple[Assembly, ...]) -> None:
+        """One loop of calls; their results are one array, in their order.
+
+        Raises:
+            NoFormulaError: no loop says them.
+        """
+        first, head = group[0], f"for (int i = 0; i < {len(group)}; ++i) "
+        made = {v for e in group for v in e.results}
+        if any(v in made for e in group for v in e.inputs):
+            raise NoFormulaError
+        parameters, given, at = [], [], 0
+        for count in first.groups:
+            packs = [tuple(e.inputs[at + k] for e in group) for k in range(count)]
+            role, at = first.roles[at], at + count
+            kind = self._write.kinds.of(packs[0][0])
+            place = self._begins([e.inputs[at - count : at] for e in group]) if count > 1 else None
+            if place is not None and kind == operations.passed(packs[0][0]):
+                parameters.append(operations.Parameter(f"const {kind}*", count, role))
+                given.append(place)
+                continue
+            for pack in packs:
+                kind, text = self._input(pack, role)
+                parameters.append(
+                    operations.Parameter(kind, 1, role if kind in ("const void*", "bool") else "value")
+                )
+                given.append(text)
+        result = self._write.kinds.of(first.results[0]) if first.results else ""
+        if first.held:
+            given.insert(0, self._updated_each(group, result))
+        name, _ = operations.assembly(first, result, parameters, self._sheet.helpers)
+        if first.results and not first.held:
+            array, count = self._sheet.name_of(None, "piece"), len(first.results)
+            self._sheet.say(f"{result} {array}[{len(group) * count}];", first.place)
+            self._sheet.own(array, result, tuple(v for e in group for v in e.results))
+            given.insert(0, f"{array} + {count} * i")
+        self._sheet.say(f"{head}{name}({', '.join(given)});", first.place)
+
+    def _updated_each(self, group: tuple[Assembly, ...], kind: str) -> str:
+        """The place in an array that each call reads and writes; one call may go on with what another made."""
+        for effect in group:
+            once = all(
+                self._write.scopes.uses[v] == 1 and v.op in ("variable", "result") for v in effect.held
+            )
+            if (
+                not once
+                or self._neighbours(effect.held) is None
+                or self._write.kinds.of(effect.held[0]) != kind
+            ):
+                raise NoFormulaError
+            for value, old in zip(effect.results, effect.held, strict=True):
+                self._sheet.name(value, self._sheet.named[old].text, kind)
+                self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
+                self._sheet.put(self._sheet.instead, value, old)
+        place = self._begins([e.held for e in group])
+        assert place is not None, "each is neighbours in an array"
+        return place
+
+    def _begins(self, parts: Sequence[Pack]) -> str | None:
+        """The place in one array of the first of each call's neighbours; None where they are none.
+
+        Raises:
+            NoFormulaError: no formula gives the places.
+        """
+        held = [self._sheet.arrays.get(p[0]) for p in parts]
+        if any(h is None or self._neighbours(p) is None for h, p in zip(held, parts, strict=True)):
+            return None
+        known = [h for h in held if h is not None]
+        if len({name for name, _ in known}) > 1:
+            raise NoFormulaError
+        text = formula([at for _, at in known])
+        return known[0][0] + ("" if text == "0" else f" + {text}")
+
     def _alone(self, effect: Assembly, call: str, kind: str, guard: Text | None) -> None:
         """A variable takes the one result; of an instruction that is not done it is zero, and nobody reads that."""
         if effect.results[0] not in self._write.scopes.homes:
@@ -186,23 +272,23 @@ class Statements:
                 given.append(array)
                 continue
             for value in values:
-                kind, text = self._input(value, role)
+                kind, text = self._input((value,), role)
                 parameters.append(
                     operations.Parameter(kind, 1, role if kind in ("const void*", "bool") else "value")
                 )
                 given.append(text)
         return parameters, given
 
-    def _input(self, value: Value, role: str) -> tuple[str, str]:
-        """The type and the text of one input; an address without a pointer is a number."""
+    def _input(self, pack: Pack, role: str) -> tuple[str, str]:
+        """The type and the text of one input, of one call or of several; an address without a pointer is a number."""
         if role == "predicate":
-            return "bool", self._write.one(value, "bool").text
+            return "bool", self._write.say(pack, "bool").text
         if role in ("shared", "wide"):
-            return "const void*", address_text(self._memory.place((value,), "shared", "char"))
-        if role == "global" and (element := self._write.kinds.element(value)) is not None:
-            return "const void*", address_text(self._memory.place((value,), "global", element))
-        kind = operations.passed(value)
-        return kind, self._write.one(value, kind).text
+            return "const void*", address_text(self._memory.place(pack, "shared", "char"))
+        if role == "global" and (element := self._write.kinds.element(pack[0])) is not None:
+            return "const void*", address_text(self._memory.place(pack, "global", element))
+        kind = operations.passed(pack[0])
+        return kind, self._write.say(pack, kind).text
 
     def _updated(self, effect: Assembly, kind: str) -> str:
         """A pointer to an array that holds what an instruction reads, and then its results."""
