@@ -8,6 +8,6 @@ written so far and takes back what no loop says. What a pass cannot say is an `U
 """
 
 from tilefold.xray.cuda.readable.blocks import UnreadableError
-from tilefold.xray.cuda.readable.kernel import readable
+from tilefold.xray.cuda.readable.kernel import Readable, by_regions, readable
 
-__all__ = ["UnreadableError", "readable"]
+__all__ = ["Readable", "UnreadableError", "by_regions", "readable"]

@@ -53,6 +53,7 @@ _SPECIAL = {
     "%nctaid": ("gridDim", "programs"),
 }
 ARRAYS = {"shared": "smem", "local": "local"}  # memory of the block and of a thread, by name
+_FEW = 4  # values that a loop chooses among
 _LARGE = 12  # operations of an expression that is not said twice
 
 
@@ -85,6 +86,10 @@ class Expressions:
             pack = (first,)
         if all(v.op == "const" for v in pack):
             return self._constant(pack, want)
+        distinct = tuple(dict.fromkeys(pack))
+        if 1 < len(distinct) <= _FEW < len(pack) and self.kinds.of(first) == "float":
+            text = self._chosen(pack, distinct)
+            return text if want is None else text.to(want)
         if first.op == "undefined" and len(pack) == 1:
             return literal(0, first.bits, want or self.kinds.of(first))
         text = self._known(pack)
@@ -96,6 +101,19 @@ class Expressions:
             else:
                 text = self.expression(pack)
         return text if want is None else self._as(text, want)
+
+    def _chosen(self, pack: Pack, distinct: Pack) -> Text:
+        """One of few values, by its place in an array of them."""
+        at = formula([distinct.index(v) for v in pack])
+        key = ("chosen", distinct)
+        known = self.sheet.known.get(key)
+        if known is None or not self.scopes.within(self.sheet.region, known[1]):
+            texts = ", ".join(self.one(v, "float").text for v in distinct)
+            name = self.sheet.name_of(distinct[-1].place, "each", "float")
+            self.sheet.say(f"const float {name}[{len(distinct)}] = {{{texts}}};", distinct[-1].place)
+            self.sheet.put(self.sheet.known, key, (name, self.sheet.region))
+            known = self.sheet.known[key]
+        return Text(f"{known[0]}[{at}]", PRIMARY, "float")
 
     def one(self, value: Value, want: str | None = None) -> Text:
         """The text of a value."""
@@ -215,6 +233,7 @@ class Expressions:
         if (
             together
             and len(together) > 1
+            and not self.sheet.one_by_one
             and self.kinds.of(first) == "float"
             and not any(v in self.sheet.named for v in together)
         ):

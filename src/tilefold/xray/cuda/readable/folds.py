@@ -30,7 +30,7 @@ class Folds:
     # ---------------------------------------------------------------------------------------------- in a thread
     def is_fold(self, value: Value) -> bool:
         """Whether an operation was done three times or more, each time on what came of it before."""
-        return self._chain(value)[1] != ()
+        return not self._sheet.one_by_one and self._chain(value)[1] != ()
 
     def _chain(self, value: Value) -> tuple[Value, tuple[Pack, ...]]:
         """What it begins with, and what each step takes in; no steps if it is no fold."""
@@ -62,7 +62,7 @@ class Folds:
     def fold(self, value: Value) -> bool:
         """Write a value's fold as loops; False if it is none."""
         start, steps = self._chain(value)
-        if not steps:
+        if not steps or self._sheet.one_by_one:
             return False
         kind = self._write.kinds.of(value)
         for k in range(len(steps[0])):

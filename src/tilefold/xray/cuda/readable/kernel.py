@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.cuda.readable import source_names
@@ -19,7 +20,7 @@ from tilefold.xray.cuda.readable.packs import found_packs
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.statements import Statements
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Load, Loop, Store, regions, walk
+from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Load, Loop, Region, Store, regions, walk
 from tilefold.xray.cuda.readable.values import Place, leaves
 from tilefold.xray.ptx import Module, Variable, parse
 
@@ -106,7 +107,23 @@ _RESERVED = {
 }
 
 
-def readable(compiled: Compiled, lines: Lines) -> str:
+@dataclass(frozen=True)
+class Readable:
+    """A file; the regions of the tree that were said one value after another, by their numbers, and how many there are."""
+
+    text: str
+    careful: tuple[int, ...]
+    regions: int
+    places: tuple[int, ...]  # the first line of the source in each region
+
+    @property
+    def note(self) -> str:
+        """Which parts of the kernel are said one value after another; nothing where none is."""
+        lines = ", ".join(f"line {self.places[k]}" for k in self.careful)
+        return f"one value after another from {lines} on" if lines else ""
+
+
+def readable(compiled: Compiled, lines: Lines, careful: Iterable[int] = ()) -> str:
     """The CUDA C++ that a person would have written for a kernel's PTX. `lines` gives the text of a line of a source file.
 
     The kernel keeps its name, the order of its parameters and its dynamic shared memory; the names are the source's.
@@ -114,21 +131,56 @@ def readable(compiled: Compiled, lines: Lines) -> str:
     Raises:
         UnreadableError: something of the kernel has no readable form.
     """
+    return by_regions(compiled, lines, careful).text
+
+
+def by_regions(compiled: Compiled, lines: Lines, careful: Iterable[int] = ()) -> Readable:
+    """The same with what is known of it. A region that loops over values cannot say is said one value after another.
+
+    `careful` numbers regions of the tree that are to be said so from the beginning: 0 the body, then loops and arms.
+
+    Raises:
+        UnreadableError: see `readable`.
+    """
     module = parse(compiled.ptx)
     found = source_names.places(compiled.ptx)
     elements = {
         k: bits for k, a in enumerate(compiled.parameters) if a.pointer and (bits := 8 * a.itemsize) == 16
     }
     lifted = lift(module, found.get, elements, source_names.waits(compiled.ptx))
-    try:
-        return _written(compiled, module, lifted, lines)
-    except NoFormulaError:
-        raise UnreadableError(
-            "cuda: neighbours must be said by a loop or alone, got others; take the plain form"
-        ) from None
+    held = list(regions(lifted.body))
+    alone = set(careful)
+    while True:
+        failing: list[Region] = []
+        try:
+            text = _written(compiled, module, lifted, lines, frozenset(held[k] for k in alone), failing)
+        except (NoFormulaError, UnreadableError) as error:
+            number = held.index(failing[0]) if failing else None
+            if number is None or number in alone:
+                raise _refused(error) from None
+            alone.add(number)
+            continue
+        places = tuple(next((e.place[1] for e in walk(r) if e.place), 0) for r in held)
+        return Readable(text, tuple(sorted(alone)), len(held), places)
 
 
-def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -> str:
+def _refused(error: Exception) -> UnreadableError:
+    if isinstance(error, UnreadableError):
+        return error
+    return UnreadableError(
+        "cuda: neighbours must be said by a loop or alone, got others; take the plain form"
+    )
+
+
+def _written(
+    compiled: Compiled,
+    module: Module,
+    lifted: Lifted,
+    lines: Lines,
+    careful: frozenset[Region],
+    failing: list[Region],
+) -> str:
+    """The text. A region in which something cannot be said is added to `failing`."""
     sums = Sums(lifted.graph)
     scopes = Scopes(lifted.body)
     tables = [v for v in module.variables if v.space in (".global", ".const")]
@@ -142,15 +194,20 @@ def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -
     def line_of(place: Place) -> str:
         return lines(module.file(place[0]), place[1])
 
-    sheet = Sheet(lifted.body, taken, source_names.Names(compiled.ttgir), line_of)
+    sheet = Sheet(lifted.body, taken, source_names.Names(compiled.ttgir), line_of, careful)
     write = Expressions(lifted.graph, sheet, kinds, sums, scopes)
     folds = Folds(write)
     memory = Memory(write, lifted.body)
     memory.constant = {*range(len(parameters))} - _stored(lifted, kinds)
-    groups = (g for r in regions(lifted.body) for g in memory.grouped(r.effects))
+    groups = (g for r in regions(lifted.body) for g in memory.grouped(r.effects, r in careful))
     loaded = [tuple(p for e in g if isinstance(e, Load) for p in e.results) for g in groups]
     write.packs |= found_packs([p for p in loaded if len(p) > 1], scopes.homes, sums)
-    Statements(write, folds, memory).region(lifted.body)
+    statements = Statements(write, folds, memory)
+    try:
+        statements.region(lifted.body)
+    except (NoFormulaError, UnreadableError):
+        failing += [] if statements.failed is None else [statements.failed]
+        raise
     if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters, *(sheet.taken - _RESERVED)}:
         raise UnreadableError(
             f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form"

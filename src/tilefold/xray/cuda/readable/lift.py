@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tilefold.xray.cuda.readable.blocks import Flow, UnreadableError
+from tilefold.xray.cuda.readable.counted import counted
 from tilefold.xray.cuda.readable.inline import Operands, assembly
 from tilefold.xray.cuda.readable.pure import bits_of, pure
 from tilefold.xray.cuda.readable.tree import (
@@ -73,6 +74,7 @@ def lift(
     lifter = _Lifter(entry, places, memory, elements, waits)
     region = lifter.whole()
     local = sum(v.count or 1 for v in entry.variables if v.space == ".local")
+    region = counted(region, lifter.graph)
     return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)), local)
 
 
@@ -167,7 +169,7 @@ class _Lifter:
         (one, held), (two, rest) = then, other
         merged: list[tuple[Value, Value, Value]] = []
         place = self.graph.place
-        for name in sorted(self._flow.alive[meet]):
+        for name in sorted(self._flow.alive[meet], key=_by_number):
             a, b = (
                 h.get(name, self.graph.make("undefined", bits=self._widths.get(name, 32)))
                 for h in (held, rest)
@@ -193,7 +195,7 @@ class _Lifter:
     def _loop(self, head: int) -> None:
         loop, flow = self._flow.loops[head], self._flow
         written = flow.written(loop.blocks)
-        names = sorted(written & (flow.alive[head] | flow.alive[loop.leaves_to]))
+        names = sorted(written & (flow.alive[head] | flow.alive[loop.leaves_to]), key=_by_number)
         undefined = {n: self.graph.make("undefined", bits=self._widths[n]) for n in names}
         first = {n: self._held.get(n, undefined[n]) for n in names}
         begins = {n: begin for n in names if (begin := _begin(first[n])) is not None}
@@ -518,6 +520,11 @@ class _Lifter:
     def _is_product(self, name: str) -> bool:
         """Whether a register may have what is not done yet: a product's result, by its name or by its value."""
         return name in self._products or self._held.get(name) in self._products
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    """Registers in the order of their numbers, in which neighbours have neighbouring ones."""
+    return len(name), name
 
 
 def _begin(value: Value) -> Value | None:

@@ -38,9 +38,14 @@ class Memory:
         )
 
     # --------------------------------------------------------------------------------------------------- groups
-    def grouped(self, effects: Sequence[Effect]) -> list[tuple[Effect, ...]]:
-        """Neighbouring loads of one shape together, and neighbouring stores; the order of all others stays."""
+    def grouped(self, effects: Sequence[Effect], alone: bool = False) -> list[tuple[Effect, ...]]:
+        """Neighbouring loads of one shape together, and neighbouring stores; the order of all others stays.
+
+        Each is a group of its own where they are to stand alone.
+        """
         found: list[tuple[Effect, ...]] = []
+        if alone:
+            return [(e,) for e in effects]
         at = 0
         while at < len(effects):
             run = [effects[at]]

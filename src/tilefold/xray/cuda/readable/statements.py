@@ -53,15 +53,21 @@ class Statements:
     def __init__(self, write: Expressions, folds: Folds, memory: Memory) -> None:
         self._write, self._sheet, self._folds, self._memory = write, write.sheet, folds, memory
         self._variables = Variables(write, memory)
+        self.failed: Region | None = None  # the innermost in which something could not be said
 
     def region(self, region: Region) -> None:
         """All effects of a region, into its lines."""
-        groups = self._memory.grouped(region.effects)
-        for group in groups:
+        alone = self._sheet.one_by_one
+        groups = self._memory.grouped(region.effects, alone)
+        for group in groups if not alone else ():
             self._suggest(group)
         at = 0
-        while at < len(groups):
-            at += self._next([g[0] for g in groups[at:]], groups[at])
+        try:
+            while at < len(groups):
+                at += self._next([g[0] for g in groups[at:]], groups[at])
+        except (NoFormulaError, UnreadableError):
+            self.failed = self.failed or region
+            raise
 
     def _suggest(self, group: tuple[Effect, ...]) -> None:
         """Values that are stored together go together."""
@@ -82,6 +88,8 @@ class Statements:
                 self._memory.store(tuple(e for e in group if isinstance(e, Store)))
             case Barrier(warp):
                 self._sheet.say("__syncwarp();" if warp else "__syncthreads();")
+            case Shuffle() if self._sheet.one_by_one:
+                self._shuffle(effect)
             case Shuffle():
                 block = block_reduction(effects, self._folds, self._write.graph, self._write.sums)
                 if block is not None:
@@ -348,12 +356,18 @@ class Statements:
 
     def _loop(self, effect: Loop) -> None:
         groups = self._variables.carried(effect)
+        counter = self._variables.counter(effect)
         before = self._sheet.enter(effect.body)
         self.region(effect.body)
         again = self._variables.turn(groups, effect, before)
         self._sheet.region = before
         self._sheet.say("#pragma unroll 1", effect.place)
-        self._sheet.close(effect.body, "do {", f"}} while ({again});")
+        if counter is None:
+            self._sheet.close(effect.body, "do {", f"}} while ({again});")
+        else:
+            name, first = counter
+            condition, step = self._variables.step(effect, name)
+            self._sheet.close(effect.body, f"for ({first} {condition}; {step}) {{", "}")
         self._variables.end(groups, effect)
 
 

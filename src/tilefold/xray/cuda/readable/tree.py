@@ -106,13 +106,27 @@ class Carried:
 
 
 @dataclass(frozen=True, eq=False)
+class Counter:
+    """A loop's variable that grows by a constant each round, and the number that it is compared with before each round."""
+
+    carried: Carried
+    bound: Value
+    relation: str  # of the variable to the bound, as long as the loop goes on
+
+    def before(self, condition: Value) -> tuple[str, str, Value, Value]:
+        """The comparison before the first round: relation, sign, and both numbers."""
+        return self.relation, condition.data[1], self.carried.first, self.bound
+
+
+@dataclass(frozen=True, eq=False)
 class Loop:
-    """A region that is done again as long as the condition holds at its end."""
+    """A region that is done again as long as the condition holds at its end; with a counter also before the first time."""
 
     body: Region
     carried: tuple[Carried, ...]
     condition: Value
     place: Place | None
+    counter: Counter | None = None
 
 
 Effect: TypeAlias = Load | Store | Barrier | Shuffle | Atomic | Assembly | If | Loop
@@ -140,7 +154,7 @@ def operands(effect: Effect) -> tuple[Value, ...]:
         case If():
             return (effect.condition,)
         case Loop():
-            return tuple(c.first for c in effect.carried)
+            return (*(c.first for c in effect.carried), *((effect.counter.bound,) if effect.counter else ()))
     return ()
 
 
