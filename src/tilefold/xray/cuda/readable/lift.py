@@ -372,9 +372,11 @@ class _Lifter:
         target, source = instruction.operands[:2]
         space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
         parts = target.items if isinstance(target, Vector) else (target,)
-        if bits == 8 and len(parts) == 1 and guard is None and isinstance(parts[0], Register):
-            self._byte(parts[0], self._address(source, space), space)
-            return True
+        if bits == 8 and len(parts) == 1 and isinstance(parts[0], Register):
+            old = None if guard is None else self._read(parts[0], self._widths[parts[0].name]).constant
+            if guard is None or (old is not None and old < 256):
+                self._byte(parts[0], self._address(source, space), space, guard, old)
+                return True
         if bits < 16 or any(not isinstance(p, Register) or self._widths[p.name] != bits for p in parts):
             return False
         old = tuple(
@@ -393,12 +395,13 @@ class _Lifter:
             self._put(part, own[0] if each == 1 else self.graph.packed(*own), None)
         return True
 
-    def _byte(self, target: Register, address: Value, space: str) -> None:
+    def _byte(
+        self, target: Register, address: Value, space: str, guard: Value | None, old: int | None
+    ) -> None:
         """A register is wider than a byte."""
         made = self._result(8)
-        self._effects.append(
-            Load(space, address, (made,), None, (self.graph.make("undefined", bits=8),), self.graph.place)
-        )
+        before = self.graph.make("undefined", bits=8) if old is None else self.graph.const(old, 8)
+        self._effects.append(Load(space, address, (made,), guard, (before,), self.graph.place))
         self._put(target, self.graph.make("widen", made, bits=self._widths[target.name]), None)
 
     def _piece(self, address: Value, space: str, bits: int) -> int:

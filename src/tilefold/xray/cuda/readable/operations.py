@@ -28,6 +28,15 @@ OPERATORS |= {
     "div.s64": ("/", "long long"),
     "rem.s64": ("%", "long long"),
 }
+# Of 16 bits, which C++ computes in 32.
+NARROW = {
+    "and.b16": "&",
+    "or.b16": "|",
+    "xor.b16": "^",
+    "add.s16": "+",
+    "sub.s16": "-",
+    "mul.lo.s16": "*",
+}
 FUNCTIONS = {
     "fma.rn.f32": ("fmaf", "float", "float"),
     "fma.rn.f64": ("fma", "double", "double"),
@@ -47,6 +56,11 @@ FUNCTIONS = {
     "max.s64": ("max", "long long", "long long"),
     "mul.hi.s32": ("__mulhi", "int", "int"),
     "mul.hi.u32": ("__umulhi", "unsigned", "unsigned"),
+    "cvt.rn.f32.s16": ("(float)", "short", "float"),
+    "cvt.rn.f32.u16": ("(float)", "unsigned short", "float"),
+    "cvt.u16.u32": ("(unsigned short)", "unsigned", "unsigned short"),
+    "cvt.u32.u16": ("(unsigned)", "unsigned short", "unsigned"),
+    "cvt.s32.s16": ("(int)", "short", "int"),
     "cvt.rn.f32.s32": ("(float)", "int", "float"),
     "cvt.rn.f32.u32": ("(float)", "unsigned", "float"),
     "cvt.rzi.s32.f32": ("__float2int_rz", "float", "int"),
@@ -94,6 +108,8 @@ def wanted(value: Value) -> list[str]:
         return [OPERATORS[name][1]] * len(value.args)
     if name in FUNCTIONS:
         return [FUNCTIONS[name][1]] * len(value.args)
+    if name in NARROW:
+        return ["unsigned short"] * 2
     if name in ("neg.f32", "neg.f64"):
         return [{"f32": "float", "f64": "double"}[name[-3:]]]
     of = types_of(value)[1]
@@ -107,6 +123,9 @@ def written(value: Value, given: Sequence[Text], helpers: dict[str, str]) -> Tex
         sign, kind = OPERATORS[name]
         level = SUM if sign in "+-" else PRODUCT
         return Text(f"{given[0].at(level)} {sign} {given[1].at(level + 1)}", level, kind)
+    if name in NARROW:
+        text = f"{given[0].at(UNARY)} {NARROW[name]} {given[1].at(UNARY)}"
+        return Text(f"(unsigned short)({text})", UNARY, "unsigned short")
     if name in ("neg.f32", "neg.f64"):
         return Text(f"-{given[0].at(PRIMARY)}", UNARY, given[0].type)
     if name in FUNCTIONS:
