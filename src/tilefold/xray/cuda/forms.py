@@ -72,9 +72,7 @@ def write_form(
     return _headed(text, "plain", prove(compiled, text, programs), reason)
 
 
-def _proven(
-    compiled: Compiled, lines: Lines, programs: Sequence[Program] | None
-) -> tuple[Readable, Verdict]:
+def _proven(compiled: Compiled, lines: Lines, programs: Sequence[Program] | None) -> tuple[Readable, Verdict]:
     """The readable form; where it stores other bits, that with one region said one value after another, or with all."""
     first = made = by_regions(compiled, lines)
     verdict = prove(compiled, made.text, programs)

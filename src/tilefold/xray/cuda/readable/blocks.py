@@ -48,10 +48,14 @@ class Block:
 
 @dataclass(frozen=True)
 class NaturalLoop:
-    """A loop that ends at one block, which goes back or leaves."""
+    """A loop that is left from one block.
+
+    What lies between that and the block that goes back is done in all rounds but the last.
+    """
 
     blocks: frozenset[int]
-    latch: int
+    latch: int  # goes back
+    exit: int
     leaves_to: int
 
 
@@ -103,7 +107,7 @@ class Flow:
         for latch, block in enumerate(self.blocks):
             for head in block.follow:
                 if head in above[latch]:
-                    if head in found or len(block.follow) != 2:
+                    if head in found:
                         raise UnreadableError(
                             "cuda: a loop must end at one place, got several; take the plain form"
                         )
@@ -122,11 +126,10 @@ class Flow:
                 held.add(b)
                 waiting += before[b]
         out = {(b, n) for b in held for n in self.blocks[b].follow if n not in held}
-        if len(out) != 1 or next(iter(out))[0] != latch or any(not self.blocks[b].follow for b in held):
-            raise UnreadableError(
-                "cuda: a loop must be left at its end, got another exit; take the plain form"
-            )
-        return NaturalLoop(frozenset(held), latch, next(iter(out))[1])
+        if len(out) != 1 or any(not self.blocks[b].follow for b in held):
+            raise UnreadableError("cuda: a loop must be left at one place, got several; take the plain form")
+        ((leaving, to),) = out
+        return NaturalLoop(frozenset(held), latch, leaving, to)
 
 
 def _blocks(entry: Entry) -> list[Block]:

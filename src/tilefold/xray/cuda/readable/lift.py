@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from tilefold.xray.cuda.readable.blocks import Flow, UnreadableError
+from tilefold.xray.cuda.readable.blocks import Flow, NaturalLoop, UnreadableError
 from tilefold.xray.cuda.readable.counted import counted
 from tilefold.xray.cuda.readable.inline import Operands, assembly
 from tilefold.xray.cuda.readable.pure import bits_of, pure
@@ -108,6 +108,8 @@ class _Lifter:
         self._held: dict[str, Value] = {}
         self._effects: list[Effect] = []
         self._inside: list[int] = []  # heads of the loops around
+        self._ends: dict[int, set[int]] = {}  # the last blocks of these
+        self._again: dict[int, Value] = {}  # the condition on which each goes on
         self._made = 0
         self._products: set[Value | str | None] = (
             set()
@@ -130,13 +132,32 @@ class _Lifter:
                 continue
             for instruction in flow.blocks[block].instructions:
                 self._step(instruction)
-            if any(flow.loops[head].latch == block for head in self._inside):
-                if flow.loops[self._inside[-1]].latch != block:
+            ends = [head for head in self._inside if block in self._ends[head]]
+            if ends:
+                if ends != self._inside[-1:]:
                     raise UnreadableError(
                         "cuda: loops must end one after the other, got two at once; take the plain form"
                     )
+                self._end(flow.loops[ends[0]], block)
                 return
             block = self._follow(block)
+
+    def _end(self, loop: NaturalLoop, block: int) -> None:
+        """The condition to go on, at the block that leaves a loop, and what is still done before the next round."""
+        flow = self._flow
+        if block != loop.exit:
+            return  # the end of what is still done
+        last = flow.blocks[block]
+        assert last.condition is not None, "what leaves a loop has two ways"
+        condition = self._read(last.condition, 1)
+        inside = next(n for n in last.follow if n != loop.leaves_to)
+        condition = self.graph.negated(condition) if last.follow[0] == loop.leaves_to else condition
+        self._again[self._inside[-1]] = condition
+        if block != loop.latch:
+            begin = dict(self._held)
+            then = self._arm(inside, flow.end, begin)
+            alive = flow.alive[self._inside[-1]] | flow.alive[loop.leaves_to]
+            self._merge(condition, then, ([], begin), alive)
 
     def _follow(self, block: int) -> int:
         """The block behind one, after the ways that lead there."""
@@ -149,7 +170,7 @@ class _Lifter:
         begin = dict(self._held)
         then = self._arm(first, meet, begin)
         other = self._arm(second, meet, begin)
-        self._merge(condition, then, other, meet)
+        self._merge(condition, then, other, self._flow.alive[meet])
         return meet
 
     def _arm(self, block: int, meet: int, begin: dict[str, Value]) -> tuple[list[Effect], dict[str, Value]]:
@@ -163,13 +184,13 @@ class _Lifter:
         condition: Value,
         then: tuple[list[Effect], dict[str, Value]],
         other: tuple[list[Effect], dict[str, Value]],
-        meet: int,
+        alive: frozenset[str],
     ) -> None:
         """Registers that the arms leave different become variables, or choices where nothing else is done."""
         (one, held), (two, rest) = then, other
         merged: list[tuple[Value, Value, Value]] = []
         place = self.graph.place
-        for name in sorted(self._flow.alive[meet], key=_by_number):
+        for name in sorted(alive, key=_by_number):
             a, b = (
                 h.get(name, self.graph.make("undefined", bits=self._widths.get(name, 32)))
                 for h in (held, rest)
@@ -206,13 +227,10 @@ class _Lifter:
         self._held |= {n: self._from(begins.get(n), v) for n, v in inside.items()}
         place = self.graph.place
         self._inside.append(head)
+        self._ends[head] = {loop.exit, loop.latch}
         self._walk(head, flow.end)
         self._inside.pop()
-        last = flow.blocks[loop.latch]
-        assert last.condition is not None, "a latch has two ways"
-        condition = self._read(last.condition, 1)
-        if last.follow[0] != head:
-            condition = self.graph.negated(condition)
+        condition = self._again[head]
         body, self._effects = Region(tuple(self._effects)), outside
         carried: list[Carried] = []
         for n in names:
