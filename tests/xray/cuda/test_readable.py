@@ -336,7 +336,7 @@ FAULTS = {
     ),
     "a table has its numbers in another order": (
         "sines",
-        r"(i2opi_f\[6\] = \{.*), (\w+), (\w+)\}",
+        r"(i2opi_f\[\d+\] = \{.*), (\w+), (\w+)\}",
         r"\1, \3, \2}",
     ),
 }

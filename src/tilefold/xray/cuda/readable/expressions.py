@@ -88,8 +88,8 @@ class Expressions:
             return self._constant(pack, want)
         distinct = tuple(dict.fromkeys(pack))
         if 1 < len(distinct) <= _FEW < len(pack) and self.kinds.of(first) == "float":
-            text = self._chosen(pack, distinct)
-            return text if want is None else text.to(want)
+            chosen = self._chosen(pack, distinct)
+            return chosen if want is None else chosen.to(want)
         if first.op == "undefined" and len(pack) == 1:
             return literal(0, first.bits, want or self.kinds.of(first))
         text = self._known(pack)

@@ -391,9 +391,9 @@ class _Lifter:
         space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
         parts = target.items if isinstance(target, Vector) else (target,)
         if bits == 8 and len(parts) == 1 and isinstance(parts[0], Register):
-            old = None if guard is None else self._read(parts[0], self._widths[parts[0].name]).constant
-            if guard is None or (old is not None and old < 256):
-                self._byte(parts[0], self._address(source, space), space, guard, old)
+            before = None if guard is None else self._read(parts[0], self._widths[parts[0].name]).constant
+            if guard is None or (before is not None and before < 256):
+                self._byte(parts[0], self._address(source, space), space, guard, before)
                 return True
         if bits < 16 or any(not isinstance(p, Register) or self._widths[p.name] != bits for p in parts):
             return False
