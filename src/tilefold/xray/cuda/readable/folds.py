@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable import operations
-from tilefold.xray.cuda.readable.expressions import Expressions, Pack
+from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.text import PRIMARY, Text
 from tilefold.xray.cuda.readable.tree import Effect, Shuffle
 from tilefold.xray.cuda.readable.values import LEAVES, Value

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable.blocks import UnreadableError
-from tilefold.xray.cuda.readable.expressions import ARRAYS, Expressions, Pack
+from tilefold.xray.cuda.readable.expressions import ARRAYS, Expressions
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.kinds import PLAIN, SIZES
 from tilefold.xray.cuda.readable.linear import Linear
 from tilefold.xray.cuda.readable.text import OR, PRIMARY, SUM, UNARY, Text

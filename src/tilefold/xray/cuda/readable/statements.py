@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable import operations
 from tilefold.xray.cuda.readable.blocks import UnreadableError
-from tilefold.xray.cuda.readable.expressions import Expressions, Pack
+from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import Folds
 from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
+from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.kinds import SIZES
 from tilefold.xray.cuda.readable.memory import Memory, address_text
 from tilefold.xray.cuda.readable.reductions import Found, block_reduction
