@@ -71,9 +71,9 @@ def chapter(
     parts = [
         f"## {number}. {case.title}", "",
         "```text", inspect.getsource(kernel.fn).strip(), "```", "",
+        *cuda(case.configurations[0], target), "",
         f"*Then:* {case.then}", "",
         f"*Now, {verdict}:* {answer}.", "",
-        *cuda(case.configurations[0], target), "",
         "| configuration | registers | shared memory | issued | asked for | moved | shuffles | barriers | observations |",
         "|---|---|---|---|---|---|---|---|---|",
         *(row(name, report) for name, report in found.items()), "",
