@@ -30,8 +30,8 @@ KERNELS_HEAD = """\
 # Ten kernels in Triton and in CUDA
 
 Before a kernel's CUDA is opened: what do you expect a thread to hold, how often do threads wait for each other, and what goes
-through shared memory? The functions above each kernel (reductions over a block, instructions without a word in C++) are left out
-here. Written by `tests/xray/cuda/table.py`.
+through shared memory? The functions above each kernel (reductions over a block, instructions without a word in C++) are
+left out here. Written by `tests/xray/cuda/table.py`.
 """
 
 
