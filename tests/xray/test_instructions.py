@@ -385,6 +385,17 @@ def test_comparisons_with_nan(a: np.ndarray, b: np.ndarray) -> None:
 
 
 @few
+@given(a=words("f4"))
+def test_kinds_of_floats(a: np.ndarray) -> None:
+    finite = np.isfinite(a)
+    for name, want in {
+        "finite": finite, "infinite": np.isinf(a), "number": ~np.isnan(a), "notanumber": np.isnan(a),
+    }.items():  # fmt: skip
+        got = apply(f"testp.{name}.f32 %t0, {{a}}; selp.b32 {{d}}, 1, 0, %t0;", a, result="u4")
+        np.testing.assert_array_equal(got != 0, want)
+
+
+@few
 @given(a=words("u4"), b=words("u4"))
 def test_halves_of_registers(a: np.ndarray, b: np.ndarray) -> None:
     whole = apply("mov.b64 {d}, {{{a}, {b}}};", a, b, result="u8")
