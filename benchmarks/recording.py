@@ -5,7 +5,9 @@
 
 A line a call, of drawn ones and of every case that the suites of `tilefold bench` list: a hash of its plan for an H200, a
 hash of every launch (generated source, its kernel's source, arguments, constants, grid, warps), and of drawn ones a hash of
-the answers' bits on a CPU where the tensors are small enough. Draws use public names alone, so that modules may move between
+the answers' bits on a CPU where the tensors are small enough. Of the first `--ptx` such calls (300) that launch kernels the
+line has a hash of the results' bits too, every launch compiled and executed from its PTX; with `--beside OTHER.jsonl` also of
+every call whose launches are not those of the other recording. Draws use public names alone, so that modules may move between
 two recordings; what is imported of other modules stands in the last lines of the imports.
 """
 
@@ -258,14 +260,18 @@ def _bits(found: Any) -> str:
     return _of([_bits(f) for f in found])
 
 
-def recorded(seed: int, number: int) -> dict[str, Any]:
-    """The line of a drawn call."""
+def recorded(
+    seed: int, number: int, executes: Callable[[dict[str, Any]], bool] = lambda line: False
+) -> dict[str, Any]:
+    """The line of a drawn call; of one that `executes` with the results of its kernels."""
     said, call, answered = drawn(seed, number)
     line: dict[str, Any] = {"number": number, "call": said}
     try:
         line |= _planned(call)
         if answered:
             line["answers"] = _bits(call())
+            if line.get("launches") and executes(line):
+                line["ptx"] = _bits(_executed(call))
     except TilefoldError as error:
         line["refused"] = f"{type(error).__name__}: {error}"
     return line
@@ -277,6 +283,15 @@ def _planned(call: Callable[[], Any]) -> dict[str, Any]:
         return {}
     plan, calls = made
     return {"plan": _of(plan), "launches": [_of(c) for c in calls], "kernels": [c.kernel for c in calls]}
+
+
+def _executed(call: Callable[[], Any]) -> list[torch.Tensor]:
+    """The results of a call's kernels for an H200, executed from their PTX by what the tests have for it."""
+    if (tests := str(Path(__file__).parents[1] / "tests")) not in sys.path:
+        sys.path.insert(0, tests)
+    from asked import executed
+
+    return executed(call, H200)[0]
 
 
 class _NothingDrawn:
@@ -325,30 +340,47 @@ def _lines(path: Path) -> dict[object, dict[str, Any]]:
 
 
 def compare(before: Path, after: Path) -> int:
-    """Print every difference by its kind, and the first few calls of each; exit status 1 if there is any."""
+    """Print every difference by its kind, and the first few calls of each; exit status 1 if there is any.
+
+    Results of PTX are compared where both recordings have them.
+    """
     old, new = _lines(before), _lines(after)
     both = [key for key in old if key in new]
     kinds = Counter[str]()
     for key in both:
-        for kind in ("call", "plan", "kernels", "launches", "answers", "refused"):
+        for kind in ("call", "plan", "kernels", "launches", "answers", "refused", "ptx"):
             one, other = old[key].get(kind), new[key].get(kind)
-            if one != other:
+            if one != other and (kind != "ptx" or None not in (one, other)):
                 kinds[kind] += 1
                 if kinds[kind] <= SHOWN:
                     print(f"{kind}: {key} {old[key]['call']}")
                     if kind in ("kernels", "refused"):
                         print(f"    {one} -> {other}")
-    print(f"{len(both)} calls; differences: {dict(kinds) or 'none'}")
+    by_ptx = sum("ptx" in old[key] and "ptx" in new[key] for key in both)
+    print(f"{len(both)} calls, {by_ptx} of them executed from PTX; differences: {dict(kinds) or 'none'}")
     return 1 if kinds else 0
 
 
-def record(path: Path, count: int, seed: int, suites: Iterable[str]) -> None:
-    """Write the lines of so many drawn calls, and of all cases of these suites."""
+def record(
+    path: Path, count: int, seed: int, suites: Iterable[str], ptx: int = 0, beside: Path | None = None
+) -> None:
+    """Write the lines of so many drawn calls, and of all cases of these suites.
+
+    Executed from PTX are the first `ptx` calls, and those of which another recording, `beside`, has other launches.
+    """
+    others, left = _lines(beside) if beside else {}, ptx
+
+    def executes(line: dict[str, Any]) -> bool:
+        nonlocal left
+        other = others.get(line["number"])
+        left -= 1
+        return left >= 0 or (other is not None and other.get("launches") != line["launches"])
+
     with path.open("w", encoding="utf-8") as out:
         for number in range(count):
             if number % 200 == 0:
                 print(number, file=sys.stderr, flush=True)
-            out.write(json.dumps(recorded(seed, number)) + "\n")
+            out.write(json.dumps(recorded(seed, number, executes)) + "\n")
         for line in of_suites(suites):
             out.write(json.dumps(line) + "\n")
 
@@ -364,6 +396,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     writing.add_argument(
         "--suites", nargs="*", default=suite_names(), help="all without; none after --suites alone"
     )
+    writing.add_argument("--ptx", type=int, default=300, help="of how many calls the PTX is executed")
+    writing.add_argument(
+        "--beside", type=Path, help="a recording: calls with other launches are executed too"
+    )
     comparing = commands.add_parser("compare", help="say what differs between two")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
@@ -372,7 +408,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return compare(asked.before, asked.after)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    record(asked.file, asked.count, asked.seed, asked.suites)
+    record(asked.file, asked.count, asked.seed, asked.suites, asked.ptx, asked.beside)
     return 0
 
 

@@ -18,6 +18,11 @@ import kernels  # noqa: E402
 from cases import CASES, Case  # noqa: E402
 
 from tilefold import xray  # noqa: E402
+from tilefold.xray.compile.offline import compile_job  # noqa: E402
+from tilefold.xray.cuda.readable import readable  # noqa: E402
+from tilefold.xray.cuda.translate import read_line  # noqa: E402
+from tilefold.xray.explain import file_job  # noqa: E402
+from tilefold.xray.ptx import parse  # noqa: E402
 
 PAGE = HERE / "casebook.md"
 _HEAD = """\
@@ -25,7 +30,8 @@ _HEAD = """\
 
 What a study of April 2023 concluded when it read the PTX of fifteen small kernels by hand (H100, the Triton of that month),
 and what the X-ray shows for {target} with Triton {triton}. Made by `python examples/casebook/book.py --write`; the kernels
-are in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py).
+are in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py). Each case also has the CUDA that its
+first configuration amounts to; [Kernels as CUDA](../../docs/xray-cuda.md) says how far that is proven.
 
 | | case | the conclusion of 2023 |
 |---|---|---|
@@ -52,17 +58,20 @@ def book(target: str = "sm_90") -> str:
         version = next(iter(found.values())).triton
         verdict = "confirmed" if holds else "corrected"
         rows.append(f"| {number} | {case.title} | {verdict} |")
-        chapters.append(chapter(number, case, found, verdict, answer))
+        chapters.append(chapter(number, case, found, verdict, answer, target))
     head = _HEAD.format(target=target, triton=version, table="\n".join(rows))
     return "\n".join([head, *chapters])
 
 
-def chapter(number: int, case: Case, found: dict[str, xray.Report], verdict: str, answer: str) -> str:
+def chapter(
+    number: int, case: Case, found: dict[str, xray.Report], verdict: str, answer: str, target: str
+) -> str:
     """One case: its kernel, what was concluded, the answer, and the configurations side by side."""
     kernel = kernels.xray_cases()[case.configurations[0]]["kernel"]
     parts = [
         f"## {number}. {case.title}", "",
         "```text", inspect.getsource(kernel.fn).strip(), "```", "",
+        *cuda(case.configurations[0], target), "",
         f"*Then:* {case.then}", "",
         f"*Now, {verdict}:* {answer}.", "",
         "| configuration | registers | shared memory | issued | asked for | moved | shuffles | barriers | observations |",
@@ -70,6 +79,17 @@ def chapter(number: int, case: Case, found: dict[str, xray.Report], verdict: str
         *(row(name, report) for name, report in found.items()), "",
     ]  # fmt: skip
     return "\n".join(parts)
+
+
+def cuda(name: str, target: str) -> list[str]:
+    """What a thread does, in the CUDA that the kernel amounts to; it is proven by `tilefold xray --cuda`, not here."""
+    compiled = compile_job(file_job(str(HERE / "kernels.py"), name, target=target))
+    text = readable(compiled, read_line)
+    (entry,) = parse(compiled.ptx).entries
+    body = text[text.index('extern "C"') :].rstrip().splitlines()
+    asked = f"What do you expect a thread of `{name}` to do?"
+    asked += f" {len(entry.instructions)} instructions of PTX, in {len(body)} lines of CUDA"
+    return ["<details>", f"<summary>{asked}</summary>", "", "```cuda", *body, "```", "</details>"]
 
 
 def row(name: str, report: xray.Report) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
+import functools
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +17,13 @@ import tilefold
 from tilefold import math as tm
 from tilefold.algebra import advice, flows, operations, written
 from tilefold.algebra.advice import instead_of
-from tilefold.algebra.columns import Cost, Op, Torch, Triton, Values
+from tilefold.algebra.columns import Op, Torch, Triton, Values
 from tilefold.algebra.evaluate import evaluate
-from tilefold.algebra.expression import trace
+from tilefold.algebra.expression import apply, trace
 from tilefold.algebra.flows import widths
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import specialize
-from tilefold.algebra.proofs import cases, exact, symmetry
+from tilefold.algebra.proofs import cases, derive, exact, symmetry
 from tilefold.algebra.proofs.cases import Bounds, Case, source_of
 from tilefold.algebra.proofs.terms import PRIME, Terms
 from tilefold.algebra.proofs.turns import Turns
@@ -32,17 +31,15 @@ from tilefold.algebra.typing import infer
 from tilefold.api.on_cpu import by_tiles
 from tilefold.backends.triton.emit import emit
 from tilefold.errors import MemberError
-from tilefold.watch import formulas
+from tilefold.planner.atomics import atomic_of
+from tilefold.watch import formulas, scaling
 from xray.running import fold
-
-FREE = {"block_first", "block_count"}  # moves, and a number known when the code is generated
 
 
 @pytest.mark.parametrize("row", OPS.values(), ids=lambda row: row.name)
 def test_every_row_has_its_columns(row: Op) -> None:
     assert callable(row.python)
     assert row.arity in (1, 2, 3)
-    assert (row.cost == Cost()) == (row.name in FREE)
     if row.kind == "cast":  # a rule for pairs of dtypes, no function
         assert (row.torch, row.triton) == (None, None)
         return
@@ -104,26 +101,29 @@ ROUNDED = Values(
     within=(-math.inf, math.inf),
     bits=None,
     ulps=2,
+    block=None,
+    atomic=None,
+    linear=None,
 )
 HYPOT = Op(
     "hypot", 2, "float", math.hypot, Torch(torch.hypot), Triton("tl.sqrt({0} * {0} + {1} * {1})"),
-    Cost(fp32=7, alu=4, sfu=1), ROUNDED,
+    ROUNDED,
 )  # fmt: skip
 BLOCK_PROD = Op(
     "block_prod", 1, "block", lambda x: x, Torch(lambda value, dims: value.prod(dims[0], keepdim=True)),
-    Triton("{0} * {1}", absent=1), Cost(fp32=1), ROUNDED,
+    Triton("{0} * {1}", absent=1), ROUNDED,
 )  # fmt: skip
 
 
 def unary(python: Callable[[float], float], **known: Any) -> Op:
     """A row that is a function of one number."""
     of_torch = Torch(lambda x, out=None: torch.sub(x, 0, out=out))
-    return Op("fresh", 1, "float", python, of_torch, Triton("{0}"), Cost(), replace(ROUNDED, **known))
+    return Op("fresh", 1, "float", python, of_torch, Triton("{0}"), replace(ROUNDED, **known))
 
 
 def test_a_new_operation_must_say_everything() -> None:
     with pytest.raises(
-        TypeError, match="missing 4 required positional arguments: 'torch', 'triton', 'cost', and"
+        TypeError, match="missing 3 required positional arguments: 'torch', 'triton', and 'values'"
     ):
         Op("hypot", 2, "float", math.hypot)  # type: ignore[call-arg]  # on purpose
     required = [field.name for field in fields(Values)]
@@ -208,6 +208,39 @@ def test_each_consumer_reads_what_a_new_row_says(monkeypatch: pytest.MonkeyPatch
     assert exact.untold(OPS) == {"fresh"}
 
 
+def test_laws_of_one_operation_are_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new row that says so is folded in blocks, by atomics, as an extreme, and as a part that is scaled."""
+
+    def told(**known: Any) -> dict[str, Any]:
+        tensors = Torch(lambda a, b, out=None: torch.add(a, b, out=out))
+        name = "_".join(["fresh", *map(str, known.values())])  # forms of equal graphs are kept
+        row = Op(
+            name, 2, "arithmetic", lambda a, b: a + b, tensors, Triton("{0} + {1}"), replace(ROUNDED, **known)
+        )
+        monkeypatch.setitem(OPS, name, row)
+        one = functools.partial(apply, name)
+        total = tilefold.Monoid(one, 0, commutative=True, check=False).total
+        scaled = trace(lambda m, s, n, t: (tm.maximum(m, n), one(s * (m - n), t)), 4)
+        return {
+            "block": derive.by_field(trace(one, 2)),
+            "atomic": atomic_of(specialize(total, (torch.float32,))),
+            "extremes": [*scaling.extremes(trace(one, 2), 1)],
+            "scaled": scaling._is_sum_of_parts(scaled, 1, 2),
+        }
+
+    plain = {"block": None, "atomic": None, "extremes": [], "scaled": False}
+    assert told() == plain
+    for known, changed in (
+        ({"block": "block_sum", "swaps": True}, {"block": ("block_sum",)}),
+        ({"atomic": "add"}, {"atomic": "add"}),
+        ({"takes": True, "swaps": True}, {"extremes": [0]}),
+        ({"linear": "together"}, {"scaled": True}),
+        ({"linear": "one"}, {"scaled": False}),
+        ({"linear": "first"}, {"scaled": False}),
+    ):
+        assert told(**known) == {**plain, **changed}, known
+
+
 @pytest.fixture
 def new_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for row in (HYPOT, BLOCK_PROD):
@@ -251,20 +284,6 @@ def test_a_new_block_operation_is_one_row(new_rows: None, length: int) -> None:
     assert "def BLOCK_PROD(a, b):\n    return a * b\n" in emit(program, index=torch.int64)
     assert torch.equal(tilefold.reduce(rows, product, dim=1), want)
     assert torch.equal(fold([rows], program, (1,), 90, ordered=False)[0][0], want)
-
-
-@pytest.mark.parametrize("op", ["add", "exp", "truediv", "maximum", "lt", "floor"])
-def test_the_costs_are_what_the_script_counts(op: str) -> None:
-    """Of those that every version of the assembler has in so many instructions."""
-    path = Path(__file__).parents[2] / "benchmarks" / "operation_costs.py"
-    spec = importlib.util.spec_from_file_location("operation_costs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    found, decided = script.cost(op)
-    assert decided
-    assert Cost(**script.halves(found)) == OPS[op].cost
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,11 @@ def test_a_suite_runs_on_a_cpu(
 ) -> None:
     threads = torch.get_num_threads()
     try:
+        torch.set_num_threads(2)
         assert run(name, *QUICK, *selection, "--out", str(tmp_path)) == 0
+        assert torch.get_num_threads() == (
+            1 if name == "host" else 2
+        )  # of a call's own cost no other thread has a part
     finally:
         torch.set_num_threads(threads)
     result = read_results(tmp_path / f"{name}.json")

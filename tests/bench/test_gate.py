@@ -186,3 +186,9 @@ def test_a_transpose_must_be_contiguous(lies: str) -> None:
 
     assert verdict(case, lambda x: x.T.contiguous()) is None
     assert "not those of a contiguous tensor" in str(verdict(case, call))
+
+
+def test_a_cpu_has_no_graphs() -> None:
+    """A variant that could be in one is timed without, and nothing is said of it."""
+    (row,) = measure_case(cpu_bench(), small_case(), [variant(total, graphs=True)]).measurements
+    assert (row.status, row.graph_us, row.note) == ("ok", None, None)

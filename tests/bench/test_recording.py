@@ -28,7 +28,7 @@ def test_two_recordings_of_one_version_agree(
     for path in (one, other):
         recording.record(path, 24, 7, ["host", "segment"])
     assert recording.main(["compare", str(one), str(other)]) == 0
-    assert "50 calls; differences: none" in capsys.readouterr().out
+    assert "50 calls, 0 of them executed from PTX; differences: none" in capsys.readouterr().out
     lines = [json.loads(line) for line in one.read_text(encoding="utf-8").splitlines()]
     assert sum("plan" in line for line in lines) > 44
     assert sum("answers" in line for line in lines) > 6
@@ -47,8 +47,30 @@ def test_a_difference_is_said(
     assert recording.main(["compare", str(one), str(other)]) == 1
     said = capsys.readouterr().out
     assert f"{kind}: 1 {lines[1]['call']}" in said
-    assert f"3 calls; differences: {{'{kind}': 1}}" in said
+    assert f"3 calls, 0 of them executed from PTX; differences: {{'{kind}': 1}}" in said
 
 
 def test_calls_are_those_of_their_seed(recording: ModuleType) -> None:
     assert recording.drawn(3, 5)[0] == recording.drawn(3, 5)[0] != recording.drawn(4, 5)[0]
+
+
+def test_results_of_ptx_are_recorded_of_the_first_calls_and_of_changed_ones(
+    recording: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    recording.record(one, 6, 1, [], ptx=1)
+    lines = [json.loads(line) for line in one.read_text(encoding="utf-8").splitlines()]
+    able = [n for n, line in enumerate(lines) if "answers" in line and line.get("launches")]
+    assert [n for n, line in enumerate(lines) if "ptx" in line] == able[:1]
+    changed = able[1]
+    lines[changed]["launches"] = ["others"]
+    one.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    recording.record(other, 6, 1, [], beside=one)
+    again = [json.loads(line) for line in other.read_text(encoding="utf-8").splitlines()]
+    assert [n for n, line in enumerate(again) if "ptx" in line] == [changed]
+    lines[changed]["ptx"] = "wrong"
+    one.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    assert recording.main(["compare", str(one), str(other)]) == 1
+    said = capsys.readouterr().out
+    assert f"ptx: {changed} " in said
+    assert "1 of them executed from PTX" in said

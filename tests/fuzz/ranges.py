@@ -123,7 +123,7 @@ def call(case: Ranged, x: Tensor, weight: Tensor) -> list[Tensor]:
     if case.operation in ("WELFORD", "DESCRIBE"):
         made = tilefold.reduce(given, getattr(monoids, case.operation), dim, guarantee=guarantee)
         if case.operation == "WELFORD":
-            return [made.M2 / case.length, made.mean] if case.computed == case.dtype else [made.mean]
+            return [made.M2, made.mean] if case.computed == case.dtype else [made.mean]
         return [made.std, made.mean]
     if case.operation == "vector_norm":
         return [tilefold.vector_norm(given, case.order, dim)]
@@ -182,6 +182,7 @@ def definition(case: Ranged, x: Tensor, weight: Tensor) -> list[tuple[Long, Long
     if name in SPREADS or name.endswith("WELFORD"):
         if name in ("var", "var_mean", "WELFORD"):
             own = spread, spread * slip
+            own = (own[0] * n, own[1] * n) if name == "WELFORD" else own
         else:
             spread = spread * n / max(n - 1, 1) if name == "DESCRIBE" else spread
             own = np.sqrt(spread), np.sqrt(spread) * slip

@@ -162,14 +162,16 @@ TESTS = ROOT / "tests"
 def nearest(path: Path) -> tuple[str, ...]:
     """The test files nearest to a module, at most four: where tests are named like it, its own; else also those of its
     package's modules that import it, of what imports these, and so on; its folder's, if these are all; those of what imports
-    it anywhere.
+    it anywhere. Of several as near those first that name it most.
     """
     package = PACKAGE / path.relative_to(PACKAGE).parts[0]
     folder = sorted([*(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")])
     found: dict[Path, None] = {}
     for below in (package, PACKAGE):
         for tests in _levels(path, below):
-            found |= dict.fromkeys(sorted(tests, key=lambda f: (-_likeness(f, path), len(imported(f)), f)))
+            found |= dict.fromkeys(
+                sorted(tests, key=lambda f: (-_likeness(f, path), -_mentions(f, path), len(imported(f)), f))
+            )
             if len(found) >= NEAR or any(_likeness(f, path) for f in found):
                 return _named([*found][:NEAR])
         found |= dict.fromkeys(folder if len(folder) <= NEAR else ())
@@ -219,6 +221,14 @@ def _likeness(test: Path, path: Path) -> int:
         return 2
     first = name.partition("_")[0]
     return int(re.fullmatch(rf"test_{first}s?(_\w+)?", test.stem) is not None)
+
+
+def _mentions(test: Path, path: Path) -> int:
+    """How often a test file names a module, in the singular too: of files as near as others, which is about it. Kernels have
+    names of many things."""
+    if path.parent.name == "kernels":
+        return 0
+    return len(re.findall(rf"(?<![a-z]){path.stem.removesuffix('s')}", test.read_text(encoding="utf-8")))
 
 
 @functools.cache

@@ -18,6 +18,22 @@ SIZES = "tests/backends/test_products.py::test_sizes_and_strides"
 MUTANTS = (
     # ------------------------------------------------------------------------------------------------- calls
     Mutant(
+        "lanes share a row in order however much of it is masked",
+        "planner/in_order.py",
+        "_places(tile, reading.length) > MORE_PLACES * _places(alone, reading.length)",
+        "_places(tile, reading.length) < MORE_PLACES * _places(alone, reading.length)",
+        (
+            "tests/planner/test_in_order.py::test_rows_of_any_length_are_read_in_vectors_with_few_masked_loads",
+        ),
+    ),
+    Mutant(
+        "a sum is linear in one operand alone",
+        "algebra/operations.py",
+        'block="block_sum", atomic="add", linear="together"',
+        'block="block_sum", atomic="add", linear="one"',
+        ("tests/watch/test_stream.py::test_a_field_is_said_to_be_a_sum_of_scaled_parts_where_it_is_linear",),
+    ),
+    Mutant(
         "offsets that end before the last element lose the rest",
         "api/segment_reduce.py",
         "if whole and (low > 0 or high < length):",

@@ -256,8 +256,8 @@ TOOLS = (
     Mutant(
         "a field in a denominator is a scaled part",
         "watch/scaling.py",
-        "if degrees == [_LINEAR, _FREE]",
-        "if sorted(degrees) == [_FREE, _LINEAR]",
+        "kept = degrees == [_LINEAR, _FREE]",
+        "kept = sorted(degrees) == [_FREE, _LINEAR]",
         ("tests/watch/test_stream.py::test_a_field_is_said_to_be_a_sum_of_scaled_parts_where_it_is_linear",),
     ),
     Mutant(
@@ -315,6 +315,27 @@ TOOLS = (
         'return Text(f"__{_HALVES[self.type]}_as_ushort({self.text})", PRIMARY, "unsigned short").to(want)',
         'return Text(self.text, PRIMARY, "unsigned short").to(want)',
         ("tests/xray/cuda/test_text.py::test_the_same_bits",),
+    ),
+    Mutant(
+        "an if around a loop goes whatever it asks",
+        "xray/cuda/readable/counted.py",
+        "if effect.condition in _same(graph, *before) and (without",
+        "if (without",
+        ("tests/xray/cuda/test_counted.py::test_an_if_of_something_else_stays_though_the_loop_always_runs",),
+    ),
+    Mutant(
+        "a digit of a formula is as wide as the next one",
+        "xray/cuda/readable/formulas.py",
+        "{1 << (high - low)}",
+        "{1 << (high - low + 1)}",
+        ("tests/xray/cuda/test_formulas.py::test_numbers_by_three_digits",),
+    ),
+    Mutant(
+        "the proof takes no negative sizes",
+        "xray/cuda/proof.py",
+        '("negative sizes", -1)',
+        '("negative sizes", 1)',
+        ("tests/xray/cuda/test_readable.py::test_a_sign_shows_with_negative_sizes_alone",),
     ),
     Mutant(
         "16-bit numbers are multiplied as C++ likes",

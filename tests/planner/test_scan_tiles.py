@@ -265,3 +265,22 @@ def test_sides_of_tiles_are_powers_of_two_whatever_inputs_have_together(shape: t
             plan = asked(lambda tensors=tensors, dim=dim: tilefold.scan(tensors, total, dim))[2]
             sides = [n for t in plan.stages for n in (t.lines, t.length // t.chunk, t.run, t.stored)]
             assert [n for n in sides if n & (n - 1)] == [], plan.note
+
+
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.CUMMAX, monoids.AFFINE], ids=lambda m: m.name)
+def test_columns_that_threads_walk_are_held_by_their_registers(monoid: Monoid) -> None:
+    """Of results whose neighbours lie along another dim than neighbouring elements do."""
+    tiled = 0
+    shapes = ((64, 40, 9000, 8), (6, 40, 9000, 8), (500, 7, 300, 32))
+    for shape, order in itertools.product(shapes, ((2, 3, 0, 1), (0, 3, 2, 1))):
+        x = torch.empty(shape, device="meta").permute(order)
+        for dim in range(4):
+            plan = asked(lambda x=x, dim=dim: tilefold.scan([x] * monoid.algebra.inputs, monoid, dim))[2]
+            for tile in plan.stages:
+                if getattr(tile, "near", 0):
+                    tiled += 1
+                    columns = tile.lines // (32 * tile.num_warps)
+                    assert columns in (1, 2, 4)
+                    assert tile.chunk * columns <= 48
+                    assert tile.chunk <= x.shape[dim]
+    assert tiled

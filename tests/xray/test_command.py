@@ -97,10 +97,42 @@ def test_cuda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "argument_0" in (tmp_path / "plain.cu").read_text()
 
 
+def test_the_cuda_of_two_kernels_side_by_side(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "203")
+    quoted = " ".join(SOFTMAX)
+    assert main(["diff", "--cuda", quoted, f"{quoted} --num-warps 1"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert any(
+        re.match(r'extern "C" .*_bounds__\(128\) softmax\( +\| extern "C" .*_bounds__\(32\) softmax', r)
+        for r in rows
+    )
+    assert max(map(len, rows)) <= 203
+    assert any("__syncthreads();" in r and r.endswith("<") for r in rows), "one warp has no barriers"
+
+
+def test_the_cuda_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        cli.run(["plan", "64x512", "--monoid", "sum", "--dtype", "fp32", "--cuda", str(tmp_path / "sum.cu")])
+        == 0
+    )
+    out, said = capsys.readouterr()
+    assert "64 results of 512 elements" in out
+    assert "sum.cu is a fold of 64x512 as readable" in said
+    assert 'extern "C" __global__' in (tmp_path / "sum.cu").read_text()
+    assert cli.run(["plan", "64x512", "--operation", "softmax", "--cuda", "x.cu"]) == 2
+    assert (
+        "plan: --cuda must come with reduce, got softmax; leave it out, or name a fold"
+        in capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
         ([], "a kernel must be named"),
+        (["diff", "--cuda", "a.json", "b.json"], "must have the options of two reports, got 'a.json'"),
         ([f"{FILE}::nothing"], "must name a kernel of the file, got 'nothing'"),
         (["nowhere.py::x"], "must name a file"),
         ([*SOFTMAX, "--arg", "z=i32:1"], "--arg must name one of softmax"),

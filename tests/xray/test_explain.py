@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from tilefold.xray.compile import Resources, offline
 from tilefold.xray.execution import Execution, execute
 from tilefold.xray.explain import explain, make_job
 from tilefold.xray.ptx import parse
-from tilefold.xray.report import from_json
 from tilefold.xray.report.model import Line
 from tilefold.xray.report.occupancy import occupancy
 from xray import kernels
@@ -69,22 +67,6 @@ def test_values_are_what_the_kernel_is_given() -> None:
     assert sum(a.requests or 0 for a in loads) == 4 + 4
     assert sum(a.sectors or 0 for a in loads) == 16 + 128
     assert sum(a.ideal or 0 for a in loads) == 16 + 16
-
-
-def test_the_report_is_plain_values() -> None:
-    report = xray.explain(
-        kernels.softmax, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1000}, {"BLOCK": 1024}, grid=3
-    )
-    assert report.observations
-    assert from_json(json.loads(json.dumps(report.as_json()))) == report
-    assert hash(report) == hash(from_json(report.as_json()))
-
-
-def test_a_report_of_another_schema_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="schema must be 2"):
-        from_json({"schema": 99})
-    with pytest.raises(ArgumentError, match="must have all fields"):
-        from_json({"schema": 2})
 
 
 def test_what_is_inlined_is_shown_at_the_call() -> None:
@@ -326,16 +308,23 @@ def test_files_of_kernels(tmp_path: Path) -> None:
     file.write_text(
         "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef one(x_ptr, N: tl.constexpr = 64):\n"
         "    tl.store(x_ptr + tl.arange(0, N), 1.0)\n\n\n"
-        "def xray_cases():\n    return {'small': dict(kernel=one, args={'x_ptr': '*fp32'}, num_warps=1)}\n"
+        "def xray_cases():\n    return {'small': dict(kernel=one, args={'x_ptr': '*fp32'}, num_warps=1),\n"
+        "            'two': dict(kernel=both, args={'x_ptr': '*fp32', 'y_ptr': '*fp32'}, constants={'N': 8, 'M': 2})}\n\n\n"
+        "@triton.jit\ndef both(x_ptr, y_ptr, N: tl.constexpr, M: tl.constexpr):\n"
+        "    i = tl.arange(0, N)\n    tl.store(y_ptr + i, tl.load(x_ptr + i) * M)\n"
     )
     report = xray.explain_file(f"{file}::one", args={"x_ptr": "*fp32"})
     assert report.constants == ("N=64",)
     assert xray.explain_file(str(file), "small").num_warps == 1
     assert xray.explain_file(str(file), "small", num_warps=2).num_warps == 2
+    assert xray.explain_file(str(file), "two", constants={"N": 32}).constants == ("N=32", "M=2")
+    other = xray.explain_file(str(file), "two", args={"x_ptr": "*fp16"})
+    assert other.arguments == ("x_ptr=*fp16!div16", "y_ptr=*fp32!div16")
+    assert other.constants == ("N=8", "M=2")
     assert line_of(report, "tl.store").file == str(file)
     for target, case, rule in (
-        (f"{file}::two", None, "it has one"), (str(tmp_path / "not.py"), None, "must name a file"),
-        (str(file), "large", "--case must be one of small, got 'large'"),
+        (f"{file}::two", None, "it has one, both"), (str(tmp_path / "not.py"), None, "must name a file"),
+        (str(file), "large", "--case must be one of small, two, got 'large'"),
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=rule):
             xray.explain_file(target, case)

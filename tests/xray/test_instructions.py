@@ -385,6 +385,17 @@ def test_comparisons_with_nan(a: np.ndarray, b: np.ndarray) -> None:
 
 
 @few
+@given(a=words("f4"))
+def test_kinds_of_floats(a: np.ndarray) -> None:
+    finite = np.isfinite(a)
+    for name, want in {
+        "finite": finite, "infinite": np.isinf(a), "number": ~np.isnan(a), "notanumber": np.isnan(a),
+    }.items():  # fmt: skip
+        got = apply(f"testp.{name}.f32 %t0, {{a}}; selp.b32 {{d}}, 1, 0, %t0;", a, result="u4")
+        np.testing.assert_array_equal(got != 0, want)
+
+
+@few
 @given(a=words("u4"), b=words("u4"))
 def test_halves_of_registers(a: np.ndarray, b: np.ndarray) -> None:
     whole = apply("mov.b64 {d}, {{{a}, {b}}};", a, b, result="u8")
@@ -577,3 +588,14 @@ st.global.b32 [%d3], %r2; st.global.b32 [%d3+128], %r3;"""
     got = memory.read("y", "u4")
     assert (got[:32] == 0xA5A5A5A5).all(), "before the wait shared memory holds what it held"
     np.testing.assert_array_equal(got[32:], np.arange(32) * 4 + 1)
+
+
+def test_parts_of_an_argument_are_read_side_by_side() -> None:
+    """A vector of words of one argument of 32 bytes, from its offset on."""
+    body = "ld.param.v4.b32 {%r0, %r1, %r2, %r3}, [k_0+8]; ld.param.b64 %d8, [k_1]; "
+    body += "st.global.v4.b32 [%d8], {%r0, %r1, %r2, %r3};"
+    text = module(body, 2).replace(".param .u64 k_0", ".param .align 16 .b8 k_0[32]")
+    memory, given = Memory(), np.arange(8, dtype="u4") + 7
+    at = memory.place("y", np.zeros(4, "u4"))
+    run(load(parse(text)), memory, {"k_0": given.tobytes(), "k_1": at})
+    np.testing.assert_array_equal(memory.read("y", "u4"), given[2:6])

@@ -147,3 +147,31 @@ def test_variables_keep_what_they_begin_with() -> None:
     }  # fmt: skip
     again = {v.name: (v.count, v.initial, v.align) for v in parse(write(module)).variables}
     assert again == found
+
+
+def test_registers_and_bytes_of_a_scope_have_names_of_their_own() -> None:
+    """What a call is given in bytes is a register for every eight of them; a name twice is two registers."""
+    text = (
+        ".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k() {\n.reg .b32 %r<3>;\n"
+        "{ .reg .b32 %r<2>, %one; .param .align 16 .b8 held[20]; mov.b32 %r1, 1; mov.b32 %one, %r1; mov.b32 %r2, %one;\n"
+        "st.param.b64 [held+8], 7; }\n{ .reg .b32 %one; mov.b32 %one, %r1; } ret; }\n"
+    )
+    (entry,) = parse(text).entries
+    names = [(r.type, r.name, r.count) for r in entry.registers]
+    assert len(set(names)) == len(names)
+    held = [name for kind, name, _ in names if kind == ".b64"]
+    assert [name.rpartition("_at")[2] for name in held] == ["0", "8", "16"]
+    first, one, outer, _, last = (i.operands for i in entry.instructions[:5])
+    assert first[0] == one[1] != last[1]  # of the scope, and of the entry
+    assert one[0] == outer[1] != last[0]
+    assert outer[0].name == "%r2"
+    assert last[1].name == "%r1"
+    inner, (outer,) = (
+        "{ .reg .b32 %one; { .reg .b32 %one; mov.b32 %one, 2; } mov.b32 %one, 3; }",
+        parse(text.split("{ .reg")[0] + "ret; }\n").entries,
+    )
+    assert len(outer.registers) == 1
+    (nested,) = parse(text.split("{ .reg")[0] + inner + " ret; }\n").entries
+    written = [i.operands[0] for i in nested.instructions[:2]]
+    assert written[0] != written[1]
+    assert [f".b32 {o.name}" for o in written[::-1]] == [f"{r.type} {r.name}" for r in nested.registers[1:]]

@@ -1,1 +1,1 @@
-"""What a fold is: traced scalar functions, monoids and their laws. Pure Python on torch dtypes; no CUDA, no Triton."""
+"""The definition of a fold: traced scalar functions, monoids and their laws. Python on torch dtypes; no CUDA, no Triton."""

@@ -1,4 +1,4 @@
-"""What to write instead: for the words of torch, numpy and Python that a traced value does not know."""
+"""Advice for the words of torch, numpy and Python that a traced value does not know: which function to write instead."""
 
 from __future__ import annotations
 

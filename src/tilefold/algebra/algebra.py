@@ -1,4 +1,4 @@
-"""A monoid's traced graphs and what is known of them: the frozen value that everything later is made from."""
+"""A monoid's traced graphs and the facts known of them: the frozen value from which everything later is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `Monoid` is given: kinds, arities, fields and dtypes, refused by name where they do not fit."""
+"""The arguments of `Monoid`: kinds, arities, fields and dtypes, refused by name where they do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row of the table of operations has: a column for each thing that runs, writes or weighs a graph."""
+"""The columns of the table of operations: one for each part of the library that runs, writes or proves a graph."""
 
 from __future__ import annotations
 
@@ -63,27 +63,6 @@ class Triton:
         return self.floats if dtype.is_floating_point and self.floats is not None else self.text
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Instructions of sm_90 that one element costs in float32, by the pipe that executes them; an estimate.
-
-    `fp32` adds and multiplies, `alu` compares, selects and does whole numbers, `sfu` is MUFU, `fp64` is double precision, and
-    `convert` is between floats and whole numbers, or rounds to whole ones (F2I, I2F, F2F, FRND).
-
-    Counted without a GPU by `benchmarks/operation_costs.py`: the X-ray compiles a kernel of the operation alone, for 8 and
-    for 16 elements a thread, executes its PTX on elements between 0.25 and 4, and says what the machine issues. The
-    difference is the operation's own: loads, addresses and constants cancel. Of `floordiv`, `mod`, `pow`, `log1p`, `sqrt`,
-    `sin`, `cos` and `tanh`, whose code has branches that the X-ray leaves open, every instruction counts, a loop's once and a
-    slow case's too: an upper bound for ordinary elements. A comparison is a predicate, without what makes a number of it.
-    """
-
-    fp32: float = 0
-    alu: float = 0
-    sfu: float = 0
-    fp64: float = 0
-    convert: float = 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class Values:
     """What holds of an operation's values, whatever computes them. Nothing has a default: a new operation says each.
@@ -98,6 +77,10 @@ class Values:
         bits: of what power of two the magnitude of a whole result is at most, by the bits of its operands beside their signs
             (of `takes`, of those that it may give); None where it may be any number.
         ulps: units in the last place by which a chip's function or a library's may be off; 0, all give the same bits.
+        block: the block operation that folds a block's values by it; None where there is none.
+        atomic: the atomic operation of a GPU's memory that combines a value by it; None where there is none.
+        linear: in what it is linear: "together", in all operands that vary; "one", in each of them alone; "first", in the
+            first alone; None, in nothing, or it only selects.
     """
 
     swaps: bool
@@ -108,6 +91,9 @@ class Values:
     within: tuple[float, float]
     bits: Callable[[Sequence[int]], int] | None
     ulps: float
+    block: str | None
+    atomic: str | None
+    linear: Literal["together", "one", "first"] | None
 
 
 @dataclass(frozen=True)
@@ -119,9 +105,8 @@ class Op:
     bool), "select", "cast", "block" (a block of elements becomes one value; else as arithmetic). Where operands promote to
     bool, arithmetic is done in int64, unless the operation `keeps_bool`. `gives` is the result's dtype where it is always
     the same. `python` is its value on numbers. `torch` and `triton` are None for the cast alone, which is a rule for pairs
-    of dtypes (`evaluate.convert`, `words.converted`). `cost` is of one element in float32. `values` is what
-    proofs and planners may take for granted.
-    `symbol` is Python's operator, None for what is called by its name.
+    of dtypes (`evaluate.convert`, `words.converted`). `values` is what proofs and planners may take for granted.
+    `symbol` is Python's operator, None of an operation that is called by its name.
 
     Empty in all rows as yet: `derivative`, and `cuda`, the text in CUDA C++.
     """
@@ -132,7 +117,6 @@ class Op:
     python: Callable[..., Any]
     torch: Torch | None
     triton: Triton | None
-    cost: Cost
     values: Values
     symbol: str | None = None
     keeps_bool: bool = False

@@ -1,4 +1,4 @@
-"""What the inputs of a monoid are declared to be: a range of numbers for each.
+"""The declared inputs of a monoid: a range of numbers for each.
 
 A domain is a promise of whoever makes the monoid. The laws are tried on elements within it, and proofs may leave out cases
 that it excludes. Nothing looks at elements when a fold runs: what an element outside of its range gives is not said, be it

@@ -1,4 +1,4 @@
-"""What dtypes are: which a fold takes, in which one a state is carried, how they promote, what numbers they hold.
+"""Rules of dtypes: which a fold takes, in which one a state is carried, how they promote, what numbers they hold.
 
 A fold carries bool, int32, int64, uint64, float32 and float64, the dtypes that a register holds. Narrower floats are carried
 as float32 and rounded once, at the end.

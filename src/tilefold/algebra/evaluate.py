@@ -1,4 +1,4 @@
-"""A typed graph evaluated on torch tensors: what the CPU backend, the law checks and the reference run."""
+"""A typed graph evaluated on torch tensors, for the CPU backend, the law checks and the reference."""
 
 from __future__ import annotations
 

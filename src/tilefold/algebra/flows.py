@@ -1,4 +1,4 @@
-"""Where values go in a graph: what is only chosen, what is computed with, and how many bits whole numbers may have."""
+"""Where values go in a graph: which are only chosen, which are computed with, and how many bits whole numbers may have."""
 
 from __future__ import annotations
 

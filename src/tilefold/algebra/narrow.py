@@ -1,4 +1,4 @@
-"""What goes into integer fields: an infinity is their limit, and fields narrower than a register wrap as their dtype does."""
+"""Values of integer fields: an infinity is their limit, and fields narrower than a register wrap as their dtype does."""
 
 from __future__ import annotations
 

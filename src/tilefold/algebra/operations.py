@@ -1,7 +1,7 @@
 """The table of scalar operations that a monoid's functions are made of. A new operation is one row.
 
-Each row says of an operation what it is in Python, torch and Triton, how dtypes follow, and what it costs (`columns`). All
-that runs a graph reads it: tracing folds constants by the Python column, `typing` gives dtypes by the rule, `evaluate` (the
+Each row says of an operation what it is in Python, torch and Triton, and how dtypes follow (`columns`). All that runs a graph
+reads it: tracing folds constants by the Python column, `typing` gives dtypes by the rule, `evaluate` (the
 definition) and `backends.step_builder` (the CPU's loop) call the torch column, each in its own way, `backends.triton.emit`
 writes the Triton column, and `tilefold.math` has a function for each row. What proofs and planners take for granted of an
 operation is its `values`. Besides, proofs know laws of single operations (sums, products, extremes, choices): of
@@ -20,7 +20,7 @@ from dataclasses import replace
 import torch
 
 from tilefold.algebra import arithmetic, numbers, units, unsigned
-from tilefold.algebra.columns import Cost, Kind, Op, Torch, Triton, Values
+from tilefold.algebra.columns import Kind, Op, Torch, Triton, Values
 from tilefold.algebra.numbers import Number, ieee
 
 Tensor = torch.Tensor
@@ -87,19 +87,18 @@ def _divided(name: str) -> Triton:
 
 def _comparison(name: str, python: Callable[..., bool], tensors: Torch, symbol: str, values: Values) -> Op:
     text = Triton(f"{{0}} {symbol} {{1}}", fills="float64")
-    return Op(name, 2, "compare", python, tensors, text, Cost(alu=1), values, symbol, gives=torch.bool)
+    return Op(name, 2, "compare", python, tensors, text, values, symbol, gives=torch.bool)
 
 
 # Every row names one of these, changed where it differs: a number of its own, one of the operands, a truth value, a whole
 # number near the operand, bits, or a smooth function of a float.
 _EVERY = (-math.inf, math.inf)
 _NUMBER = Values(
-    swaps=False, fuses=True, nan=False, takes=False, turns=None, within=_EVERY, bits=None, ulps=0
-)
-_CHOSEN = Values(swaps=False, fuses=False, nan=False, takes=True, turns=None, within=_EVERY, bits=max, ulps=0)
-_TRUTH = Values(
-    swaps=False, fuses=False, nan=False, takes=False, turns=None, within=(0, 1), bits=None, ulps=0
-)
+    swaps=False, fuses=True, nan=False, takes=False, turns=None, within=_EVERY, bits=None, ulps=0, block=None,
+    atomic=None, linear=None,
+)  # fmt: skip
+_CHOSEN = replace(_NUMBER, fuses=False, takes=True, bits=max)
+_TRUTH = replace(_NUMBER, fuses=False, within=(0, 1))
 _EXTREME = replace(_CHOSEN, swaps=True, turns="compares")
 _COMPARED, _TIED = replace(_TRUTH, turns="compares"), replace(_TRUTH, turns="compares", swaps=True)
 _ROUNDED = replace(_NUMBER, fuses=False, turns="steps", bits=max)
@@ -121,81 +120,70 @@ def _first_bits(bits: Sequence[int]) -> int:
 
 ROWS = (
     # ------------------------------------------------------------------------------------------------ arithmetic
-    Op("add", 2, "arithmetic", operator.add, Torch(torch.add), Triton("{0} + {1}"), Cost(fp32=1),
-       replace(_NUMBER, swaps=True, nan=True, bits=_sum_bits), "+"),
-    Op("sub", 2, "arithmetic", operator.sub, Torch(torch.sub), Triton("{0} - {1}"), Cost(fp32=1),
-       replace(_NUMBER, nan=True, bits=_sum_bits), "-"),
-    Op("mul", 2, "arithmetic", operator.mul, Torch(torch.mul), Triton("{0} * {1}"), Cost(fp32=1),
-       replace(_NUMBER, swaps=True, nan=True, bits=sum), "*"),
+    Op("add", 2, "arithmetic", operator.add, Torch(torch.add), Triton("{0} + {1}"),
+       replace(_NUMBER, swaps=True, nan=True, bits=_sum_bits, block="block_sum", atomic="add", linear="together"), "+"),
+    Op("sub", 2, "arithmetic", operator.sub, Torch(torch.sub), Triton("{0} - {1}"),
+       replace(_NUMBER, nan=True, bits=_sum_bits, linear="together"), "-"),
+    Op("mul", 2, "arithmetic", operator.mul, Torch(torch.mul), Triton("{0} * {1}"),
+       replace(_NUMBER, swaps=True, nan=True, bits=sum, linear="one"), "*"),
     Op("floordiv", 2, "arithmetic", numbers.floor_divide,
        Torch(arithmetic.floor_divide, out=False, unsigned=unsigned.floor_divide), _divided("floor_divide"),
-       Cost(fp32=52.5, alu=90, sfu=2, fp64=9, convert=4),
        replace(_NUMBER, turns="compares", bits=lambda bits: bits[0] + 1), "//"),
     Op("mod", 2, "arithmetic", numbers.remainder,
        Torch(arithmetic.remainder, out=False, unsigned=unsigned.remainder), _divided("remainder"),
-       Cost(fp32=29, alu=79, fp64=9, convert=3),
        replace(_NUMBER, turns="compares", bits=lambda bits: bits[1]), "%"),
     Op("maximum", 2, "arithmetic", numbers.maximum, Torch(torch.maximum, orders=True, by_place=True),
-       _extreme("maximum"), Cost(alu=1), _EXTREME, keeps_bool=True),
+       _extreme("maximum"), replace(_EXTREME, block="block_max", atomic="max"), keeps_bool=True),
     Op("minimum", 2, "arithmetic", numbers.minimum, Torch(torch.minimum, orders=True, by_place=True),
-       _extreme("minimum"), Cost(alu=1), _EXTREME, keeps_bool=True),
+       _extreme("minimum"), replace(_EXTREME, block="block_min", atomic="min"), keeps_bool=True),
     # Triton subtracts from 0, which makes 0.0 of 0.0.
-    Op("neg", 1, "arithmetic", operator.neg, Torch(torch.neg), Triton("-{0}", floats="{0} * -1.0"), Cost(alu=1),
-       replace(_NUMBER, fuses=False, bits=max), "-"),
-    Op("abs", 1, "arithmetic", builtins.abs, Torch(torch.abs, leaves=(torch.uint64,)), Triton("tl.abs({0})"), Cost(alu=1),
+    Op("neg", 1, "arithmetic", operator.neg, Torch(torch.neg), Triton("-{0}", floats="{0} * -1.0"),
+       replace(_NUMBER, fuses=False, bits=max, linear="together"), "-"),
+    Op("abs", 1, "arithmetic", builtins.abs, Torch(torch.abs, leaves=(torch.uint64,)), Triton("tl.abs({0})"),
        replace(_NUMBER, fuses=False, bits=max)),
     # Triton's own of float32 takes numbers below the least normal one for 0.
     Op("floor", 1, "arithmetic", numbers.rounded(math.floor), Torch(torch.floor, leaves=_WHOLE),
-       Triton("{0}", floats="tl.floor({0})", device_float32="FLOOR({0})"), Cost(convert=1), _ROUNDED),
+       Triton("{0}", floats="tl.floor({0})", device_float32="FLOOR({0})"), _ROUNDED),
     Op("ceil", 1, "arithmetic", numbers.rounded(math.ceil), Torch(torch.ceil, leaves=_WHOLE),
-       Triton("{0}", floats="tl.ceil({0})", device_float32="CEIL({0})"), Cost(convert=1), _ROUNDED),
+       Triton("{0}", floats="tl.ceil({0})", device_float32="CEIL({0})"), _ROUNDED),
     # ------------------------------------------------------------------------------------------------ floats
-    Op("truediv", 2, "float", numbers.divide, Torch(torch.div), Triton("{0} / {1}"), Cost(fp32=5, alu=2, sfu=1),
-       _smooth(*_EVERY, ulps=2), "/"),
+    Op("truediv", 2, "float", numbers.divide, Torch(torch.div), Triton("{0} / {1}"),
+       replace(_smooth(*_EVERY, ulps=2), linear="first"), "/"),
     Op("pow", 2, "float", numbers.power, Torch(torch.pow, numbers=True, by_place=True),
        Triton("power({0}, {1})", float64="libdevice.pow({0}, {1})", fills="shape"),
-       Cost(fp32=121.5, alu=94, sfu=5, convert=7), _smooth(*_EVERY, ulps=16), "**"),
+       _smooth(*_EVERY, ulps=16), "**"),
     # Its operand times log2(e) loses 7 bits of the greatest exponents of float32.
     Op("exp", 1, "float", ieee(math.exp), Torch(torch.exp),
-       Triton("tl.exp({0})", device_float32=f"EXP2({{0}} * {_LOG2_E!r})"), Cost(fp32=1, sfu=1),
+       Triton("tl.exp({0})", device_float32=f"EXP2({{0}} * {_LOG2_E!r})"),
        replace(_smooth(0, math.inf, ulps=200), nan=True)),
     Op("exp2", 1, "float", ieee(lambda x: 2.0**x), Torch(torch.exp2, by_place=True),
-       Triton("tl.exp2({0})", device_float32="EXP2({0})"), Cost(sfu=1),
-       replace(_smooth(0, math.inf, ulps=4), nan=True)),
+       Triton("tl.exp2({0})", device_float32="EXP2({0})"), replace(_smooth(0, math.inf, ulps=4), nan=True)),
     Op("expm1", 1, "float", ieee(math.expm1), Torch(torch.expm1), Triton("libdevice.expm1({0})"),
-       Cost(fp32=14, alu=9, sfu=1, convert=1), _smooth(-1, math.inf, ulps=4)),
-    Op("log", 1, "float", numbers.log, Torch(torch.log), Triton("tl.log({0})"), Cost(fp32=15, alu=9, convert=1),
-       _smooth(*_EVERY, ulps=4)),
+       _smooth(-1, math.inf, ulps=4)),
+    Op("log", 1, "float", numbers.log, Torch(torch.log), Triton("tl.log({0})"), _smooth(*_EVERY, ulps=4)),
     Op("log2", 1, "float", lambda x: numbers.log(x, math.log2), Torch(torch.log2), Triton("tl.log2({0})"),
-       Cost(fp32=17, alu=9, convert=1), _smooth(*_EVERY, ulps=4)),
+       _smooth(*_EVERY, ulps=4)),
     # For sums of exponentials, which are projected at every element of a scan: within 2 ulp, and 2^-22 near 1.
     Op("log2_approximate", 1, "float", lambda x: numbers.log(x, math.log2), Torch(torch.log2),
-       Triton("tl.log2({0})", device_float32="LOG2({0})"), Cost(sfu=1), _smooth(*_EVERY, ulps=4)),
+       Triton("tl.log2({0})", device_float32="LOG2({0})"), _smooth(*_EVERY, ulps=4)),
     Op("log1p", 1, "float", numbers.log1p, Torch(torch.log1p), Triton("libdevice.log1p({0})"),
-       Cost(fp32=16, alu=9, convert=1), _smooth(*_EVERY, ulps=4)),
+       _smooth(*_EVERY, ulps=4)),
     # torch's own of float32 is not always the nearest on a CPU.
     Op("sqrt", 1, "float", numbers.root, Torch(torch.sqrt),
-       Triton("tl.sqrt({0})", device_float32="tl.sqrt_rn({0})"), Cost(fp32=4.5, alu=4, sfu=1),
-       _smooth(0, math.inf, ulps=1)),
+       Triton("tl.sqrt({0})", device_float32="tl.sqrt_rn({0})"), _smooth(0, math.inf, ulps=1)),
     Op("rsqrt", 1, "float", lambda x: numbers.divide(1.0, numbers.root(x)), Torch(torch.rsqrt),
-       Triton("tl.rsqrt({0})", device_float32="RSQRT({0})"), Cost(fp32=2, alu=1, sfu=1),
-       _smooth(*_EVERY, ulps=4)),  # of -0.0 it is -inf
+       Triton("tl.rsqrt({0})", device_float32="RSQRT({0})"), _smooth(*_EVERY, ulps=4)),  # of -0.0 it is -inf
     # Units of squares (algebra/units): a magnitude's, the inverse of a power of two (other numbers have none, but 0), and a
     # product that is part of no fused operation. A result has no unit in it: where a unit steps, nothing else does.
-    Op("unit", 1, "float", units.of_number, Torch(units.of, out=False), Triton("unit({0})"), Cost(alu=2),
+    Op("unit", 1, "float", units.of_number, Torch(units.of, out=False), Triton("unit({0})"), replace(_NUMBER, fuses=False)),
+    Op("per_unit", 1, "float", units.per_number, Torch(units.per, out=False), Triton("per_unit({0})"),
        replace(_NUMBER, fuses=False)),
-    Op("per_unit", 1, "float", units.per_number, Torch(units.per, out=False), Triton("per_unit({0})"), Cost(alu=1),
-       replace(_NUMBER, fuses=False)),
-    Op("rescale", 2, "float", operator.mul, Torch(torch.mul), Triton("rescale({0}, {1})"), Cost(fp32=1),
-       replace(_NUMBER, fuses=False)),
-    Op("sin", 1, "float", ieee(math.sin), Torch(torch.sin), Triton("tl.sin({0})"), Cost(fp32=30, alu=30, fp64=1, convert=4),
-       _smooth(-1, 1, ulps=4)),
+    Op("rescale", 2, "float", operator.mul, Torch(torch.mul), Triton("rescale({0}, {1})"), replace(_NUMBER, fuses=False)),
+    Op("sin", 1, "float", ieee(math.sin), Torch(torch.sin), Triton("tl.sin({0})"), _smooth(-1, 1, ulps=4)),
     Op("cos", 1, "float", ieee(math.cos), Torch(torch.cos), Triton("tl.cos({0})"),
-       Cost(fp32=29.5, alu=32.5, fp64=1, convert=4), _smooth(-1, 1, ulps=4)),
-    Op("tanh", 1, "float", math.tanh, Torch(torch.tanh), Triton("libdevice.tanh({0})"), Cost(fp32=10, alu=5, sfu=2),
-       _smooth(-1, 1, ulps=8)),
-    Op("erf", 1, "float", math.erf, Torch(torch.erf), Triton("tl.erf({0})"), Cost(fp32=13.5, alu=10, sfu=1),
        _smooth(-1, 1, ulps=4)),
+    Op("tanh", 1, "float", math.tanh, Torch(torch.tanh), Triton("libdevice.tanh({0})"), _smooth(-1, 1, ulps=8)),
+    Op("erf", 1, "float", math.erf, Torch(torch.erf), Triton("tl.erf({0})"), _smooth(-1, 1, ulps=4)),
     # ------------------------------------------------------------------------------------------------ comparisons
     _comparison("lt", operator.lt, Torch(torch.lt, orders=True), "<", _COMPARED),
     _comparison("le", operator.le, Torch(torch.le, orders=True), "<=", _COMPARED),
@@ -203,39 +191,39 @@ ROWS = (
     _comparison("ge", operator.ge, Torch(torch.ge, orders=True), ">=", _COMPARED),
     _comparison("eq", operator.eq, Torch(torch.eq), "==", _TIED),
     _comparison("ne", operator.ne, Torch(torch.ne), "!=", _TIED),
-    Op("isnan", 1, "test", math.isnan, Torch(_is_nan), Triton("({0} != {0})"), Cost(alu=1), _TRUTH,
+    Op("isnan", 1, "test", math.isnan, Torch(_is_nan), Triton("({0} != {0})"), _TRUTH,
        gives=torch.bool),
     Op("isinf", 1, "test", math.isinf, Torch(torch.isinf, out=False),
-       Triton("({0} != {0})", floats='(tl.abs({0}) == float("inf"))'), Cost(alu=2), _TRUTH, gives=torch.bool),
+       Triton("({0} != {0})", floats='(tl.abs({0}) == float("inf"))'), _TRUTH, gives=torch.bool),
     Op("isfinite", 1, "test", math.isfinite, Torch(torch.isfinite, out=False),
-       Triton("({0} == {0})", floats='(tl.abs({0}) < float("inf"))'), Cost(alu=2), _TRUTH, gives=torch.bool),
+       Triton("({0} == {0})", floats='(tl.abs({0}) < float("inf"))'), _TRUTH, gives=torch.bool),
     # ------------------------------------------------------------------------------------------------ bits and choices
-    Op("and", 2, "bitwise", operator.and_, Torch(torch.bitwise_and), Triton("{0} & {1}"), Cost(alu=1), _BITS, "&",
+    Op("and", 2, "bitwise", operator.and_, Torch(torch.bitwise_and), Triton("{0} & {1}"), replace(_BITS, atomic="and"), "&",
        keeps_bool=True),
-    Op("or", 2, "bitwise", operator.or_, Torch(torch.bitwise_or), Triton("{0} | {1}"), Cost(alu=1), _BITS, "|",
+    Op("or", 2, "bitwise", operator.or_, Torch(torch.bitwise_or), Triton("{0} | {1}"), replace(_BITS, atomic="or"), "|",
        keeps_bool=True),
-    Op("xor", 2, "bitwise", operator.xor, Torch(torch.bitwise_xor), Triton("{0} ^ {1}"), Cost(alu=1), _BITS, "^",
+    Op("xor", 2, "bitwise", operator.xor, Torch(torch.bitwise_xor), Triton("{0} ^ {1}"), replace(_BITS, atomic="xor"), "^",
        keeps_bool=True),
     Op("lshift", 2, "bitwise", numbers.shift_left, Torch(torch.bitwise_left_shift), Triton(
-        "shift_left({0}, {1}, {bits})", fills="all"), Cost(alu=4), _SHIFTED, "<<"),
+        "shift_left({0}, {1}, {bits})", fills="all"), _SHIFTED, "<<"),
     Op("rshift", 2, "bitwise", operator.rshift, Torch(torch.bitwise_right_shift, unsigned=unsigned.shift_right), Triton(
-        "shift_right({0}, {1}, {bits})", uint64="shift_right_unsigned({0}, {1}, {bits})", fills="all"), Cost(alu=2),
+        "shift_right({0}, {1}, {bits})", uint64="shift_right_unsigned({0}, {1}, {bits})", fills="all"),
        replace(_SHIFTED, bits=_first_bits), ">>"),
     # Triton's interpreter has no ~ of uint64.
     Op("invert", 1, "bitwise", lambda x: not x if isinstance(x, bool) else ~x, Torch(torch.bitwise_not),
-       Triton("~{0}", uint64=f"{{0}} ^ {(1 << 64) - 1}"), Cost(alu=1), replace(_NUMBER, fuses=False), "~",
+       Triton("~{0}", uint64=f"{{0}} ^ {(1 << 64) - 1}"), replace(_NUMBER, fuses=False), "~",
        keeps_bool=True),
-    Op("where", 3, "select", numbers.where, Torch(torch.where), Triton("tl.where({0}, {1}, {2})"), Cost(alu=1),
+    Op("where", 3, "select", numbers.where, Torch(torch.where), Triton("tl.where({0}, {1}, {2})"),
        _CHOSEN, keeps_bool=True),
-    Op("cast", 1, "cast", numbers.cast, None, None, Cost(alu=2, convert=1), replace(_ROUNDED, fuses=True)),
+    Op("cast", 1, "cast", numbers.cast, None, None, replace(_ROUNDED, fuses=True)),
     # ------------------------------------------------------------------------------------------------ blocks
-    Op("block_sum", 1, "block", _no_number, Torch(_sum), Triton("{0} + {1}", absent=0), Cost(fp32=1), _NUMBER),
-    Op("block_first", 1, "block", _no_number, Torch(_first), Triton("{0}"), Cost(), _CHOSEN),
-    Op("block_count", 1, "block", _no_number, Torch(_count), Triton("{0} + {1}", absent=0), Cost(),
+    Op("block_sum", 1, "block", _no_number, Torch(_sum), Triton("{0} + {1}", absent=0), _NUMBER),
+    Op("block_first", 1, "block", _no_number, Torch(_first), Triton("{0}"), _CHOSEN),
+    Op("block_count", 1, "block", _no_number, Torch(_count), Triton("{0} + {1}", absent=0),
        replace(_NUMBER, within=(0, math.inf)), gives=torch.int64),
-    Op("block_max", 1, "block", _no_number, Torch(_max, orders=True), _block_extreme("maximum", -math.inf), Cost(alu=1),
+    Op("block_max", 1, "block", _no_number, Torch(_max, orders=True), _block_extreme("maximum", -math.inf),
        _CHOSEN, keeps_bool=True),
-    Op("block_min", 1, "block", _no_number, Torch(_min, orders=True), _block_extreme("minimum", math.inf), Cost(alu=1),
+    Op("block_min", 1, "block", _no_number, Torch(_min, orders=True), _block_extreme("minimum", math.inf),
        _CHOSEN, keeps_bool=True),
 )  # fmt: skip
 OPS: dict[str, Op] = {row.name: row for row in ROWS}

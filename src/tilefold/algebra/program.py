@@ -1,4 +1,4 @@
-"""What backends run: an algebra made concrete, with a block form where its combine allows one."""
+"""The program that backends run: an algebra made concrete, with a block form where its combine allows one."""
 
 from __future__ import annotations
 

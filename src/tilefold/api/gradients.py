@@ -37,11 +37,6 @@ SingleLevel: Any = torch.autograd.function._SingleLevelFunction
 one_level: Any = autograd_function.enable_single_level_autograd_function  # type: ignore[attr-defined]
 
 
-def asked(tensors: Sequence[Any]) -> bool:
-    """Whether a gradient is asked of a call of these tensors."""
-    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors)
-
-
 class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is untyped
     """A call and its backward. `run` makes the results."""
 

@@ -23,6 +23,7 @@ from tilefold.algebra import text
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api import gradients
 from tilefold.api.map_gradients import Map
+from tilefold.api.recorded import asks_gradient
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
@@ -217,7 +218,7 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
                 "forward derivative yet; use torch.func.vjp, or forward_ad.unpack_dual(x).primal where none is needed"
             )
         below = keyset & torch._C._after_autograd_keyset
-        asked = gradients.asked(tensors)
+        asked = asks_gradient(tensors)
         is_nested = asked and torch._C._functorch.maybe_current_level() is not None
 
         def run(given: Sequence[Tensor]) -> list[Tensor]:

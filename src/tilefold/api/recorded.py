@@ -98,10 +98,15 @@ def _as_tensor(field: Any, device: torch.device) -> Tensor:
 def is_differentiated(tensors: Sequence[Any]) -> bool:
     """Whether autograd must see a call of these tensors as one operation: a gradient is asked of one, or a transform of
     torch.func holds one."""
-    return (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)) or (
+    return asks_gradient(tensors) or (
         torch._C._functorch.maybe_current_level() is not None
         and any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
     )
+
+
+def asks_gradient(tensors: Sequence[Tensor]) -> bool:
+    """Whether autograd would record a call of these tensors."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 @uncompiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -78,6 +79,8 @@ def parser() -> Parser:
         help="as of tilefold.reduce")  # fmt: skip
     add("--chip", "--target", type=as_type(chip_of), default="h200", metavar="CHIP",
         help=", ".join(f"{chip.name} ({chip.target})" for chip in ALL))  # fmt: skip
+    add("--cuda", metavar="OUT.cu",
+        help="of reduce: write the CUDA C++ of its kernels, each in a file of its own")  # fmt: skip
     return made
 
 
@@ -101,7 +104,16 @@ def _operation(name: str) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Print the plan."""
-    sys.stdout.write(f"{_planned(_complete(parser().parse_args(arguments)))}\n")
+    options = _complete(parser().parse_args(arguments))
+    if options.cuda is not None and options.operation != "reduce":
+        raise ArgumentError(
+            f"plan: --cuda must come with reduce, got {options.operation}; leave it out, or name a fold"
+        )
+    sys.stdout.write(f"{_planned(options)}\n")
+    if options.cuda is not None:
+        sizes = "x".join(map(str, options.shape))
+        writer = importlib.import_module("tilefold.xray.command")  # which stands above
+        writer.write_fold(options.cuda, _fold(options), f"a fold of {sizes}", options.chip)
     return 0
 
 
@@ -125,11 +137,8 @@ def _complete(options: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**usual | given)
 
 
-def _planned(options: argparse.Namespace) -> object:
-    """The plan that the options ask for."""
-    from tilefold.api.explain import explain_plan
-
-    fold = FoldText(
+def _fold(options: argparse.Namespace) -> FoldText:
+    return FoldText(
         options.monoid,
         options.shape,
         options.dtype,
@@ -138,6 +147,13 @@ def _planned(options: argparse.Namespace) -> object:
         options.offset,
         options.guarantee,
     )
+
+
+def _planned(options: argparse.Namespace) -> object:
+    """The plan that the options ask for."""
+    from tilefold.api.explain import explain_plan
+
+    fold = _fold(options)
     tensors = fold.tensors()
     operation, words = options.operation, {}
     if operation in ("reduce", *OF_MONOIDS):

@@ -9,11 +9,10 @@ from __future__ import annotations
 import torch
 
 from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.operations import values_of
 from tilefold.algebra.program import Program
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
 from tilefold.problem.canonical import Problem
-
-OPERATIONS = {"add": "add", "maximum": "max", "minimum": "min", "and": "and", "or": "or", "xor": "xor"}
 
 
 def atomic_of(program: Program) -> str | None:
@@ -27,7 +26,7 @@ def atomic_of(program: Program) -> str | None:
     if last.nodes[last.outputs[0]].op != "input":
         return None
     node = graph.nodes[graph.outputs[0]]
-    operation = OPERATIONS.get(node.op)
+    operation = values_of(node.op).atomic
     sides = sorted(graph.nodes[a].value for a in node.args if graph.nodes[a].op == "input")
     if operation is None or sides != [0, 1] or (is_float(program.state[0]) and operation != "add"):
         return None

@@ -37,7 +37,7 @@ class Chip:
 
     @property
     def bytes_per_clock(self) -> float:
-        """What memory delivers to one SM in a clock, when all SMs ask."""
+        """Bytes that memory delivers to one SM in a clock, when all SMs ask."""
         return self.gb_per_s * 1e9 / (self.sms * self.clock_mhz * 1e6)
 
 

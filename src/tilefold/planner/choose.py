@@ -82,7 +82,7 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
 def _first_launch(
     problem: Problem, program: Program, device: Device, guarantee: str
 ) -> tuple[FirstLaunch, Stage]:
-    """What the first launch folds, and its tile: of all forms that it may have, each with the tile of its rule."""
+    """The problem of the first launch and its tile: of all its forms, each with the tile of its rule, the best by counts."""
     if guarantee != "run_to_run":
         launch = FirstLaunch.keeping(problem, program, None)
         if guarantee == "none":

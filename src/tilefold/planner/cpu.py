@@ -121,7 +121,7 @@ def _parts(problem: Problem, program: Program, share: Sequence[int], alone: bool
 
 
 def _form(problem: Problem, program: Program, alone: bool) -> tuple[str, list[int]]:
-    """What happens to the tiles of a result, and a thread's share of a tile."""
+    """The operation on the tiles of a result, and a thread's share of a tile."""
     geometry, length = Geometry(problem), problem.length
     lanes = max(RUN, length // STEPS)
     if not program.algebra.commutative:

@@ -1,4 +1,4 @@
-"""What the planner knows of a chip, and how a live device is read into it."""
+"""The facts of a chip that planners use, and how they are read from a live device."""
 
 from __future__ import annotations
 

@@ -21,12 +21,10 @@ WIDE_ROW = 2048  # bytes of columns side by side: as many as several warps read 
 
 # Not measured: how many choices there are.
 MOST_DIMS = 3  # reduced dims of which every choice is one
-FEW_ROWS = 128  # side by side in results: programs of several short rows hold so many
-LEAST_ROWS = 8  # of rows taken together
 
 
 def dims_to_keep(problem: Problem, program: Program) -> Iterator[Apart]:
-    """What a first launch may keep apart."""
+    """The choices of reduced dims, and of neighbours of one, that a first launch may keep apart."""
     inputs = len(problem.dtypes)
     if not problem.reduced_dims or any(s <= 0 for d in problem.dims for s in d.strides[:inputs]):
         return
@@ -67,7 +65,7 @@ def _together(problem: Problem, dims: tuple[int, ...]) -> Iterator[int]:
     row = dim.strides[0] * problem.dtypes[0].itemsize
     whole = VECTOR_BYTES // math.gcd(VECTOR_BYTES, row)
     for n in dict.fromkeys((whole, max(whole, power_above(-(-WIDE_ROW // row))), 2)):
-        if n > 1 and LEAST_ROWS * n <= dim.size:
+        if 1 < n <= dim.size:
             yield n
 
 
@@ -94,5 +92,4 @@ def _helps(problem: Problem, first: Problem) -> bool:
         or len(first.reduced_dims) < len(problem.reduced_dims)
         or (new.aligns and not old.aligns)
         or (narrow and not new.by_rows and new.inner > old.inner)
-        or (old.by_rows and new.by_rows and old.inner < FEW_ROWS <= new.inner)
     )

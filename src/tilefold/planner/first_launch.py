@@ -1,4 +1,4 @@
-"""What a fold's first launch works on, and in which orders it may take its results.
+"""Which problem a fold's first launch works on, and in which orders it may take its results.
 
 A first launch takes its results along the last output dim. Or along all output dims as one (`flat`), where the last is so
 short that a program would own few elements. Or from the vector before the first result (`shift`), where rows of results begin
@@ -35,7 +35,7 @@ LONG_ROW = 256  # vectors: from here on a program owns one row
 
 @dataclass(frozen=True)
 class FirstLaunch:
-    """What a fold's first launch works on: `problem`, made of the `whole` one where something is kept `apart`.
+    """The work of a fold's first launch: `problem`, made of the `whole` one where something is kept `apart`.
 
     `flat`: results are taken along all output dims as one. `shift`: from so many elements before the first, to `beyond` the
     last.

@@ -26,7 +26,7 @@ from tilefold.planner.sizes import ONE_WAVE, WARP
 ISSUED = (
     4 * 1980.0
 )  # instructions of an SM in a microsecond: a limit of the hardware, four a clock at an H200's 1,980 MHz
-COPIED = 0.89  # of what the data sheet says, an H200's memory copies (docs/experiments/folds.md#suite)
+COPIED = 0.89  # an H200's memory copies at this share of its data sheet (docs/experiments/folds.md#suite)
 
 # docs/experiments/planning.md#counts:
 ROW_BYTES = 32  # as a piece of memory costs more than its own bytes

@@ -29,7 +29,7 @@ NO_PLACES: Places = ((), ())
 
 
 def parts_of(problem: Problem, apart: Apart) -> tuple[list[Dim], list[Dim]]:
-    """The dims of the first launch: those along which it has states, and those that it folds."""
+    """The dims of the first launch: the dims of its states, and the dims that it folds."""
     reduced = list(enumerate(problem.reduced_dims))
     kept = [d for n, d in reduced if n in apart.dims]
     folded = [d for n, d in reduced if n not in apart.dims]
@@ -56,7 +56,7 @@ def _laid_out(dims: list[Dim]) -> list[tuple[Dim, int]]:
 
 
 def first_problem(problem: Problem, apart: Apart, index: bool) -> Problem:
-    """What the first launch folds; its results are states, in the order of memory. `index`: positions are seen."""
+    """The problem of the first launch, whose results are states in the order of memory. `index`: positions are seen."""
     outputs, reduced = parts_of(problem, apart)
     outer = [replace(d, role="map", output=step, position=0) for d, step in _laid_out(outputs)]
     dims, places = merged(outer), NO_PLACES
@@ -86,7 +86,7 @@ def _with_places(
 def states_problem(
     problem: Problem, dtypes: tuple[torch.dtype, ...], apart: Apart, splits: int, ordered: bool
 ) -> Problem:
-    """What the second launch folds: `splits` states, with fields of these dtypes, for each result of the first."""
+    """The problem of the second launch: `splits` states, with fields of these dtypes, for each result of the first."""
     return states_of(problem, dtypes, apart, ordered)(splits)
 
 

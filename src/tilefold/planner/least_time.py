@@ -1,4 +1,4 @@
-"""What any operation's plan moves, and how long that and its launches take at least."""
+"""How many bytes the plan of an operation moves, and how long these and its launches take at least."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilefold.planner.plan import Buffer, Fill, Plan, Step
 from tilefold.planner.stages.segments import Pieces
 from tilefold.planner.stages.selections import Gathering
 
-# Of what its data sheet says, an H200's memory copies: 4,268 of 4,800 GB/s (docs/experiments/folds.md#suite).
+# An H200's memory copies at this share of its data sheet: 4,268 of 4,800 GB/s (docs/experiments/folds.md#suite).
 COPIED = 0.89
 # An empty launch on an H200 (docs/experiments/folds.md#suite), one more behind it, and one more that begins early
 # (docs/measured.md).

@@ -1,4 +1,4 @@
-"""What is made of every element and the results of its row's fold: the fold's own problem, the elements', and tiles.
+"""How a map runs in a launch that folds rows and one that maps elements: the problem and the tiles of each.
 
 Tensors come as one problem: the inputs that are folded, then the extras that are not, with results of the same shape.
 `row0` ... hold what rows fold to, a place for each of the problem's output dims.

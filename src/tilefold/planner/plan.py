@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class Apart:
-    """What a first launch keeps apart: reduced dims by number, and so many neighbours of the innermost one left.
+    """The part that a first launch keeps apart: reduced dims by number, and so many neighbours of the innermost dim left.
 
     No dims and one neighbour: results alone, in the order of memory.
     """
@@ -31,7 +31,7 @@ class Apart:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one launch of a fold decides: a program owns `block_outputs` results.
+    """The decisions of one launch of a fold: a program owns `block_outputs` results.
 
     It reads tiles of [run, lanes, block_outputs, unroll].
     `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes` folds
@@ -184,7 +184,7 @@ class Plan:
 
     @property
     def stages(self) -> tuple[Any, ...]:
-        """What each kernel launch decides, in order."""
+        """The decisions of each kernel launch, in order."""
         return tuple(step.settings for step in self.launched)
 
     @property

@@ -108,7 +108,7 @@ def has_one_tail(stage: Stage, length: int, ragged: bool = False) -> bool:
 
 @dataclass(frozen=True)
 class Tiling:
-    """What one program (or the mean one) does: elements of a result where each part begins, and how often it is done."""
+    """The work of one program (or the mean one): elements of a result where each part begins, and how often it is done."""
 
     start: int
     head: int  # masked runs of all lanes

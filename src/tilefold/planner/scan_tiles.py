@@ -95,14 +95,12 @@ SHORT = 512  # elements of a line, up to which a program takes several lines at 
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
-EVEN_UNALIGNED = 0.85  # as EVEN, of columns between vectors where SMs have several tiles
-MOST_STORED = 32  # results of a chunk that are one store
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a thread carries: words of a state, bytes of an element of every input, results; is a combine costly.
+    """The load of a thread: words of a state, bytes of an element of every input, results, and whether a combine is costly.
 
     `align`: as of the tile. `sums`: prefixes may be sums. `across`: neighbouring results lie along the other axis than
     neighbouring elements of the largest input. `result_bytes`: of the narrowest result.
@@ -137,7 +135,7 @@ def scan_tile(reading: Reading, load: Load, device: Device, alone: bool) -> Scan
     # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
     tile = _of_columns(reading, replace(load, across=load.across and not alone), device, alone)
     if load.across:
-        return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED))
+        return replace(tile, stored=tile.chunk & -tile.chunk)
     return replace(tile, stored=power_below(min(tile.chunk, SUMS_STORED))) if load.sums else tile
 
 
@@ -265,7 +263,7 @@ def _tile_across(reading: Reading, load: Load, result_bytes: int, most: int) -> 
     each = _lane_elements(load.words, LANE_WORDS, chunk)
     length = max(chunk, min(slots, most * WARP * each // lines))
     warps = min(most, max(1, lines * length // (WARP * chunk)))
-    return ScanTile(lines, length, True, min(run, slots), warps, chunk=chunk, stored=min(chunk, MOST_STORED))
+    return ScanTile(lines, length, True, min(run, slots), warps, chunk=chunk, stored=chunk)
 
 
 def _walking_warps(programs: int, device: Device, most: int, even: float, wanted: int = WARPS_AN_SM) -> int:
@@ -453,15 +451,13 @@ def _packed(tile: ScanTile, reading: Reading, load: Load, warps: int) -> ScanTil
 def _unaligned_columns(reading: Reading, load: Load, device: Device) -> ScanTile | None:
     """Wide tiles of columns that begin between vectors: a narrow one's rows are sectors in part.
 
-    Half of the SMs do, where each has one; columns that leave lanes of the last tile idle are counted across the outer dims.
+    They serve half of the SMs at least; columns that leave lanes of the last tile idle are counted across the outer dims.
     """
     for wide in UNALIGNED_BYTES:
         lines = wide // reading.element
         blocks = math.ceil(reading.inner / lines)
         programs = blocks * reading.outer
-        rounds = math.ceil(programs / device.sms) * device.sms
-        even = programs <= device.sms or programs / rounds >= EVEN_UNALIGNED
-        if reading.inner >= LANES_USED * blocks * lines and 2 * programs >= device.sms and even:
+        if reading.inner >= LANES_USED * blocks * lines and 2 * programs >= device.sms:
             tile = _columns(reading, load, 1, lines, MOST_WARPS)
             if tile.length * lines == WARP * MOST_WARPS * tile.chunk:
                 return tile

@@ -35,7 +35,7 @@ ODD_LOADS = 2  # of a row by a thread, where rows begin between vectors
 ODD_WORDS = 2  # of a thread's results there, where it combines pieces: it has TAILS of each
 
 PROGRAMS = 32  # an SM has room for, a limit of the hardware
-ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns (not measured)
+ROWS = 64  # of a chunk of columns at least (not measured)
 # As HELD, before compute capability 9.0, where exchanges between lanes are calls that take registers too (not measured: so
 # nothing spills).
 HELD_BESIDE_CALLS = 8
@@ -141,7 +141,7 @@ def _columns(problem: Problem, program: Program, run: int, offsets: torch.Tensor
     tile = lanes * STEPS
     blocks = math.ceil(last.size / columns) * (problem.outputs // last.size)
     share = power_above(problem.length * blocks // (PROGRAMS * device.sms))
-    chunk = min(max(tile, ROWS, share), MOST_ROWS)
+    chunk = max(tile, ROWS, share)
     chunks, segments = math.ceil(problem.length / chunk), offsets.shape[0] - 1
     across = narrow > 0 and lanes > 1 and program.algebra.commutative
     return Columns(columns, lanes, STEPS, chunk, chunks, segments, offsets.dtype, narrow, across)

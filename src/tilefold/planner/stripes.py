@@ -47,7 +47,7 @@ LEAST_LENGTH = 256  # of a column: shorter ones were not measured
 
 @dataclass(frozen=True)
 class Form:
-    """What stripes are made of: `vectors` of each row, `splits` programs of `threads`, `programs` of them an SM."""
+    """The parts of a stripe: `vectors` of each row, `splits` programs of `threads`, `programs` of them an SM."""
 
     vectors: int
     splits: int

@@ -11,10 +11,9 @@ import torch
 
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph, with_outputs
+from tilefold.algebra.operations import kind_of, values_of
 from tilefold.algebra.program import Program
 from tilefold.watch.stream import State, combined
-
-EXTREMES = {"maximum": "maximum", "minimum": "minimum"}
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,9 @@ def extremes(graph: Graph, fields: int) -> dict[int, str]:
     for field in range(fields):
         node = graph.nodes[graph.outputs[field]]
         sides = [graph.nodes[a].value for a in node.args if graph.nodes[a].op == "input"]
-        if node.op in EXTREMES and sorted(sides) == [field, fields + field]:
-            found[field] = EXTREMES[node.op]
+        known = values_of(node.op)
+        if known.takes and known.swaps and sorted(sides) == [field, fields + field]:
+            found[field] = node.op
     return found
 
 
@@ -82,12 +82,13 @@ def _degree(op: str, degrees: list[int], zero: list[bool]) -> int:
     if not any(degrees):
         return _FREE
     linear = [d == _LINEAR or z for d, z in zip(degrees, zero, strict=True)]
-    if op in ("add", "sub", "neg"):
-        return _LINEAR if all(linear) else _OTHER
-    if op == "mul":
-        return _LINEAR if sorted(degrees) == [_FREE, _LINEAR] else _OTHER
-    if op == "truediv":
-        return _LINEAR if degrees == [_LINEAR, _FREE] else _OTHER
-    if op == "where":
-        return _LINEAR if degrees[0] == _FREE and all(linear[1:]) else _OTHER
-    return _OTHER
+    match values_of(op).linear:
+        case "together":
+            kept = all(linear)
+        case "one":
+            kept = sorted(degrees) == [_FREE, _LINEAR]
+        case "first":
+            kept = degrees == [_LINEAR, _FREE]
+        case None:
+            kept = kind_of(op) == "select" and degrees[0] == _FREE and all(linear[1:])
+    return _LINEAR if kept else _OTHER

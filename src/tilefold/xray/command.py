@@ -17,6 +17,8 @@ from tilefold.errors import ArgumentError
 from tilefold.xray.report.model import SCHEMA, Report, from_json
 
 if TYPE_CHECKING:
+    from tilefold.cli.fold_text import FoldText
+    from tilefold.planner.chips import Chip
     from tilefold.xray.compile.job import Job
     from tilefold.xray.cuda.forms import Form
 
@@ -130,6 +132,11 @@ def diff_parser() -> Parser:
     )
     made.add_argument("first", metavar="A", help="a file of --json, or the options of a report in quotes")
     made.add_argument("second", metavar="B", help="another")
+    made.add_argument(
+        "--cuda",
+        action="store_true",
+        help="the CUDA of both side by side instead; A and B are options of a report in quotes",
+    )
     return made
 
 
@@ -296,6 +303,17 @@ def _write_cuda(path: str, jobs: Sequence[Job], form: Form) -> None:
         complain(f"xray: {file} is {job.name} as {made.form}, {said}: {made.verdict.said}{why}")
 
 
+def write_fold(path: str, fold: FoldText, name: str, chip: Chip) -> None:
+    """The launches of a planned fold as CUDA, each in a file of its own.
+
+    Raises:
+        ArgumentError: there is nothing to fold, or the file cannot be written.
+    """
+    from tilefold.xray.compile.folds import jobs_of_fold
+
+    _write_cuda(path, jobs_of_fold(fold, name, chip), "readable")
+
+
 def read_reports(path: Path) -> list[Report]:
     """Reports as `--json` wrote them.
 
@@ -315,6 +333,9 @@ def read_reports(path: Path) -> list[Report]:
 
 def _diff(arguments: Sequence[str]) -> int:
     options = diff_parser().parse_args(arguments)
+    if options.cuda:
+        _diff_cuda(options.first, options.second)
+        return 0
     first, second = (_either(text) for text in (options.first, options.second))
     pairs = list(zip(first, second, strict=False))
     if _rich_is_here():
@@ -326,6 +347,24 @@ def _diff(arguments: Sequence[str]) -> int:
 
         sys.stdout.write("\n".join(diff_text(a, b) for a, b in pairs))
     return 0
+
+
+def _diff_cuda(*texts: str) -> None:
+    """The kernels of both, in readable CUDA, side by side."""
+    from tilefold.xray.compile.offline import compile_job
+    from tilefold.xray.cuda import write_form
+    from tilefold.xray.render.beside import beside
+
+    for text in texts:
+        if text.endswith(".json"):
+            raise ArgumentError(
+                f"xray: diff --cuda must have the options of two reports, got {text!r}; a report has no CUDA"
+            )
+    written = [
+        [write_form(compile_job(j)).text for j in _jobs(parser().parse_args(shlex.split(t)))] for t in texts
+    ]
+    for one, other in zip(*written, strict=False):
+        sys.stdout.write("\n".join(map(printable, beside(one.splitlines(), other.splitlines()))) + "\n")
 
 
 def _either(text: str) -> list[Report]:

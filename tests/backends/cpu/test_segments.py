@@ -292,3 +292,18 @@ def test_atomics_are_asked_for_and_not_where_torch_wants_determinism(monkeypatch
         plan = tilefold.last_plan()
         assert plan is not None
         assert plan.strategy == "split"
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_segments_of_other_lengths_are_folded_in_pieces_on_a_cpu(dim: int) -> None:
+    """Pieces of several segments at a time, of one, and none of an empty one; positions count from each one's beginning."""
+    lengths = [3, 0, 1, 70, 3, 128, 5]
+    offsets = offsets_of(lengths)
+    x = drawn(sum(lengths), 4) if dim == 0 else drawn(sum(lengths), 4).T
+    for monoid in (AFFINE, monoids.SUM, monoids.MAX_WITH_INDEX):
+        got, want = [], []
+        for backend, found in (("cpu", got), ("reference", want)):
+            with tilefold.backend(backend):
+                made = tilefold.segment_reduce(x, monoid, offsets, dim=dim, partial=True)
+            found.extend(made if isinstance(made, tuple) else (made,))
+        assert all(map(torch.equal, got, want)), monoid.name

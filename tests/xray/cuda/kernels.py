@@ -78,6 +78,75 @@ def matmul(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK:
     tl.store(c_ptr + offs_m[:, None] * N + offs_n[None, :], acc)
 
 
+@triton.jit
+def attention(q_ptr, k_ptr, v_ptr, o_ptr, n, scale, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    """softmax(scale q @ k.T) @ v by the recurrence over blocks of keys, fp16 in and fp32 out."""
+    offs_m, offs_n, offs_d = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, N), tl.arange(0, D)
+    q = tl.load(q_ptr + offs_m[:, None] * D + offs_d[None, :])
+    top = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
+    acc = tl.zeros((M, D), tl.float32)
+    for start in range(0, n, N):
+        inside = start + offs_n < n
+        k = tl.load(k_ptr + (start + offs_n)[None, :] * D + offs_d[:, None], mask=inside[None, :], other=0.0)
+        scores = tl.where(inside[None, :], tl.dot(q, k) * scale, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))
+        weights = tl.exp(scores - higher[:, None])
+        old = tl.exp(top - higher)
+        total = total * old + tl.sum(weights, 1)
+        v = tl.load(v_ptr + (start + offs_n)[:, None] * D + offs_d[None, :], mask=inside[:, None], other=0.0)
+        acc = tl.dot(weights.to(v.dtype), v, acc * old[:, None])
+        top = higher
+    tl.store(o_ptr + offs_m[:, None] * D + offs_d[None, :], acc / total[:, None])
+
+
+@triton.jit
+def merge(mean0, sums0, count0, mean1, sums1, count1):
+    """Two states of Welford's as one."""
+    count = count0 + count1
+    part = tl.where(count == 0.0, 0.0, count1 / count)
+    step = mean1 - mean0
+    return mean0 + step * part, sums0 + sums1 + step * step * count0 * part, count
+
+
+@triton.jit
+def welford_norm(x_ptr, y_ptr, stride, n, eps, BLOCK: tl.constexpr):
+    """A LayerNorm whose mean and variance come from one fold of Welford's states."""
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + row * stride + offs, mask=mask, other=0.0)
+    mean, sums, count = tl.reduce((x, tl.zeros((BLOCK,), tl.float32), tl.where(mask, 1.0, 0.0)), 0, merge)
+    y = (x - mean) * tl.rsqrt(sums / count + eps)
+    tl.store(y_ptr + row * stride + offs, y, mask=mask)
+
+
+@triton.jit
+def dequant(q_ptr, scale_ptr, y_ptr, n, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """Numbers of four bits, two a byte, each group with a scale, as fp16."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    packed = tl.load(q_ptr + offs // 2, mask=mask, other=0)
+    number = ((packed >> (4 * (offs % 2)).to(tl.uint8)) & 15).to(tl.float32) - 8.0
+    scale = tl.load(scale_ptr + offs // GROUP, mask=mask, other=0.0)
+    tl.store(y_ptr + offs, (number * scale).to(tl.float16), mask=mask)
+
+
+@triton.jit
+def described(x_ptr, y_ptr, m, n, M: tl.constexpr, N: tl.constexpr):
+    """A tile through tensor maps that are made on the device, plus one."""
+    x = tl.make_tensor_descriptor(x_ptr, [m, n], [n, 1], [M, N])
+    y = tl.make_tensor_descriptor(y_ptr, [m, n], [n, 1], [M, N])
+    at = [tl.program_id(0) * M, tl.program_id(1) * N]
+    y.store(at, x.load(at) + 1)
+
+
+@triton.jit
+def sines(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """A function whose reduction of large angles has an array of each thread's own and a table."""
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.sin(tl.load(x_ptr + offs, mask=offs < n) * 1e5), mask=offs < n)
+
+
 def xray_cases():
     return {
         "softmax": {
@@ -128,5 +197,73 @@ def xray_cases():
             "args": {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32", "M": 64, "N": 64, "K": 96},
             "constants": {"BM": 64, "BN": 64, "BK": 32},
             "target": "sm_80",
+        },
+        "matmul of four warps": {
+            "kernel": matmul,
+            "args": {
+                "a_ptr": "*fp16[12288]",
+                "b_ptr": "*fp16[12288]",
+                "c_ptr": "*fp32[4096]",
+                "M": 64,
+                "N": 64,
+                "K": 192,
+            },
+            "constants": {"BM": 64, "BN": 64, "BK": 64},
+            "target": "sm_90",
+        },
+        "attention": {
+            "kernel": attention,
+            "args": {
+                "q_ptr": "*fp16[8192]",
+                "k_ptr": "*fp16[8192]",
+                "v_ptr": "*fp16[8192]",
+                "o_ptr": "*fp32[8192]",
+                "n": 100,
+                "scale": "fp32:0.125",
+            },
+            "constants": {"D": 64, "M": 64, "N": 32},
+            "target": "sm_80",
+        },
+        "attention of four warps": {
+            "kernel": attention,
+            "args": {
+                "q_ptr": "*fp16[8192]",
+                "k_ptr": "*fp16[8192]",
+                "v_ptr": "*fp16[8192]",
+                "o_ptr": "*fp32[8192]",
+                "n": 100,
+                "scale": "fp32:0.125",
+            },
+            "constants": {"D": 64, "M": 64, "N": 64},
+            "target": "sm_90",
+        },
+        "welford norm": {
+            "kernel": welford_norm,
+            "args": {
+                "x_ptr": "*fp32[4000]",
+                "y_ptr": "*fp32[4000]",
+                "stride": 781,
+                "n": 781,
+                "eps": "fp32:1e-5",
+            },
+            "constants": {"BLOCK": 1024},
+            "grid": 3,
+        },
+        "dequant": {
+            "kernel": dequant,
+            "args": {"q_ptr": "*u8[500]", "scale_ptr": "*fp32[40]", "y_ptr": "*fp16[1000]", "n": 1000},
+            "constants": {"GROUP": 32, "BLOCK": 512},
+            "grid": 2,
+        },
+        "described": {
+            "kernel": described,
+            "args": {"x_ptr": "*fp32[4096]", "y_ptr": "*fp32[4096]", "m": 64, "n": 64},
+            "constants": {"M": 32, "N": 32},
+            "grid": (2, 2),
+        },
+        "sines": {
+            "kernel": sines,
+            "args": {"x_ptr": "*fp32[128]", "y_ptr": "*fp32[128]", "n": 100},
+            "constants": {"BLOCK": 128},
         },
     }

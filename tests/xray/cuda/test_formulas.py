@@ -24,3 +24,12 @@ def test_what_follows_no_rule() -> None:
         formula([0, 1, 3, 7])
     with pytest.raises(NoFormulaError):
         formula([1, 0, 2])  # a period that does not divide the length
+
+
+@pytest.mark.parametrize(
+    "steps", [(1, 8, 2, 4), (4, 8, 1), (2, 1, 4), (0, 4, -8), (1, 2, 32, 64, 4), (8, 0, 1)], ids=str
+)
+def test_numbers_by_three_digits(steps: tuple[int, ...]) -> None:
+    numbers = [5 + sum(s for b, s in enumerate(steps) if i >> b & 1) for i in range(1 << len(steps))]
+    text = formula(numbers).replace("/", "//")
+    assert [eval(text, {"i": i}) for i in range(len(numbers))] == numbers, text  # text of ours

@@ -5,25 +5,32 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tilefold.planner.chips import chip_of
+from tilefold.xray.compile.folds import fold_jobs
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.compile.source import load_file
 from tilefold.xray.cuda import find_nvcc, write_form
 from tilefold.xray.cuda.proof import Verdict, prove
-from tilefold.xray.cuda.readable import UnreadableError, readable
+from tilefold.xray.cuda.readable import Readable, UnreadableError, by_regions, readable
+from tilefold.xray.cuda.readable.folds import Folds
+from tilefold.xray.cuda.readable.memory import Memory
+from tilefold.xray.cuda.readable.tree import Load
 from tilefold.xray.cuda.translate import read_line
 from tilefold.xray.explain import make_job
+from xray import language_kernels
 from xray.cuda.generated import source
 from xray.versions import TRITON
 
-pytestmark = pytest.mark.skipif(
-    TRITON != (3, 6), reason="the passes read what Triton 3.6 writes; others' may be plain"
-)
+# Of other versions every kernel is readable and proven too; how short it is, and which line a fault changes, is not held.
+pinned = pytest.mark.skipif(TRITON != (3, 6), reason="texts and lengths are of what Triton 3.6 writes")
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc")
 CASE_BOOK = Path(__file__).parents[3] / "examples" / "casebook" / "kernels.py"
 OWN = Path(__file__).parent / "kernels.py"
@@ -46,12 +53,17 @@ MOST = {
     "atomic sum": 61,
     "sigmoid": 13,
     "softmax": 32,
-    "layer norm": 52,
+    "layer norm": 50,
     "tiled transpose": 45,
     "ragged": 40,
     "scan of pairs": 120,
     "dot": 60,
-    "matmul": 150,
+    "matmul": 120,
+    "matmul of four warps": 120,
+    "attention": 330,
+    "attention of four warps": 250,
+    "welford norm": 140,
+    "described": 90,
 }
 
 
@@ -86,7 +98,7 @@ def test_short_and_proven(file: Path, name: str) -> None:
     assert made.fell_back == ""
     assert made.verdict.proven, made.verdict
     assert made.text.startswith("// Proven: nvcc's PTX of this file stores the same bits as Triton's: ")
-    assert made.lines <= MOST.get(name, 60), made.text
+    assert TRITON != (3, 6) or made.lines <= MOST.get(name, 60), made.text
 
 
 @needs_nvcc
@@ -109,6 +121,7 @@ def lines_of(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
+@pinned
 def test_a_masked_copy_reads_as_a_person_writes_it() -> None:
     text = lines_of(readable(compiled(CASE_BOOK, "copy"), lambda path, line: "source"))
     assert "const int offs = (int)(128 * pid + tid);" in text
@@ -117,6 +130,7 @@ def test_a_masked_copy_reads_as_a_person_writes_it() -> None:
     assert "// 19: source" in text
 
 
+@pinned
 def test_a_softmax_has_its_names_and_functions() -> None:
     text = readable(compiled(OWN, "softmax"), read_line)
     assert "float* out_ptr, int out_stride, const float* x_ptr, int x_stride, int n" in text
@@ -133,26 +147,217 @@ def test_only_standard_headers() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ proof
+# A kernel's name, what is changed in its readable form (the first place that fits), and what stands there instead.
 FAULTS = {
-    "a barrier is missing": ("tiled transpose", "  __syncthreads();\n", "", 1),
-    "a mask lets one more through": ("copy", "if (offs < n)", "if (offs <= n)", 1),
-    "a sum goes the other way": ("softmax", "numerator[i + 1]", "numerator[7 - i]", 1),
-    "a shuffle is of another lane": ("softmax", "for (int s = 16;", "for (int s = 8;", 1),
-    "a vector begins elsewhere": ("split", "4 * tid", "4 * tid + 4", 1),
-    "a factor has the other sign": ("scan of pairs", "fmaf(", "1.0f * fmaf(-1.0f * ", 1),
+    "a barrier is missing": (
+        "tiled transpose",
+        r"  __syncthreads\(\);\n",
+        r"",
+    ),
+    "a mask lets one more through": (
+        "copy",
+        r"if \(offs < n\)",
+        r"if (offs <= n)",
+    ),
+    "what a mask leaves is another number": (
+        "softmax",
+        r"-INFINITY",
+        r"0.0f",
+    ),
+    "an element is folded twice": (
+        "softmax",
+        r"numerator\[i \+ 1\]",
+        r"numerator[i]",
+    ),
+    "a shuffle is of another lane": (
+        "softmax",
+        r"for \(int s = 16;",
+        r"for (int s = 8;",
+    ),
+    "a vector begins elsewhere": (
+        "split",
+        r"4 \* tid",
+        r"4 * tid + 4",
+    ),
+    "a factor has the other sign": (
+        "scan of pairs",
+        r"fmaf\(",
+        r"1.0f * fmaf(-1.0f * ",
+    ),
+    "a maximum is a minimum": (
+        "softmax",
+        r"row_max = fmaxf",
+        r"row_max = fminf",
+    ),
+    "an exponential is the library's": (
+        "softmax",
+        r"ex2_approx\(\(",
+        r"exp2f(1.0001f * (",
+    ),
+    "a sum is fused": (
+        "layer norm",
+        r"centred\[i\] \* scale, x_3\[i\], x_4\[i\]\)",
+        r"centred[i], scale * x_3[i], x_4[i])",
+    ),
+    "a sum goes the other way": (
+        "layer norm",
+        r"mean = mean \+ x_2\[i \+ 2\]",
+        r"mean = mean + x_2[7 - i]",
+    ),
+    "a row is one further": (
+        "layer norm",
+        r"stride \* row",
+        r"stride * (row + 1)",
+    ),
+    "a swizzle is another": (
+        "tiled transpose",
+        r"at_2 \^ \(4 \* i\)",
+        r"at_2 ^ (8 * i)",
+    ),
+    "a swizzle is left out": (
+        "tiled transpose",
+        r"\^ \(tid / 4\) \* 4",
+        r"^ 0",
+    ),
+    "rows and columns change places": (
+        "tiled transpose",
+        r"n \* \(offs_m \+ 4 \* i\)",
+        r"m * (offs_m + 4 * i)",
+    ),
+    "a loop ends a round early": (
+        "loop",
+        r"\(int\)start < n;",
+        r"(int)start + 128 < n;",
+    ),
+    "a loop's step is another": (
+        "loop",
+        r"start \+= 128",
+        r"start += 256",
+    ),
+    "a loop begins later": (
+        "ragged",
+        r"at_2 = \(unsigned\)at",
+        r"at_2 = (unsigned)at + 1",
+    ),
+    "an `if` goes the other way": (
+        "ragged",
+        r"if \(at < x\)",
+        r"if (at > x)",
+    ),
+    "a sum begins with another number": (
+        "ragged",
+        r"float total_2\[2\] = \{\};",
+        r"float total_2[2] = {1.0f};",
+    ),
+    "a scan's first lane takes another's": (
+        "scan of pairs",
+        r"on \? x_5 : x_5 \* other",
+        r"x_5 * other",
+    ),
+    "a scan is of another distance": (
+        "scan of pairs",
+        r"x_9, 2\)",
+        r"x_9, 1)",
+    ),
+    "a warp's total comes from another lane": (
+        "scan of pairs",
+        r"lane == 31\) smem\[warp \+ 4\]",
+        r"lane == 30) smem[warp + 4]",
+    ),
+    "an atomic sum is done twice": (
+        "atomic sum",
+        r"(atom_acq_rel_add\(y_ptr, all\);)",
+        r"{ \1 \1 }",
+    ),
+    "a copy brings fewer bytes": (
+        "matmul",
+        r"\? 16 : 0",
+        r"? 8 : 0",
+    ),
+    "copies are not waited for": (
+        "matmul",
+        r"cp_async_wait_group_2\(\);\n\s*__syncthreads\(\);",
+        r"",
+    ),
+    "a matrix is another one": (
+        "matmul",
+        r"piece_2 \+ i % 4 \* 4",
+        r"piece_2 + (i + 1) % 4 * 4",
+    ),
+    "a product has another descriptor": (
+        "matmul of four warps",
+        r"4611686293305294848",
+        r"4611686293305294850",
+    ),
+    "a stage is another one": (
+        "matmul of four warps",
+        r"> 2 \? 0",
+        r"> 1 ? 0",
+    ),
+    "four bits are the other four": (
+        "dequant",
+        r"\(unsigned short\)15\)",
+        r"(unsigned short)240)",
+    ),
+    "a scale is the next group's": (
+        "dequant",
+        r"scale_row\[0\]",
+        r"scale_row[1]",
+    ),
+    "a state is merged in another order": (
+        "welford norm",
+        r"x\[1\] - x\[0\]",
+        r"x[0] - x[1]",
+    ),
+    "a rescaling is left out": (
+        "attention of four warps",
+        r"fmaf\(total_3\[0\], old, ",
+        r"fmaf(total_3[0], 1.0f, ",
+    ),
+    "a carry is lost": (
+        "sines",
+        r"madc\.hi\.u32 %0, %1, %2, 0",
+        r"mad.hi.u32 %0, %1, %2, 0",
+    ),
+    "a quotient is another": (
+        "layer norm",
+        r"scale = div_full",
+        r"scale = 1.0001f * div_full",
+    ),
+    "a product is of another matrix": (
+        "dot",
+        r"(mma_\w+\(\w+(?: \+ [^,]+)?, \w+)",
+        r"\1 + 1",
+    ),
+    "a sum of two halves is one of them": (
+        "sum",
+        r"s > 0; s /= 2\) x \+=",
+        r"s > 1; s /= 2) x +=",
+    ),
+    "a table has its numbers in another order": (
+        "sines",
+        r"(i2opi_f\[\d+\] = \{.*), (\w+), (\w+)\}",
+        r"\1, \3, \2}",
+    ),
 }
 
 
+@pinned
 @needs_nvcc
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_proof_finds_faults(fault: str) -> None:
-    name, old, new, times = FAULTS[fault]
+    name, old, new = FAULTS[fault]
     made = compiled(OWN if name in cases(OWN) else CASE_BOOK, name)
-    text = readable(made, read_line)
-    assert old in text
-    verdict = prove(made, text.replace(old, new, times))
+    text, count = re.subn(old, new, written(name), count=1)
+    assert count == 1
+    verdict = prove(made, text)
     assert not verdict.proven
-    assert "stores other bits" in verdict.said or "could not be executed" in verdict.said
+    assert "stores other bits" in verdict.said or "could not be executed" in verdict.said, verdict
+
+
+@functools.cache
+def written(name: str) -> str:
+    return readable(compiled(OWN if name in cases(OWN) else CASE_BOOK, name), read_line)
 
 
 @needs_nvcc
@@ -171,16 +376,108 @@ def test_without_nvcc_nothing_is_proven(monkeypatch: pytest.MonkeyPatch) -> None
 
 @needs_nvcc
 def test_a_wrong_readable_file_gives_way_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(made: Compiled, lines: object) -> str:
-        return readable(made, read_line).replace("if (offs < n)", "if (offs <= n)")
+    def wrong(made: Compiled, lines: object, careful: object = ()) -> Readable:
+        found = by_regions(made, read_line)
+        return replace(found, text=found.text.replace("if (offs < n)", "if (offs <= n)"))
 
-    monkeypatch.setattr("tilefold.xray.cuda.forms.readable", wrong)
+    monkeypatch.setattr("tilefold.xray.cuda.forms.by_regions", wrong)
     made = write_form(compiled(CASE_BOOK, "copy"))
     assert (made.form, made.verdict.proven) == ("plain", True)
     assert "stores other bits in y_ptr" in made.fell_back
     assert made.text.splitlines()[1].startswith(
         "// The plain form, because of the readable one: it stores other bits"
     )
+
+
+@pinned
+@needs_nvcc
+def test_a_region_that_loops_say_wrong_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One loop's fold is written wrong: its region is said one value after another, all others as before."""
+    right = Folds._said
+
+    def wrong(self: Folds, value: Any, name: str, kind: str, taken: Any, head: str) -> str:
+        text = right(self, value, name, kind, taken, head)
+        return text.replace("+=", "-=").replace("denominator +", "denominator -")
+
+    monkeypatch.setattr(Folds, "_said", wrong)
+    made = write_form(compiled(OWN, "softmax"))
+    assert (made.form, made.verdict.proven, made.fell_back) == ("readable", True, "")
+    assert "stands alone: one value after another from line 11 on" in made.text.splitlines()[1]
+    assert "block_max" not in made.text
+
+
+@needs_nvcc
+@pinned
+def test_a_region_that_cannot_be_said_by_loops_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Memory.load
+
+    def refuse(self: Memory, group: tuple[Load, ...]) -> None:
+        if len(group) > 1 and self._sheet.region is not self._write.scopes.root:
+            raise UnreadableError("cuda: this is refused; take the plain form")
+        right(self, group)
+
+    monkeypatch.setattr(Memory, "load", refuse)
+    made = write_form(compiled(OWN, "ragged"))
+    assert (made.form, made.verdict.proven, made.fell_back) == ("readable", True, "")
+    assert "from line 5" in made.text.splitlines()[1]
+    assert "block_sum(total, smem)" in made.text, "the rest is as short as before"
+
+
+@pytest.mark.parametrize("name", [n for _, n in ALL])
+def test_every_value_alone(name: str) -> None:
+    """What the fallback says is complete: no array or loop of values is needed anywhere."""
+    made = compiled(OWN if name in cases(OWN) else CASE_BOOK, name)
+    count = by_regions(made, read_line).regions
+    assert by_regions(made, read_line, range(count)).careful == tuple(range(count))
+
+
+# Of the library and of the tests' other kernels: each has what the case book has not.
+FOLDS = ("logsumexp dim=1 16x2048 bf16", "sum dim=0 256x64 fp32", "sum dim=1 8x64 fp64", "any dim=1 8x100 i32",
+         "argmax dim=1 16x300 fp32", "welford dim=1 8x777 fp32")  # fmt: skip
+OTHERS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "votes": (language_kernels.counts, {"x_ptr": "*i32[256]", "h_ptr": "*i32[256]"}, {}),
+    "pairs of halves": (
+        language_kernels.unary, {"x_ptr": "*fp16[256]", "y_ptr": "*fp16[256]"}, {"OP": "positive"},
+    ),
+    "remainders": (
+        language_kernels.binary,
+        {"x_ptr": "*fp32[256]", "y_ptr": "*fp32[256]", "z_ptr": "*fp32[256]"},
+        {"OP": "mod"},
+    ),
+    "bytes to floats": (
+        language_kernels.unary, {"x_ptr": "*fp32[256]", "y_ptr": "*fp32[256]"}, {"OP": "fp8"},
+    ),
+}  # fmt: skip
+
+
+@needs_nvcc
+@pytest.mark.parametrize("text", FOLDS)
+def test_folds_of_the_library(text: str) -> None:
+    for job in fold_jobs(text, chip_of("sm_90")):
+        made = write_form(compile_job(job))
+        assert (made.form, made.verdict.proven) == ("readable", True), made.verdict
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", OTHERS)
+def test_instructions_without_a_word_in_cuda(name: str) -> None:
+    kernel, arguments, constants = OTHERS[name]
+    made = write_form(compile_job(make_job(kernel, arguments, {**constants, "BLOCK": 256})))
+    assert (made.form, made.verdict.proven) == ("readable", True), made.verdict
+
+
+@needs_nvcc
+def test_the_proof_takes_other_sizes() -> None:
+    said = prove(compiled(CASE_BOOK, "copy"), readable(compiled(CASE_BOOK, "copy"), read_line)).said
+    assert said.endswith("with NaN and infinities, with sizes of zero, with negative sizes")
+
+
+@pinned
+@needs_nvcc
+def test_a_sign_shows_with_negative_sizes_alone() -> None:
+    made = compiled(CASE_BOOK, "copy")
+    verdict = prove(made, readable(made, read_line).replace("if (offs < n)", "if (offs < (unsigned)n)"))
+    assert verdict == Verdict(False, "it stores other bits in y_ptr (negative sizes)")
 
 
 @needs_nvcc

@@ -36,6 +36,7 @@ def change(code: str, **given: Any) -> str:
         ("redundant-threads", "tried num_warps=4: instructions issued"),
         ("older-tensor-core", "tried num_warps=4: instructions issued"),
         ("strong-atomic", 'tried sem="relaxed": orders and fences in the PTX'),
+        ("fold-in-loop", "tried one fold behind the loop: barriers 24 -> 2"),
     ],
 )
 def test_what_was_tried_gained_and_stores_the_same(code: str, tried: str) -> None:

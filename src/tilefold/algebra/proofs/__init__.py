@@ -1,1 +1,1 @@
-"""What is known of a monoid without running it on data: laws, symmetry, block forms, commutativity."""
+"""Facts of a monoid that are known without running it on data: laws, symmetry, block forms, commutativity."""

@@ -1,4 +1,4 @@
-"""Whether two states agree: up to rounding, in all that comes of them, or in arithmetic itself.
+"""Whether two states agree: up to rounding, in all their results, or in arithmetic itself.
 
 A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to the
 largest number in the states involved. Where they differ by more, the same elements are combined once more without rounding
@@ -79,7 +79,7 @@ def apart_in_effect(pool: Pool, one: State, other: State, states: Sequence[State
 def _with_others(
     combine: Callable[[S, S], S], one: S, other: S, states: Sequence[S]
 ) -> Iterator[tuple[S, S]]:
-    """Two states, alone and combined with each of these on either side."""
+    """Two states, alone and combined with each of the given states on either side."""
     yield one, other
     for s in states:
         yield combine(s, one), combine(s, other)

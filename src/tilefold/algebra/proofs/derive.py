@@ -49,15 +49,14 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph, Node, apply, needed, trace
 from tilefold.algebra.narrow import what_is_wrapped
 from tilefold.algebra.numbers import Number
+from tilefold.algebra.operations import values_of
 from tilefold.algebra.written import Program
 from tilefold.runtime.caching import kept_outside_modes
-
-_BLOCKS = {"add": "block_sum", "maximum": "block_max", "minimum": "block_min"}
 
 
 @dataclass(frozen=True)
 class Part:
-    """One field of a combine: `op` of one term of either side.
+    """One field of a combine: `op` of one term of either side, and `block`, the operation that folds a block by it.
 
     `term` is the left side's node, `own` the fields of its side that it reads, `rescales` whether it reads combined ones.
     `node` combines the sides, and `output` is what becomes of it: the same, or its value modulo a narrower dtype's.
@@ -65,6 +64,7 @@ class Part:
 
     field: int
     op: str
+    block: str
     term: int
     own: frozenset[int]
     rescales: bool
@@ -106,14 +106,13 @@ def _more_parts(combine: Graph, found: dict[int, Part]) -> dict[int, Part]:
 def _part(terms: _Terms, field: int, output: int) -> Part | None:
     node = what_is_wrapped(terms.combine, output)
     root = terms.combine.nodes[node]
-    if root.op not in _BLOCKS or (
-        root.op != "add" and node != output
-    ):  # of values modulo a number, only sums are sums
-        return None
+    known = values_of(root.op)
+    if known.block is None or (known.linear is None and node != output):
+        return None  # of values modulo a number, only sums are sums
     for term, other in (root.args, root.args[::-1]):
         own = terms.own_fields(term)
         if terms.mirror[term] == other and own is not None and field in own:
-            return Part(field, root.op, term, own, terms.reads_shared[term], node, output)
+            return Part(field, root.op, known.block, term, own, terms.reads_shared[term], node, output)
     return None
 
 
@@ -159,7 +158,7 @@ def by_field(combine: Graph) -> tuple[str, ...] | None:
         for part in form.parts
     ):
         return None
-    operations = {part.field: _BLOCKS[part.op] for part in form.parts}
+    operations = {part.field: part.block for part in form.parts}
     return tuple(operations[f] for f in range(len(operations)))
 
 
@@ -212,8 +211,8 @@ class _Blocks:
         for part in self.form.parts:
             value = self._term(part.term, lifted, block)
             if any(self.varies[f] for f in part.own):
-                value = apply(_BLOCKS[part.op], value)
-            elif part.op == "add":
+                value = apply(part.block, value)
+            elif values_of(part.op).linear:  # a sum of as many equal values
                 value = _product(apply("block_count", elements[0]), value)
             if state is not None:
                 value = apply(part.op, self._term(part.term, state, before), value)

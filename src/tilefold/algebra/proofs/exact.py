@@ -1,4 +1,4 @@
-"""A monoid's functions without rounding: what arithmetic gives, or numbers of 50 digits with a bound of their error.
+"""A monoid's functions without rounding: exact numbers, or numbers of 50 digits with a bound of their error.
 
 Whole numbers are Python's, which never wrap, and a float is a fraction, as far as fractions go. What exp, sqrt and the like
 make is a `Ball`, a value and how far the true one may be from it, as are infinities and fractions that get too long. What a

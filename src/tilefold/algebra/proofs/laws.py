@@ -1,4 +1,4 @@
-"""Laws checked by example: identity, associativity, a declared commutativity, and that absorb means what combine means.
+"""Laws checked by example: identity, associativity, a declared commutativity, and that absorb agrees with combine.
 
 Only reachable states are tried: lifted samples, combinations of those, and the identity. Every triple of states is one
 row of a tensor, so that a few hundred cost as much as one. Samples come in five pools:

@@ -1,4 +1,4 @@
-"""States of many lifts, and states on both sides of whatever a combine turns at.
+"""States of many lifts, and states on both sides of every comparison of a combine.
 
 The samples of `samples` stop at states of a few lifts. A combine may turn where a state has grown past a constant, where two
 states differ by less than a tolerance, or at one value among thousands. So its graph is asked: of every comparison in it

@@ -1,4 +1,4 @@
-"""Where a combine turns: its comparisons, and what each says of two states."""
+"""Where a combine turns: its comparisons, and the outcome of each for two states."""
 
 from __future__ import annotations
 

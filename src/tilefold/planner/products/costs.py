@@ -1,4 +1,4 @@
-"""What a product costs on a chip: a model of a few numbers, none of them measured at call time.
+"""How long a product takes on a chip: a model of a few numbers, none of them measured at call time.
 
 tiles     a launch + waves of programs x (the way to the first data + steps of K x (loads + products))
 finish    a dependent launch + what one of its programs reads + the partial products' way through the L2
@@ -120,7 +120,7 @@ def slowdown(dtype: torch.dtype, precision: str) -> float:
 
 
 def plan_us(plan: Candidate, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
-    """What the model expects of a plan, in microseconds of a CUDA graph."""
+    """The time of a plan by the model, in microseconds of a CUDA graph."""
     if plan.tile is None:
         return _cublas_us(sizes, asked, plan.finish is None, device, costs)
     packing_us = 0.0
@@ -217,7 +217,7 @@ def _read_bytes(tile: Tile, sizes: Sizes, costs: Costs) -> float:
 
 
 def _clipped_bytes(tile: Tile, sizes: Sizes) -> int:
-    """What a program reads of memory in a step: no more rows and columns than there are."""
+    """Bytes of memory that a program reads in a step: of no more rows and columns than there are."""
     return (min(tile.block_m, sizes.rows) + min(tile.block_n, sizes.columns)) * tile.block_k * sizes.itemsize
 
 

@@ -1,4 +1,4 @@
-"""What happens to an accumulated product before it is stored: traced graphs of the accumulator, extra tensors and the row.
+"""The function of an accumulated product before it is stored: traced graphs of the accumulator, extra tensors and the row.
 
     value  = epilogue(a @ b + bias, *extras)
     result = value, or with a row's fold apply(value, *(fold of the row's values))
@@ -89,7 +89,7 @@ class Epilogue:
 
 
 def accumulator_dtype(operand: torch.dtype) -> torch.dtype:
-    """What an epilogue takes a sum as: int32 of int8, int64 of other integers, float64 of float64, else float32."""
+    """The dtype of the sum that an epilogue takes: int32 of int8, int64 of other integers, float64 of float64, or float32."""
     if not is_float(operand):
         return torch.int32 if operand == torch.int8 else torch.int64
     return torch.float64 if operand == torch.float64 else torch.float32
@@ -161,7 +161,7 @@ def _typed(
     operand: torch.dtype,
     out_dtype: torch.dtype | None,
 ) -> Epilogue:
-    """What was traced, with dtypes."""
+    """The traced graph, with dtypes."""
     with_bias = bias is not None
 
     def after(accumulator: Any, *values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A product's operands: what is asked of them, and the canonical problem they make.
+"""A product's operands: their rules, and the canonical problem that they make.
 
 a [.., M, K] @ b [.., K, N]   ->   batch dims that both walk, rows (M and the batch dims that b does not see), N, K
 """

@@ -1,4 +1,4 @@
-"""Operands copied into rows of whole vectors: what cannot be read by vectors where it lies.
+"""Operands copied into rows of whole vectors, where they cannot be read by vectors as they lie.
 
 b [K, 3011] bf16   ->   packed1 [K, 3024], zeros behind each row: every row begins at a multiple of 32 bytes
 """
@@ -20,7 +20,7 @@ WARPS = 4
 
 
 def can_pack(problem: Contraction) -> bool:
-    """Whether operands are matrices: those of batches are not packed."""
+    """Whether operands are matrices: batches are not packed."""
     return not problem.batch and problem.rows.size > 0 and problem.depth.size > 0
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a product, and the candidates that its planner weighs: tiles, splits, a second launch."""
+"""A product as its planner sees it, and the candidates that the planner weighs: tiles, splits, a second launch."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Sizes:
 
     @property
     def operand_bytes(self) -> int:
-        """What must be read."""
+        """Bytes that must be read."""
         return (self.rows + self.columns) * self.depth * self.batches * self.itemsize
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a plan must serve besides its sizes.
+    """The demands on a plan besides its sizes.
 
     `cublas`: torch multiplies this dtype as precisely as we promise; `finished`: and leaves nothing to do after it.
     `row`: a program has whole rows of results. `in_order`: the splits of a result are summed one after another.
@@ -61,7 +61,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program multiplies: [block_m, block_k] by [block_k, block_n], `num_stages` steps of K on their way."""
+    """One program multiplies [block_m, block_k] by [block_k, block_n], `num_stages` steps of K on their way."""
 
     block_m: int
     block_n: int
@@ -75,13 +75,13 @@ class Tile:
         return (self.block_m * loose_a + self.block_n * loose_b) * self.block_k
 
     def step_bytes(self, itemsize: int) -> int:
-        """What a program reads a step of K."""
+        """Bytes that a program reads in a step of K."""
         return (self.block_m + self.block_n) * self.block_k * itemsize
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """What the launch that multiplies decides: its tile, how many programs share the K of one, float32's precision.
+    """The decisions of the launch that multiplies: its tile, how many programs share the K of one, float32's precision.
 
     `reserved_bytes` is the shared memory that a program asks for at least: so much that no SM holds more than its share, so
     that programs that begin early spread over all of them.

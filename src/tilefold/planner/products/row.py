@@ -1,4 +1,4 @@
-"""A fold of each row and a function of its elements and results: what it is given, traced and typed.
+"""A fold of each row and a function of its elements and results: checked, traced and typed.
 
 Products fold rows of results in the store that makes them final; `reduce_map` folds the rows of tensors.
 """

@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """What was measured on one chip; `sms` are those it had, since chips of one name may have fewer."""
+    """The measurements of one chip; `sms` are its own, since chips of one name may have fewer."""
 
     costs: Costs
     entries: tuple[Entry, ...]

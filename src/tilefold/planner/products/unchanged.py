@@ -1,4 +1,4 @@
-"""What a function reads besides its arguments, where all of that can be known: such a function need not be run again.
+"""Values that a function reads besides its arguments, where all are known: such a function need not be run again.
 
 Known is a plain function whose code reads numbers, strings, dtypes, tuples of them, functions of tilefold.math, pure builtins
 and other such functions: as defaults, from its closure, from its module, or by name from a module. Anything else may change

@@ -1,4 +1,4 @@
-"""What loops on a CPU decide: tiles of folds and scans, what they walk, and the parts of a long fold."""
+"""The decisions of loops on a CPU: tiles of folds and scans, the dims that they walk, and the parts of a long fold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEW = 4
 
 @dataclass(frozen=True)
 class Tiles:
-    """What one loop over tiles decides: what happens to a tile, its length along each dim, output dims first.
+    """The decisions of one loop over tiles: the operation on a tile, its length along each dim, output dims first.
 
     `order`: the dims as a tile is laid out, far strides first. `threads` take tiles of results each.
     """

@@ -1,4 +1,4 @@
-"""What launches of maps decide that fold rows first, and the problems of a row's fold and of its elements."""
+"""The decisions of maps that fold rows in a first launch, and the problems of a row's fold and of its elements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Dtypes = tuple[torch.dtype, ...]
 
 @dataclass(frozen=True)
 class Elements:
-    """What a launch of `map_elements` decides: a program takes a tile of `rows` x `columns` elements.
+    """The decisions of a launch of `map_elements`: a program takes a tile of `rows` x `columns` elements.
 
     `run`: neighbours that a thread has of every operand, where those of some are no whole vectors; 0: what each allows.
     """
@@ -42,7 +42,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Windows:
-    """What a launch of `map_windows` decides: the tiles of its parts, and how many blocks of rows a window has."""
+    """The decisions of a launch of `map_windows`: the tiles of its parts, and how many blocks of rows a window has."""
 
     stage: Stage
     groups: int
@@ -58,7 +58,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Clear:
-    """What a launch of `clear` decides: how many zeros a program writes."""
+    """The decision of a launch of `clear`: how many zeros a program writes."""
 
     block: int = 1024
 

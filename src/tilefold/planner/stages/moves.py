@@ -1,4 +1,4 @@
-"""What a launch decides that copies between layouts."""
+"""The decisions of a launch that copies between layouts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Move:
-    """What a launch that copies between layouts decides: the tile's sides, and the dims that programs walk.
+    """The decisions of a launch that copies between layouts: the tile's sides, and the dims that programs walk.
 
     `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives
     up last what was read, and with `keep` what was written: then lines that tiles share are still there, and so is what a

@@ -1,4 +1,4 @@
-"""What launches decide that fold rows and map them in one: rows in registers, in rings of shared memory, in spans."""
+"""The decisions of launches that fold rows and map them at once: rows in registers, in rings of shared memory, in spans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EARLY_TURNS = 8  # of a stripe, at most, that are folded one by one as they come
 
 @dataclass(frozen=True)
 class Blocks:
-    """What a launch of `map_blocks` decides: a program, or each of `splits`, holds `tiles` of [run, lanes, block_outputs].
+    """The decisions of a launch of `map_blocks`: a program or each of `splits` has `tiles` of [run, lanes, block_outputs].
 
     Only the tiles whose bits are in `masks` have elements beyond a row's ends. A thread has `neighbours` columns (0: a
     vector of 16 bytes), and `registers` at most (0: as the compiler has it).
@@ -61,7 +61,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class OffsetRows:
-    """What a launch of `map_offset` decides: each of `splits` programs holds `share` elements of a row, in `turns` turns.
+    """The decisions of a launch of `map_offset`: each of `splits` programs holds `share` elements of a row, in `turns` turns.
 
     A turn is `unroll` times `run` neighbours a thread. `areas` and `result_areas` are where in shared memory each input and
     each result lies. A thread has `registers` at most.
@@ -114,7 +114,7 @@ def span(elements: int, itemsize: int) -> int:
 
 @dataclass(frozen=True)
 class Rings:
-    """What a launch of `map_rings` decides: each of `splits` programs holds `turns` of [unroll, lanes, run] of each row.
+    """The decisions of a launch of `map_rings`: each of `splits` programs holds `turns` of [unroll, lanes, run] of each row.
 
     Or a program holds `block_outputs` rows. Its ring has room for `depth` turns, of `inputs` inputs; `held`: and for its
     share of `extras` extra tensors. `clusters` walk over the rows; where it is 0, there are as many as rows. With `parted`
@@ -178,7 +178,7 @@ class Rings:
 
 @dataclass(frozen=True)
 class Spans:
-    """What a launch of `map_spans` decides: a program has `block_outputs` rows, each by `lanes` threads of `each` elements.
+    """Decisions of a launch of `map_spans`: a program has `block_outputs` rows, each by `lanes` threads of `each` elements.
 
     `areas` are where in its shared memory each tensor's span begins that is copied there (-1: one that is not),
     `result_areas` where each result's does, `shared_bytes` what all take. `aligned`: every program's span begins at a
@@ -263,7 +263,7 @@ def piece_vectors(size: int, lanes: int, aligned: bool) -> int:
 
 @dataclass(frozen=True)
 class Stripes:
-    """What a launch of `map_stripes` decides: each of `splits` programs holds `turns` of [unroll, lanes] rows of a stripe.
+    """Decisions of a launch of `map_stripes`: each of `splits` programs holds `turns` of [unroll, lanes] rows of a stripe.
 
     A stripe is `vectors` vectors of `run` columns wide. A program's ring holds `depth` turns. `clusters` persistent clusters
     take stripes; where it is 0, there are as many as stripes. A thread has `registers` at most (0: as the compiler has it).

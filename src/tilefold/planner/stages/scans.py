@@ -1,4 +1,4 @@
-"""What a launch of a scan decides, and what follows from it: states, blocks of lines, words of workspace."""
+"""The decisions of a launch of a scan, and their consequences: states, blocks of lines, words of workspace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilefold.problem.canonical import Problem
 
 @dataclass(frozen=True)
 class Work:
-    """What a scan has beside its problem: see `requests.Scan`."""
+    """The options of a scan beside its problem: see `requests.Scan`."""
 
     exclusive: bool = False
     reverse: bool = False
@@ -23,7 +23,7 @@ class Work:
 
 @dataclass(frozen=True)
 class ScanTile:
-    """What one launch of a scan decides: a program owns `lines` lines and reads `length` elements of each at a time.
+    """The decisions of one launch of a scan: a program owns `lines` lines and reads `length` elements of each at a time.
 
     `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
     `chunk`: neighbours of a line that a thread combines by itself, and `stored` of them are one store of a row. `shares`: so

@@ -1,4 +1,4 @@
-"""What launches of ragged folds decide."""
+"""The decisions of launches of ragged folds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launches decide that select the k best, and how they walk rows."""
+"""The decisions of launches that select the k best, and how they walk rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AT_ONCE = 256  # elements of a thread that are loaded without a loop (not measur
 
 @dataclass(frozen=True)
 class Selection:
-    """What a launch that selects decides.
+    """The decisions of a launch that selects.
 
     A program owns `rows` rows, or of one of them one of `splits` parts of `part` places. Its tile is [lanes, rows, unroll,
     run]; a group is the vectors at one lane and unroll of `turns` tiles. `direct`: no groups are made. `pack`,
@@ -63,7 +63,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Gathering:
-    """What the second launch decides: it holds `entries` of a row, those that all parts have left."""
+    """The decisions of the second launch: it holds `entries` of a row, the candidates that all parts have left."""
 
     k: int
     entries: int

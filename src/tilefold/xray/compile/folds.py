@@ -10,7 +10,7 @@ from tilefold.api import dispatch
 from tilefold.api.reduce import requested
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
-from tilefold.cli.fold_text import read_fold
+from tilefold.cli.fold_text import FoldText, read_fold
 from tilefold.errors import ArgumentError
 from tilefold.planner.chips import Chip
 from tilefold.planner.device import of_chip
@@ -27,10 +27,19 @@ def fold_jobs(text: str, chip: Chip) -> list[Job]:
         CompileError: the monoid's file does not import.
     """
     try:
-        fold = read_fold(text)
-        tensors = fold.tensors()
+        return jobs_of_fold(read_fold(text), text, chip)
     except ArgumentError as error:
-        raise ArgumentError(f"xray: {error}") from None
+        raise ArgumentError(f"xray: {str(error).removeprefix('xray: ')}") from None
+
+
+def jobs_of_fold(fold: FoldText, text: str, chip: Chip) -> list[Job]:
+    """The same of a fold that is read; `text` names it.
+
+    Raises:
+        ArgumentError: there is nothing to fold, or its tensors cannot be.
+        DimError, DtypeError, RepeatedDimError: the fold does not fit its tensor.
+    """
+    tensors = fold.tensors()
     request, tensors = requested(tensors, fold.monoid, fold.dims, fold.guarantee, "xray")
     made = dispatch.lowered(request, tensors, of_chip(chip))[1]
     if not made:

@@ -9,12 +9,14 @@ from typing import Literal
 from tilefold.errors import ArgumentError
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.cuda.proof import Verdict, prove
-from tilefold.xray.cuda.readable import UnreadableError, readable
+from tilefold.xray.cuda.readable import Readable, UnreadableError, by_regions
 from tilefold.xray.cuda.translate import Lines, read_line, translate
 from tilefold.xray.execution import Program
 from tilefold.xray.ptx import parse
 
 Form = Literal["readable", "plain", "ptx"]
+MOST_TRIES = 8  # regions of a kernel of which one at a time is said without loops over values
+_UNDECIDED = ("nvcc was not found", "it could not be executed")
 FORMS: tuple[Form, ...] = ("readable", "plain", "ptx")
 
 
@@ -59,23 +61,39 @@ def write_form(
     reason = ""
     if form == "readable":
         try:
-            text = readable(compiled, lines or read_line)
+            made, verdict = _proven(compiled, lines or read_line, programs)
         except UnreadableError as error:
             reason = str(error).removeprefix("cuda: ").removesuffix("; take the plain form")
         else:
-            verdict = prove(compiled, text, programs)
-            if verdict.proven or verdict.said.startswith(("nvcc was not found", "it could not be executed")):
-                return _headed(text, "readable", verdict, "")
+            if verdict.proven or verdict.said.startswith(_UNDECIDED):
+                return _headed(made.text, "readable", verdict, "", made.note)
             reason = verdict.said
     text = translate(parse(compiled.ptx), lines=lines)
     return _headed(text, "plain", prove(compiled, text, programs), reason)
 
 
-def _headed(text: str, form: Form, verdict: Verdict, reason: str) -> Written:
+def _proven(compiled: Compiled, lines: Lines, programs: Sequence[Program] | None) -> tuple[Readable, Verdict]:
+    """The readable form; where it stores other bits, that with one region said one value after another, or with all."""
+    first = made = by_regions(compiled, lines)
+    verdict = prove(compiled, made.text, programs)
+    if verdict.proven or verdict.said.startswith(_UNDECIDED):
+        return made, verdict
+    tries = [(*made.careful, k) for k in range(made.regions)[:MOST_TRIES] if k not in made.careful]
+    for careful in (*tries, tuple(range(made.regions))):
+        made = by_regions(compiled, lines, careful)
+        other = prove(compiled, made.text, programs)
+        if other.proven:
+            return made, other
+    return first, verdict
+
+
+def _headed(text: str, form: Form, verdict: Verdict, reason: str, note: str = "") -> Written:
     known = (
         "Proven: nvcc's PTX of this file stores the same bits as Triton's" if verdict.proven else "Not proven"
     )
     head = f"// {known}: {verdict.said}. Compile with nvcc -fmad=false.\n"
     if reason:
         head += f"// The plain form, because of the readable one: {reason}.\n"
+    if note:
+        head += f"// What loops would say wrong, or could not say, stands alone: {note}.\n"
     return Written(head + text, form, verdict, reason)

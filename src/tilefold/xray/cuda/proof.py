@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -18,6 +18,7 @@ from tilefold.xray.machine.run import Turns
 from tilefold.xray.ptx import Module, parse
 
 MOST_PROGRAMS = 32  # of a grid that are executed: all of a small one, else the first, a middle and the last
+MOST_OTHER_PROGRAMS = 4  # that are executed with other numbers than the case's
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40)
 
 
@@ -33,7 +34,8 @@ def prove(compiled: Compiled, source: str, programs: Sequence[Program] | None = 
     """Compile a file by nvcc and execute it beside Triton's PTX.
 
     All programs of a small grid are executed, in each order in which the machine lets warps go on, on the case's data; then
-    on numbers among which are NaN and infinities. Every byte of memory must be the same afterwards.
+    on numbers among which are NaN and infinities; then with whole numbers that are zero, and negative, where Triton's kernel
+    stays in its memory. Every byte of memory must be the same afterwards.
     """
     if find_nvcc() is None:
         return Verdict(False, "nvcc was not found, so it is neither compiled nor executed")
@@ -56,10 +58,46 @@ def prove(compiled: Compiled, source: str, programs: Sequence[Program] | None = 
             return Verdict(False, f"it stores other bits in {place} (data with NaN and infinities)")
     except (ExecutionError, UnknownInstructionError, ArgumentError) as error:
         return Verdict(False, f"it could not be executed: {_first_line(error)}")
-    special = ", NaN and infinities too" if harder else ""
-    return Verdict(
-        True, f"{len(chosen)} of {grid[0] * grid[1] * grid[2]} programs, in each order of warps{special}"
-    )
+    said = [f"{len(chosen)} of {grid[0] * grid[1] * grid[2]} programs", "in each order of warps"]
+    said += ["with NaN and infinities"] if harder else []
+    for name, numbered in _other_numbers(compiled):
+        place = _differing_if_it_runs(numbered, triton, other, chosen[:MOST_OTHER_PROGRAMS])
+        if place:
+            return Verdict(False, f"it stores other bits in {place} ({name})")
+        said += [f"with {name}"] if place is not None else []
+    return Verdict(True, ", ".join(said))
+
+
+def _other_numbers(compiled: Compiled) -> Iterator[tuple[str, Compiled]]:
+    """The kernel with zero for its whole numbers, and with negative ones; what divides them stays."""
+    for name, times in (("sizes of zero", 0), ("negative sizes", -1)):
+        arguments = tuple(
+            replace(a, value=a.value * times) if _is_size(a) and a.value is not None else a
+            for a in compiled.job.arguments
+        )
+        if arguments != compiled.job.arguments:
+            yield name, replace(compiled, job=replace(compiled.job, arguments=arguments))
+
+
+def _is_size(argument: Argument) -> bool:
+    signed = argument.type in ("i32", "i64")
+    return not argument.pointer and signed and isinstance(argument.value, int) and not argument.constant
+
+
+def _differing_if_it_runs(
+    compiled: Compiled, one: Module, other: Module, programs: Sequence[Program]
+) -> str | None:
+    """The name of the memory that two modules leave different, "" where all is the same; None if Triton's does not run."""
+    try:
+        first = execute(compiled, one, programs)
+    except (ExecutionError, ArgumentError, OverflowError):
+        return None
+    if first.stopped or first.memory.faults:
+        return None  # it does not end, or reaches memory that nobody has
+    second = execute(compiled, other, programs)
+    if second.stopped:
+        return "nothing, as it does not end"
+    return differing_memory(first.memory, second.memory) or ""
 
 
 def differing(

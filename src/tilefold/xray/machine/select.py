@@ -26,6 +26,12 @@ _LOGIC: dict[str, Callable[[Array, Array], Array]] = {
     "or": np.logical_or,
     "xor": np.logical_xor,
 }
+_TESTS: dict[str, Callable[[Array], Array]] = {
+    "finite": np.isfinite,
+    "infinite": np.isinf,
+    "number": lambda a: ~np.isnan(a),
+    "notanumber": np.isnan,
+}
 
 
 def bind(binder: Binder, instruction: Instruction) -> Step | None:
@@ -41,6 +47,8 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
         return _compare_halves(binder, instruction, PACKED[last])
     if opcode == "setp" and kind is not None:
         return _compare(binder, instruction, kind)
+    if opcode == "testp" and kind is not None and kind.floating and instruction.modifiers[0] in _TESTS:
+        return binder.pure(instruction, _TESTS[instruction.modifiers[0]], (kind,), PRED)
     if opcode == "selp" and kind is not None:
         return binder.pure(instruction, lambda a, b, p: np.where(p, a, b), (kind, kind, PRED), kind)
     if kind == PRED and opcode in ("and", "or", "xor", "not"):

@@ -29,6 +29,7 @@ SILENT = {
     "discard",
     "griddepcontrol",
     "setmaxnreg",
+    "tensormap",
 }
 
 
@@ -47,10 +48,14 @@ class Block:
 
 @dataclass(frozen=True)
 class NaturalLoop:
-    """A loop that ends at one block, which goes back or leaves."""
+    """A loop that is left from one block.
+
+    What lies between that and the block that goes back is done in all rounds but the last.
+    """
 
     blocks: frozenset[int]
-    latch: int
+    latch: int  # goes back
+    exit: int
     leaves_to: int
 
 
@@ -102,7 +107,7 @@ class Flow:
         for latch, block in enumerate(self.blocks):
             for head in block.follow:
                 if head in above[latch]:
-                    if head in found or len(block.follow) != 2:
+                    if head in found:
                         raise UnreadableError(
                             "cuda: a loop must end at one place, got several; take the plain form"
                         )
@@ -121,11 +126,10 @@ class Flow:
                 held.add(b)
                 waiting += before[b]
         out = {(b, n) for b in held for n in self.blocks[b].follow if n not in held}
-        if len(out) != 1 or next(iter(out))[0] != latch or any(not self.blocks[b].follow for b in held):
-            raise UnreadableError(
-                "cuda: a loop must be left at its end, got another exit; take the plain form"
-            )
-        return NaturalLoop(frozenset(held), latch, next(iter(out))[1])
+        if len(out) != 1 or any(not self.blocks[b].follow for b in held):
+            raise UnreadableError("cuda: a loop must be left at one place, got several; take the plain form")
+        ((leaving, to),) = out
+        return NaturalLoop(frozenset(held), latch, leaving, to)
 
 
 def _blocks(entry: Entry) -> list[Block]:
@@ -185,6 +189,8 @@ def _read_and_written(block: Block) -> tuple[frozenset[str], frozenset[str]]:
 
 def results_and_sources(instruction: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     """The operands that an instruction writes and those that it reads."""
+    if instruction.name.startswith("wgmma.mma_async"):
+        return instruction.operands[:1], instruction.operands
     if instruction.opcode in SILENT or not instruction.operands:
         return (), instruction.operands
     if instruction.opcode == "mbarrier" and instruction.modifiers[0] in ("init", "inval"):

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable import operations
-from tilefold.xray.cuda.readable.expressions import Expressions, Pack
+from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.text import PRIMARY, Text
 from tilefold.xray.cuda.readable.tree import Effect, Shuffle
 from tilefold.xray.cuda.readable.values import LEAVES, Value
 
 _LONGEST = 4096
+# Operations by which the lanes of a warp are folded in halves.
+_HALVED = (
+    *("add.f32", "max.f32", "min.f32", "mul.f32", "add.rn.f32", "add.f64", "max.f64", "min.f64", "mul.f64"),
+    *("max.s32", "min.s32", "max.u32", "min.u32", "max.NaN.f32", "min.NaN.f32"),
+)
 
 
 class Folds:
@@ -25,7 +31,7 @@ class Folds:
     # ---------------------------------------------------------------------------------------------- in a thread
     def is_fold(self, value: Value) -> bool:
         """Whether an operation was done three times or more, each time on what came of it before."""
-        return self._chain(value)[1] != ()
+        return not self._sheet.one_by_one and self._chain(value)[1] != ()
 
     def _chain(self, value: Value) -> tuple[Value, tuple[Pack, ...]]:
         """What it begins with, and what each step takes in; no steps if it is no fold."""
@@ -57,7 +63,7 @@ class Folds:
     def fold(self, value: Value) -> bool:
         """Write a value's fold as loops; False if it is none."""
         start, steps = self._chain(value)
-        if not steps:
+        if not steps or self._sheet.one_by_one:
             return False
         kind = self._write.kinds.of(value)
         for k in range(len(steps[0])):
@@ -66,8 +72,7 @@ class Folds:
             )
         first = self._write.one(start, kind)
         name = self._sheet.name_of(value.place, "total", kind)
-        self._sheet.say(f"{kind} {name} = {first.text};", value.place)
-        at = 0
+        at = self._begun(value, name, kind, first, steps)
         while at < len(steps):
             end = len(steps)
             while end - at > 2 and not self._loop(value, name, kind, steps[at:end]):
@@ -79,6 +84,21 @@ class Folds:
         self._sheet.name(value, name, kind)
         self._changing.add(value)
         return True
+
+    def _begun(self, value: Value, name: str, kind: str, first: Text, steps: Sequence[Pack]) -> int:
+        """Declare a fold's variable, with its first step where no loop takes that in; how many steps that is."""
+        mark = self._sheet.mark()
+        self._sheet.say(f"{kind} {name} = {first.text};", value.place)
+        after = self._sheet.mark()
+        if any(self._loop(value, name, kind, steps[:end]) for end in (3, len(steps))):
+            self._sheet.back(after)
+            return 0
+        self._sheet.back(mark)
+        taken = [self._write.one(v, kind) for v in steps[0]]
+        given = [*taken, first] if len(taken) == 2 else [first, *taken]
+        text = operations.written(value, given, self._sheet.helpers).text
+        self._sheet.say(f"{kind} {name} = {text};", value.place)
+        return 1
 
     def _suggest(self, pack: Pack) -> None:
         """Values that are folded go together, unless stores say otherwise."""
@@ -133,9 +153,9 @@ class Folds:
 
     def _combined(self, shuffle: Shuffle) -> Value | None:
         """The operation on a value and what the other lane has of it."""
-        for name in ("add.f32", "max.f32", "min.f32", "mul.f32", "add.rn.f32"):
+        for name in _HALVED:
             for args in ((shuffle.value, shuffle.result), (shuffle.result, shuffle.value)):
-                found = self._write.graph.find("ptx", args, (name,), 32)
+                found = self._write.graph.find("ptx", args, (name,), shuffle.value.bits)
                 if found is not None and found in self._write.scopes.homes:
                     return found
         return None

@@ -29,7 +29,28 @@ def formula(numbers: Sequence[int], variable: str = "i") -> str:
                 return _plus(
                     " + ".join([*near, *([_times(f"({variable} / {period})", far)] if far else [])]), first
                 )
-    raise NoFormulaError
+    return _by_digits(numbers, variable)
+
+
+def _by_digits(numbers: Sequence[int], variable: str) -> str:
+    """A sum with a term for each of three digits of the position, whose bases are powers of two."""
+    count, first = len(numbers), numbers[0]
+    bits = count.bit_length() - 1
+    if count != 1 << bits or bits < 3:
+        raise NoFormulaError
+    steps = [numbers[1 << b] - first for b in range(bits)]
+    if any(n != first + sum(s for b, s in enumerate(steps) if k >> b & 1) for k, n in enumerate(numbers)):
+        raise NoFormulaError
+    digits = [0, *(b for b in range(1, bits) if steps[b] != 2 * steps[b - 1])]
+    if len(digits) > 3:
+        raise NoFormulaError
+    terms = []
+    for low, high in zip(digits, [*digits[1:], bits], strict=True):
+        if steps[low]:
+            shifted = f"{variable} / {1 << low}" if low else variable
+            digit = f"{shifted} % {1 << (high - low)}" if high < bits else f"({shifted})"
+            terms.append(_times(digit, steps[low]))
+    return _plus(" + ".join(terms), first)
 
 
 def _times(text: str, factor: int) -> str:

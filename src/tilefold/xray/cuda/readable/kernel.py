@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.cuda.readable import source_names
@@ -11,7 +12,7 @@ from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import Folds
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
-from tilefold.xray.cuda.readable.kinds import Kinds
+from tilefold.xray.cuda.readable.kinds import SIZES, TABLES, Kinds, table_name
 from tilefold.xray.cuda.readable.lift import Lifted, lift
 from tilefold.xray.cuda.readable.linear import Sums
 from tilefold.xray.cuda.readable.memory import Memory
@@ -19,13 +20,14 @@ from tilefold.xray.cuda.readable.packs import found_packs
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.statements import Statements
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Effect, If, Load, Loop, Store, regions, walk
-from tilefold.xray.cuda.readable.values import Place, Value, leaves
-from tilefold.xray.ptx import Module, parse
+from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Load, Loop, Region, Store, regions, walk
+from tilefold.xray.cuda.readable.values import Place, leaves
+from tilefold.xray.ptx import Module, Variable, parse
 
 Lines = Callable[[str, int], str]
 _RESERVED = {
     "smem",
+    "local",
     "lane",
     "warp",
     "tid",
@@ -105,7 +107,23 @@ _RESERVED = {
 }
 
 
-def readable(compiled: Compiled, lines: Lines) -> str:
+@dataclass(frozen=True)
+class Readable:
+    """A file; the regions of the tree that were said one value after another, by their numbers, and how many there are."""
+
+    text: str
+    careful: tuple[int, ...]
+    regions: int
+    places: tuple[int, ...]  # the first line of the source in each region
+
+    @property
+    def note(self) -> str:
+        """Which parts of the kernel are said one value after another; nothing where none is."""
+        lines = ", ".join(f"line {self.places[k]}" for k in self.careful)
+        return f"one value after another from {lines} on" if lines else ""
+
+
+def readable(compiled: Compiled, lines: Lines, careful: Iterable[int] = ()) -> str:
     """The CUDA C++ that a person would have written for a kernel's PTX. `lines` gives the text of a line of a source file.
 
     The kernel keeps its name, the order of its parameters and its dynamic shared memory; the names are the source's.
@@ -113,24 +131,60 @@ def readable(compiled: Compiled, lines: Lines) -> str:
     Raises:
         UnreadableError: something of the kernel has no readable form.
     """
+    return by_regions(compiled, lines, careful).text
+
+
+def by_regions(compiled: Compiled, lines: Lines, careful: Iterable[int] = ()) -> Readable:
+    """The same with what is known of it. A region that loops over values cannot say is said one value after another.
+
+    `careful` numbers regions of the tree that are to be said so from the beginning: 0 the body, then loops and arms.
+
+    Raises:
+        UnreadableError: see `readable`.
+    """
     module = parse(compiled.ptx)
     found = source_names.places(compiled.ptx)
     elements = {
         k: bits for k, a in enumerate(compiled.parameters) if a.pointer and (bits := 8 * a.itemsize) == 16
     }
-    lifted = lift(module, found.get, elements)
-    try:
-        return _written(compiled, module, lifted, lines)
-    except NoFormulaError:
-        raise UnreadableError(
-            "cuda: neighbours must be said by a loop or alone, got others; take the plain form"
-        ) from None
+    lifted = lift(module, found.get, elements, source_names.waits(compiled.ptx))
+    held = list(regions(lifted.body))
+    alone = set(careful)
+    while True:
+        failing: list[Region] = []
+        try:
+            text = _written(compiled, module, lifted, lines, frozenset(held[k] for k in alone), failing)
+        except (NoFormulaError, UnreadableError) as error:
+            number = held.index(failing[0]) if failing else None
+            if number is None or number in alone:
+                raise _refused(error) from None
+            alone.add(number)
+            continue
+        places = tuple(next((e.place[1] for e in walk(r) if e.place), 0) for r in held)
+        return Readable(text, tuple(sorted(alone)), len(held), places)
 
 
-def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -> str:
+def _refused(error: Exception) -> UnreadableError:
+    if isinstance(error, UnreadableError):
+        return error
+    return UnreadableError(
+        "cuda: neighbours must be said by a loop or alone, got others; take the plain form"
+    )
+
+
+def _written(
+    compiled: Compiled,
+    module: Module,
+    lifted: Lifted,
+    lines: Lines,
+    careful: frozenset[Region],
+    failing: list[Region],
+) -> str:
+    """The text. A region in which something cannot be said is added to `failing`."""
     sums = Sums(lifted.graph)
     scopes = Scopes(lifted.body)
-    kinds = Kinds(lifted.body, compiled.parameters, sums)
+    tables = [v for v in module.variables if v.space in (".global", ".const")]
+    kinds = Kinds(lifted.body, compiled.parameters, sums, tables)
     parameters = [
         kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0]
         for k in range(len(lifted.entry.parameters))
@@ -140,34 +194,51 @@ def _written(compiled: Compiled, module: Module, lifted: Lifted, lines: Lines) -
     def line_of(place: Place) -> str:
         return lines(module.file(place[0]), place[1])
 
-    sheet = Sheet(lifted.body, taken, source_names.Names(compiled.ttgir), line_of)
+    sheet = Sheet(lifted.body, taken, source_names.Names(compiled.ttgir), line_of, careful)
     write = Expressions(lifted.graph, sheet, kinds, sums, scopes)
     folds = Folds(write)
     memory = Memory(write, lifted.body)
     memory.constant = {*range(len(parameters))} - _stored(lifted, kinds)
-    groups = (g for r in regions(lifted.body) for g in memory.grouped(r.effects))
+    groups = (g for r in regions(lifted.body) for g in memory.grouped(r.effects, r in careful))
     loaded = [tuple(p for e in g if isinstance(e, Load) for p in e.results) for g in groups]
     write.packs |= found_packs([p for p in loaded if len(p) > 1], scopes.homes, sums)
-    Statements(write, folds, memory).region(lifted.body)
+    statements = Statements(write, folds, memory)
+    try:
+        statements.region(lifted.body)
+    except (NoFormulaError, UnreadableError):
+        failing += [] if statements.failed is None else [statements.failed]
+        raise
     if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters, *(sheet.taken - _RESERVED)}:
         raise UnreadableError(
             f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form"
         )
     body = [f"  {_aligned(line, memory.aligned)}" for line in _tidy(sheet.lines[lifted.body])]
-    return "\n".join([*_around(compiled, lifted, kinds, memory, sheet), *body, "}"]) + "\n"
+    used = {leaf for v in scopes.homes for leaf in leaves(v) if leaf.op in ("shared", "local", "table")}
+    for variable in tables:
+        if any(leaf.data == (variable.name,) for leaf in used):
+            sheet.helpers[variable.name] = _table(variable)
+    halves = any("half" in text or "bfloat16" in text for text in (*body, *sheet.helpers.values()))
+    head = _around(lifted, kinds, memory, sheet, {leaf.op for leaf in used})
+    return "\n".join([*_includes(lifted, kinds, halves), *head, *body, "}"]) + "\n"
 
 
-def _around(compiled: Compiled, lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet) -> Iterator[str]:
-    """Everything before the kernel's statements."""
-    entry = lifted.entry
+def _includes(lifted: Lifted, kinds: Kinds, halves: bool) -> Iterator[str]:
+    """What is left out, and headers."""
     for hint in lifted.dropped:
         yield f"// A hint to caches is left out: {hint}."
     yield "#include <cmath>"
-    if any(a.type in ("fp16", "bf16") for a in compiled.parameters) or "half" in "".join(
-        sheet.helpers.values()
-    ):
+    types = (
+        kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[1]
+        for k in range(len(lifted.entry.parameters))
+    )
+    if halves or any("half" in t or "bfloat16" in t for t in types):
         yield "#include <cuda_fp16.h>\n#include <cuda_bf16.h>"
     yield ""
+
+
+def _around(lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet, used: set[str]) -> Iterator[str]:
+    """Everything before the kernel's statements."""
+    entry = lifted.entry
     yield from sheet.helpers.values()
     if sheet.helpers:
         yield ""
@@ -178,17 +249,20 @@ def _around(compiled: Compiled, lifted: Lifted, kinds: Kinds, memory: Memory, sh
         signature.append(f"{constant}{kind} {name}")
     yield f'extern "C" __global__ void __launch_bounds__({entry.threads}) {entry.name}('
     yield f"    {', '.join(signature)}) {{"
-    if any(leaf.op == "shared" for e in walk(lifted.body) for v in _addresses(e) for leaf in leaves(v)):
-        yield f"  extern __shared__ __align__(16) {memory.shared_type} smem[];"
+    if "shared" in used:
+        yield f"  extern __shared__ __align__(16) {memory.types['shared']} smem[];"
+    if "local" in used:
+        kind, size = memory.types["local"], lifted.local
+        yield f"  alignas(16) {kind} local[{-(-size // SIZES[kind])}];"
     if sheet.tops:
         yield f"  const unsigned {', '.join(sheet.tops)};"
 
 
-def _addresses(effect: Effect) -> Iterator[Value]:
-    if isinstance(effect, Load | Store | Atomic):
-        yield effect.address
-    if isinstance(effect, Assembly):
-        yield from effect.inputs
+def _table(variable: Variable) -> str:
+    """Numbers that the module brings."""
+    numbers = ", ".join(f"{n}u" if n >> 31 else str(n) for n in variable.initial)
+    kind, count = TABLES[variable.type], variable.count or len(variable.initial)
+    return f"static __device__ __align__({variable.align}) {kind} {table_name(variable.name)}[{count}] = {{{numbers}}};"
 
 
 def _stored(lifted: Lifted, kinds: Kinds) -> set[int]:

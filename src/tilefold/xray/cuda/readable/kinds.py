@@ -19,6 +19,7 @@ from tilefold.xray.cuda.readable.tree import (
     walk,
 )
 from tilefold.xray.cuda.readable.values import Value
+from tilefold.xray.ptx import Variable
 
 TYPES = {
     "fp64": "double",
@@ -55,14 +56,27 @@ SIZES = {
     "char": 1,
 }
 PLAIN = {1: "bool", 8: "unsigned char", 16: "unsigned short", 32: "int", 64: "long long"}
+TABLES = {
+    f".{letter}{bits}": kind
+    for letter in "bus"
+    for bits, kind in (
+        (8, "unsigned char"),
+        (16, "unsigned short"),
+        (32, "unsigned"),
+        (64, "unsigned long long"),
+    )
+}
 _OF_PTX = {"f64": "double", "f32": "float", "f16": "__half", "bf16": "__nv_bfloat16"}
 
 
 class Kinds:
     """Types of values; those that must be one are joined."""
 
-    def __init__(self, body: Region, parameters: Sequence[Argument], sums: Sums) -> None:
+    def __init__(
+        self, body: Region, parameters: Sequence[Argument], sums: Sums, tables: Sequence[Variable] = ()
+    ) -> None:
         self._parameters, self._sums = parameters, sums
+        self._tables = {v.name: v for v in tables}
         self._above: dict[Value, Value] = {}
         self._known: dict[Value, str] = {}
         self.pointers: dict[Value, str] = {}  # variables that are addresses, by what they point to
@@ -76,6 +90,8 @@ class Kinds:
         """The type in which a value is held."""
         if value.op == "parameter":
             return self.parameter(value)[1]
+        if value.op == "table":
+            return f"{TABLES[self._tables[value.data[0]].type]}*"
         if value in self.pointers:
             return self.pointers[value] + "*"
         return self._known.get(self._root(value), PLAIN[value.bits])
@@ -139,10 +155,13 @@ class Kinds:
                     self._set(value, kind or PLAIN[value.bits])
                 self._values(effect.values)
             case Assembly():
-                if effect.name.startswith("mma") and ".f32." in effect.name:
-                    for value in (*effect.results, *effect.inputs[-len(effect.results) :]):
-                        self._set(value, "float")
-                self._values(effect.inputs)
+                for value, before in zip(effect.results, effect.held, strict=bool(effect.held)):
+                    self._join(value, before)
+                for word, kind in ((".f32.", "float"), (".f64.", "double")):
+                    if effect.name.startswith(("mma", "wgmma.mma_async")) and word in effect.name:
+                        for value in effect.results:
+                            self._set(value, kind)
+                self._values([*effect.held, *effect.inputs])
             case If():
                 for variable, a, b in effect.merged:
                     self._join(variable, a)
@@ -211,6 +230,11 @@ class Kinds:
             self._above[a] = b
             if a in self._known:
                 self._known.setdefault(b, self._known.pop(a))
+
+
+def table_name(name: str) -> str:
+    """What C++ calls a variable of the module, of which names with two underscores belong to the compiler."""
+    return f"table_{name.strip('_').replace('$', '_').replace('.', '_')}"
 
 
 def types_of(value: Value) -> tuple[str, dict[int, str]]:

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable.blocks import UnreadableError
-from tilefold.xray.cuda.readable.expressions import Expressions, Pack
+from tilefold.xray.cuda.readable.expressions import ARRAYS, Expressions
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.kinds import PLAIN, SIZES
 from tilefold.xray.cuda.readable.linear import Linear
-from tilefold.xray.cuda.readable.text import OR, SUM, UNARY, Text
+from tilefold.xray.cuda.readable.text import OR, PRIMARY, SUM, UNARY, Text
 from tilefold.xray.cuda.readable.tree import Assembly, Effect, Load, Region, Store, walk
 from tilefold.xray.cuda.readable.values import Value, leaves
 
@@ -23,14 +24,14 @@ template <int N, class T> static __device__ void vector_copy(T* to, const T* fro
 
 
 class Memory:
-    """Writes loads and stores. `shared_type` is the type of shared memory, where all that is kept there has one."""
+    """Writes loads and stores. `types` has the types of shared and of local memory, where all that is kept there has one."""
 
     def __init__(self, write: Expressions, body: Region) -> None:
         self._write, self._sheet = write, write.sheet
         effects = tuple(walk(body))
         self.aligned: dict[str, int] = {}  # arrays that begin where vectors may, and the bytes of these
         self.constant: set[int] = set()  # parameters that nothing is stored through
-        self.shared_type = self._shared_type(effects)
+        self.types = {space: self._type_of(space, effects) for space in ARRAYS}
         self._shares = Counter(
             k
             for e in effects
@@ -38,9 +39,14 @@ class Memory:
         )
 
     # --------------------------------------------------------------------------------------------------- groups
-    def grouped(self, effects: Sequence[Effect]) -> list[tuple[Effect, ...]]:
-        """Neighbouring loads of one shape together, and neighbouring stores; the order of all others stays."""
+    def grouped(self, effects: Sequence[Effect], alone: bool = False) -> list[tuple[Effect, ...]]:
+        """Neighbouring loads of one shape together, and neighbouring stores; the order of all others stays.
+
+        Each is a group of its own where they are to stand alone.
+        """
         found: list[tuple[Effect, ...]] = []
+        if alone:
+            return [(e,) for e in effects]
         at = 0
         while at < len(effects):
             run = [effects[at]]
@@ -52,6 +58,10 @@ class Memory:
                         break
                     run.append(after)
                 found += self._shapes(run)
+            elif isinstance(run[0], Assembly) and run[0].guard is None:
+                while at + len(run) < len(effects) and _alike(run[0], effects[at + len(run)]):
+                    run.append(effects[at + len(run)])
+                found.append(tuple(run))
             else:
                 found.append((run[0],))
             at += len(run)
@@ -96,8 +106,8 @@ class Memory:
             NoFormulaError: no loop says them.
         """
         forms = [self._write.sums.of(a) for a in addresses]
-        if space == "shared":
-            return self._shared(forms, addresses, kind)
+        if space in ARRAYS:
+            return self._shared(forms, addresses, kind, space)
         bases = {self._write.kinds.base(a) for a in addresses}
         base = bases.pop()
         if bases:
@@ -213,20 +223,24 @@ class Memory:
         return base, tuple((v, c) for v, c in form.terms if not self._is_small(form, v, c))
 
     # --------------------------------------------------------------------------------------------- shared memory
-    def _shared(self, forms: list[Linear], addresses: Pack, kind: str) -> tuple[str, str | None]:
-        bases = {next((v for v, c in f.terms if v.op == "shared" and c == 1), None) for f in forms}
+    def _shared(self, forms: list[Linear], addresses: Pack, kind: str, space: str) -> tuple[str, str | None]:
+        """Memory of the block, or of the thread: an element of its array, or what is so many bytes behind its begin."""
+        bases = {next((v for v, c in f.terms if v.op == space and c == 1), None) for f in forms}
         base = bases.pop()
         if base is None or bases:
-            raise UnreadableError(
-                "cuda: shared memory must be reached from its begin, got another form; take the plain form"
-            )
+            number = self._write.form(forms, (addresses[0],)).to("unsigned")
+            return f"*({kind}*)__cvta_{space}_to_generic({number.text})", None
         rests = [f.without(base) for f in forms]
         divided = [self._divided(f, SIZES[kind]) for f in rests]
+        array, held = ARRAYS[space], self.types[space]
         if all(d is not None for d in divided):
-            name = "smem" if self.shared_type == kind else f"(({kind}*)smem)"
+            name = array if held == kind else f"(({kind}*){array})"
             return name, self._write.form([d for d in divided if d is not None], (addresses[0],)).text
-        start = "smem" if self.shared_type == "char" else "(char*)smem"
+        start = array if held == "char" else f"(char*){array}"
         offset = self._write.form(rests, (addresses[0],))
+        if not all(self._write.sums.bounded(f) for f in rests):
+            offset = offset.to("unsigned")  # it may wrap, but not into 64 bits
+            offset = Text(offset.at(SUM + 1), PRIMARY, offset.type)
         if kind == "char":
             return f"{start} + {offset.at(SUM)}", None
         return f"*({kind}*)({start} + {offset.at(SUM + 1) if offset.level < SUM else offset.text})", None
@@ -239,19 +253,19 @@ class Memory:
         )
         return divided if safe else None
 
-    def _shared_type(self, effects: Sequence[Effect]) -> str:
+    def _type_of(self, space: str, effects: Sequence[Effect]) -> str:
         kinds = set()
         for effect in effects:
-            if isinstance(effect, Assembly) and "shared" in effect.roles:
+            if isinstance(effect, Assembly) and {space, "wide"} & {*effect.roles}:
                 kinds.add("char")
-            if getattr(effect, "space", "") != "shared":
+            if getattr(effect, "space", "") != space:
                 continue
             if not isinstance(effect, Load | Store):
                 return "char"
             for value in effect.results if isinstance(effect, Load) else effect.values:
                 kinds.add(self._write.kinds.of(value) if value.op != "const" else "float")
             form = self._write.sums.of(effect.address)
-            base = next((v for v, _ in form.terms if v.op == "shared"), None)
+            base = next((v for v, _ in form.terms if v.op == space), None)
             size = min((SIZES.get(k, 1) for k in kinds), default=1)
             if base is None or self._divided(form.without(base), size) is None:
                 kinds.add("char")
@@ -359,7 +373,7 @@ class Memory:
         kind = self._write.kinds.element(first.address) if first.space == "global" else None
         if kind is None:
             held = next((v for e in group for v in e.values if v.op != "const"), first.values[0])
-            kind = self._write.kinds.of(held) if held.op != "const" else self.shared_type
+            kind = self._write.kinds.of(held) if held.op != "const" else self.types.get(first.space, "char")
         if SIZES.get(kind, 0) * 8 != first.values[0].bits:
             kind = next(
                 (k for v in first.values if SIZES.get(k := self._write.kinds.of(v), 0) * 8 == v.bits),
@@ -385,11 +399,26 @@ class Memory:
             self.aligned[begins[0][0]] = max(wide * SIZES[kind], self.aligned.get(begins[0][0], 0))
             return begins[0][0] + (f" + {first}" if first != "0" else "")
         if len(group) > 1:
-            raise NoFormulaError
+            text = self._write.say(values, kind).text
+            name = self._sheet.fresh("out")
+            self._sheet.say(f"alignas({wide * SIZES[kind]}) {kind} {name}[{len(values)}];", group[0].place)
+            self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {name}[i] = {text};")
+            return f"{name} + {wide} * i"
         name = self._sheet.fresh("out")
         items = ", ".join(self._write.one(v, kind).text for v in values)
         self._sheet.say(f"alignas({wide * SIZES[kind]}) {kind} {name}[{wide}] = {{{items}}};", group[0].place)
         return name
+
+
+def _alike(first: Assembly, after: Effect) -> bool:
+    """Whether an effect is the same instruction as another, with other operands, and one that loops may repeat."""
+    return (
+        isinstance(after, Assembly)
+        and after.guard is None
+        and (len(first.results) > 1 or (not first.results and bool(first.inputs)))
+        and (after.name, after.template, after.groups, after.roles)
+        == (first.name, first.template, first.groups, first.roles)
+    )
 
 
 def _reads(load: Load, made: set[Value]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilefold.xray.cuda.readable.kinds import types_of
 from tilefold.xray.cuda.readable.text import PRIMARY, PRODUCT, SUM, UNARY, Text
@@ -27,6 +28,15 @@ OPERATORS |= {
     "div.s64": ("/", "long long"),
     "rem.s64": ("%", "long long"),
 }
+# Of 16 bits, which C++ computes in 32.
+NARROW = {
+    "and.b16": "&",
+    "or.b16": "|",
+    "xor.b16": "^",
+    "add.s16": "+",
+    "sub.s16": "-",
+    "mul.lo.s16": "*",
+}
 FUNCTIONS = {
     "fma.rn.f32": ("fmaf", "float", "float"),
     "fma.rn.f64": ("fma", "double", "double"),
@@ -46,6 +56,11 @@ FUNCTIONS = {
     "max.s64": ("max", "long long", "long long"),
     "mul.hi.s32": ("__mulhi", "int", "int"),
     "mul.hi.u32": ("__umulhi", "unsigned", "unsigned"),
+    "cvt.rn.f32.s16": ("(float)", "short", "float"),
+    "cvt.rn.f32.u16": ("(float)", "unsigned short", "float"),
+    "cvt.u16.u32": ("(unsigned short)", "unsigned", "unsigned short"),
+    "cvt.u32.u16": ("(unsigned)", "unsigned short", "unsigned"),
+    "cvt.s32.s16": ("(int)", "short", "int"),
     "cvt.rn.f32.s32": ("(float)", "int", "float"),
     "cvt.rn.f32.u32": ("(float)", "unsigned", "float"),
     "cvt.rzi.s32.f32": ("__float2int_rz", "float", "int"),
@@ -93,6 +108,8 @@ def wanted(value: Value) -> list[str]:
         return [OPERATORS[name][1]] * len(value.args)
     if name in FUNCTIONS:
         return [FUNCTIONS[name][1]] * len(value.args)
+    if name in NARROW:
+        return ["unsigned short"] * 2
     if name in ("neg.f32", "neg.f64"):
         return [{"f32": "float", "f64": "double"}[name[-3:]]]
     of = types_of(value)[1]
@@ -106,6 +123,9 @@ def written(value: Value, given: Sequence[Text], helpers: dict[str, str]) -> Tex
         sign, kind = OPERATORS[name]
         level = SUM if sign in "+-" else PRODUCT
         return Text(f"{given[0].at(level)} {sign} {given[1].at(level + 1)}", level, kind)
+    if name in NARROW:
+        text = f"{given[0].at(UNARY)} {NARROW[name]} {given[1].at(UNARY)}"
+        return Text(f"(unsigned short)({text})", UNARY, "unsigned short")
     if name in ("neg.f32", "neg.f64"):
         return Text(f"-{given[0].at(PRIMARY)}", UNARY, given[0].type)
     if name in FUNCTIONS:
@@ -131,9 +151,11 @@ def _function(value: Value, result: str, helpers: dict[str, str]) -> str:
     """The name of a function of one instruction."""
     text, *fixed = value.data
     takes = wanted(value)
-    name = re.sub(r"_(f32|rn|b32|s32)(?=_|$)", "", re.sub(r"\W+", "_", text)) + "".join(
+    whole = re.sub(r"\W+", "_", text)
+    name = re.sub(r"_(f32|rn|b32|s32)(?=_|$)", "", whole)
+    name = (name if "_" in name else whole) + "".join(
         f"_{n}" for n in fixed
-    )
+    )  # one word may be a function of C's
     name += "".join(
         _LETTERS[t] for t in takes if t in ("unsigned short", "long long", "double") and f".{t}" not in text
     )
@@ -164,13 +186,13 @@ def _added(helpers: dict[str, str], name: str, text: str) -> str:
 
 def atomic(effect: Atomic, kind: str, helpers: dict[str, str]) -> str:
     """The function of an atomic operation, with the order of memory that its instruction names."""
-    name = re.sub(r"\W+", "_", re.sub(r"\.(global|gpu|f32)", "", effect.name.replace("red.", "atom.")))
+    name = re.sub(r"\W+", "_", re.sub(r"\.(global|gpu|f32)", "", re.sub("^red", "atom", effect.name)))
     takes = "".join(f", {kind} {c}" for c, _ in zip("abc", effect.values, strict=False))
     given = "".join(f', "{_LETTERS[kind]}"({c})' for c, _ in zip("abc", effect.values, strict=False))
     places = "".join(f", %{n + 2}" for n in range(len(effect.values)))
     shared = effect.space == "shared"
     where = '"r"((unsigned)__cvta_generic_to_shared(p))' if shared else '"l"(p)'
-    says = f"{effect.name.replace('red.', 'atom.', 1)} %0, [%1]{places};"
+    says = f"{re.sub('^red', 'atom', effect.name)} %0, [%1]{places};"
     return _added(
         helpers,
         name,
@@ -179,56 +201,98 @@ def atomic(effect: Atomic, kind: str, helpers: dict[str, str]) -> str:
     )
 
 
-def product(effect: Assembly, helpers: dict[str, str]) -> tuple[str, list[int]]:
-    """The function of a warp's matrix product onto an array, `d += a b`, and how many values each of a and b has."""
-    count = len(effect.results)
-    groups = [len(g.split(",")) for g in re.findall(r"\{([^}]*)\}", effect.template)]
-    name = re.sub(r"_(sync|aligned|row|col)(?=_|$)", "", re.sub(r"\W+", "_", effect.name))
-    places = iter(range(count, count + groups[1] + groups[2]))
-    sets = [", ".join(f"%{next(places)}" for _ in range(n)) for n in groups[1:3]]
-    held = ", ".join(f"%{n}" for n in range(count))
-    kind = "float" if effect.name.endswith("f32") and ".f32." in effect.name else "int"
-    outputs = ", ".join(f'"+{_LETTERS[kind]}"(d[{n}])' for n in range(count))
-    inputs = ", ".join(
-        f'"r"({c}[{n}])' for c, many in zip("ab", groups[1:3], strict=True) for n in range(many)
-    )
-    name = _added(
-        helpers,
-        name,
-        f"static __device__ void @({kind}* d, const int* a, const int* b) "
-        f'{{ asm volatile("{effect.name} {{{held}}}, {{{sets[0]}}}, {{{sets[1]}}}, {{{held}}};" : {outputs} : {inputs}); }}',
-    )
-    return name, groups[1:3]
+# What a wrapper of an instruction does, by how the instruction begins.
+_SAYS = {
+    "mma.": "A warp's product of matrices: d += a b.",
+    "wgmma.mma_async": "Four warps begin d += a b; descriptors say where in shared memory an operand lies.",
+    "wgmma.fence": "Registers that were written before may be used by products from here on.",
+    "wgmma.commit_group": "The products that were begun are one group.",
+    "wgmma.wait_group": "Waits until so many groups of products, the last, are not done yet.",
+    "ldmatrix": "Each lane gets its pieces of matrices of 8 x 8 halves, whose rows the lanes point to.",
+    "stmatrix": "Each lane gives its pieces of matrices of 8 x 8 halves, whose rows the lanes point to.",
+    "cp.async.commit_group": "The copies that a thread began are one group.",
+    "cp.async.wait_group": "Waits until so many groups of a thread's copies, the last, are not done yet.",
+    "cp.async.bulk.commit_group": "The copies of boxes that a thread began are one group.",
+    "cp.async.bulk.wait_group": "Waits until so many groups of copies of boxes, the last, are not done yet.",
+    "cp.async.bulk.tensor": "Begins a copy of a tensor's box, which a tensor map describes.",
+    "cp.async": "Begins a copy to shared memory; what is beyond the given bytes becomes zero.",
+    "mbarrier.init": "A barrier in shared memory for so many arrivals.",
+    "mbarrier.inval": "The barrier is not used any more.",
+    "mbarrier.arrive.expect_tx": "One arrives at a barrier, and so many bytes are to arrive.",
+    "mbarrier.arrive": "One arrives at a barrier.",
+    "mbarrier.try_wait": "Whether a barrier's phase is over.",
+    "mbarrier.test_wait": "Whether a barrier's phase is over.",
+    "fence.proxy": "Orders memory between the ways in which it is reached.",
+    "tensormap.replace": "One field of a tensor map.",
+    "elect": "Chooses one lane of the warp.",
+    "vote": "What all lanes of the warp say.",
+    "griddepcontrol.wait": "Waits for the kernel before.",
+    "griddepcontrol.launch": "The kernel behind may begin.",
+}
 
 
-def assembly(effect: Assembly, result: str, helpers: dict[str, str]) -> tuple[str, list[str]]:
-    """The function of any other instruction, and the types that it takes; results go through a pointer."""
-    takes = [
-        {"value": _NUMBERS.get(v.bits, "int")}.get(role, "const void*")
-        for v, role in zip(effect.inputs, effect.roles, strict=True)
-    ]
-    if effect.name.startswith("mma") and result == "float":
-        count = len(effect.results)
-        takes[-count:] = ["float"] * count
-    code = [
-        '"r"((unsigned)__cvta_generic_to_shared({}))'
-        if role == "shared"
-        else f'"{_LETTERS.get(t, "l")}"({{}})'
-        for t, role in zip(takes, effect.roles, strict=True)
-    ]
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a wrapper: its C++ type, the values that it has, what it is of `tree.Assembly`'s roles."""
+
+    type: str
+    count: int
+    role: str
+
+
+def assembly(
+    effect: Assembly, result: str, parameters: Sequence[Parameter], helpers: dict[str, str]
+) -> tuple[str, bool]:
+    """The function of an instruction, and whether it returns its result; several results go through a pointer.
+
+    What the instruction reads and writes is one pointer.
+    """
+    alone = len(effect.results) == 1 and not effect.held
+    how = "+" if effect.held else "="
+    outputs = ", ".join(
+        f'"{how}{_LETTERS[result]}"({"r" if alone else f"d[{n}]"})' for n in range(len(effect.results))
+    )
+    arguments = [] if alone or not effect.results else [f"{result}* d"]
+    inputs = []
+    for n, parameter in enumerate(parameters):
+        arguments.append(f"{parameter.type} {'abcefghijklmnopqstuvwxyz'[n]}")
+        inputs += _given(parameter, "abcefghijklmnopqstuvwxyz"[n])
+    says = f'asm volatile("{effect.template}" : {outputs} : {", ".join(inputs)} : "memory");'
+    body = f"{{ {result} r; {says} return r; }}" if alone else f"{{ {says} }}"
+    name = _wrapper(effect)
+    comment = next((f"// {text}\n" for begin, text in _SAYS.items() if effect.name.startswith(begin)), "")
+    back = result if alone else "void"
+    return _added(helpers, name, f"{comment}static __device__ {back} @({', '.join(arguments)}) {body}"), alone
+
+
+def _given(parameter: Parameter, name: str) -> list[str]:
+    """The operands of inline PTX that a parameter is."""
+    match parameter.role:
+        case "shared":
+            return [f'"r"((unsigned)__cvta_generic_to_shared({name}))']
+        case "wide":
+            return [f'"l"((unsigned long long)__cvta_generic_to_shared({name}))']
+        case "global":
+            return [f'"l"({name})']
+        case "predicate":
+            return [f'"r"((int){name})']
+    if parameter.count == 1:
+        return [f'"{_LETTERS[parameter.type]}"({name})']
+    kind = parameter.type.removeprefix("const ").removesuffix("*")
+    return [f'"{_LETTERS[kind]}"({name}[{k}])' for k in range(parameter.count)]
+
+
+def _wrapper(effect: Assembly) -> str:
+    """What the function of an instruction is called: its words that say something, and the numbers in its text."""
     name = re.sub(
-        r"_(sync|aligned|shared|global|b16|row|col|cg|ca|m8n8)(?=_|$)", "", re.sub(r"\W+", "_", effect.name)
-    )
-    fixed = re.findall(r"(?<![%\w])-?\d+(?=[,;])", effect.template.partition(" ")[2])
-    name += "".join(f"_{n}" for n in fixed).replace("-", "m")
-    outputs = ", ".join(f'"={_LETTERS[result]}"(d[{n}])' for n in range(len(effect.results)))
-    inputs = ", ".join(c.format(f"a{n}") for n, c in enumerate(code))
-    arguments = [f"{result}* d"] if effect.results else []
-    arguments += [f"{t} a{n}" for n, t in enumerate(takes)]
-    name = _added(
-        helpers,
-        name,
-        f"static __device__ void @({', '.join(arguments)}) "
-        f'{{ asm volatile("{effect.template}" : {outputs} : {inputs} : "memory"); }}',
-    )
-    return name, takes
+        r"_(mma_async|sync|aligned|shared|global|cta|cluster|b16|b64|row|col|cg|ca|m8n8|tile|b1024|f32)(?=_|$)", "",
+        re.sub(r"\W+", "_", effect.name),
+    )  # fmt: skip
+    text = re.sub(r"(\.reg|setp|selp)[^;]*;", "", effect.template).partition(effect.name)[2]
+    fixed = re.findall(r"(?<![%\w])-?(?:0x)?\d+(?=[,;\s\]}])", text)
+    return name + "".join(f"_{n}" for n in fixed).replace("-", "m")
+
+
+def passed(value: Value) -> str:
+    """The type in which a value goes into a wrapper."""
+    return _NUMBERS.get(value.bits, "int")

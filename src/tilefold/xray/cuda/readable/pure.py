@@ -172,7 +172,7 @@ def _resized(graph: Graph, instruction: Instruction, read: Operands) -> Value | 
     if (bits_of(of), bits_of(to)) == (32, 64):
         return graph.extended(read(1), of[0] == "s")
     if (bits_of(of), bits_of(to)) == (64, 32):
-        return graph.make("trunc", read(1), bits=32)
+        return graph.truncated(read(1))
     return None
 
 

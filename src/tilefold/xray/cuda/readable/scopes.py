@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from tilefold.xray.cuda.readable.tree import Loop, Region, inner, operands, results
+from tilefold.xray.cuda.readable.tree import If, Loop, Region, inner, operands, results
 from tilefold.xray.cuda.readable.values import Value
 
 
@@ -56,7 +56,10 @@ class Scopes:
                 self._above[held], self._depths[held] = region, self._depths[region] + 1
                 if isinstance(effect, Loop):
                     self.defined |= {c.inside: held for c in effect.carried}
-                self._enter(held, last)
+                self._enter(held, last if held.effects or isinstance(effect, Loop) else ())
+                if not held.effects and isinstance(effect, If):  # variables begin with what it gives
+                    for value in last:
+                        self._use(value, region)
         for value in ends:
             self._use(value, region)
 

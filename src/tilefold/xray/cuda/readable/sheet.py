@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -12,9 +13,17 @@ from tilefold.xray.cuda.readable.values import Place, Value
 
 
 class Sheet:
-    """Lines and names. `line_of` gives the text of a place of the source."""
+    """Lines and names. `line_of` gives the text of a place of the source; `careful` regions have no loops over values."""
 
-    def __init__(self, root: Region, taken: set[str], names: Names, line_of: Callable[[Place], str]) -> None:
+    def __init__(
+        self,
+        root: Region,
+        taken: set[str],
+        names: Names,
+        line_of: Callable[[Place], str],
+        careful: frozenset[Region] = frozenset(),
+    ) -> None:
+        self.careful = careful
         self.named: dict[Value, Text] = {}
         self.arrays: dict[Value, tuple[str, int]] = {}
         self.instead: dict[Value, Value] = {}  # values that took the place of another in its variable
@@ -29,6 +38,11 @@ class Sheet:
         self._names, self._line_of = names, line_of
         self._headed: dict[Region, tuple[str, ...]] = {}
         self._undo: list[Callable[[], object]] = []
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each value is said alone where lines go now."""
+        return self.region in self.careful
 
     # ---------------------------------------------------------------------------------------------------- taking back
     def mark(self) -> int:
@@ -64,6 +78,11 @@ class Sheet:
         """What the source calls what is at a place, if that is of a type's kind; "program" asks for a name of one place."""
         found = self._names.at(place, kind) if place is not None else None
         return self.fresh(found or default)
+
+    def counter_name(self, place: Place | None) -> str:
+        """What the source calls the variable of a `for` at a place."""
+        found = re.match(r"\s*for (\w+) in ", self._line_of(place)) if place is not None else None
+        return self.fresh(found[1] if found and found[1] != "_" else "at")
 
     def name(self, value: Value, text: str, kind: str) -> None:
         """From here on a value is called so."""

@@ -9,6 +9,7 @@ from tilefold.xray.cuda.readable.values import Place
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+) "([^"]+)"', re.M)
 _LOCATED = re.compile(r"\s*\.loc\s+\d")
+_NUMBERS = re.compile(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)\s+(\d+)")
 _CHAIN = re.compile(r"([\w.]+):(\d+):(\d+)")
 _LOC = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.M)
 _NAMED = re.compile(r'"([A-Za-z_]\w*)"\((#loc\d*)\)')
@@ -20,20 +21,42 @@ _PLACED = re.compile(r'"[^"]*":(\d+):(\d+)')
 def places(ptx: str) -> dict[int, Place]:
     """The place of the user's source for each line of a PTX: of calls that were inlined the outermost.
 
-    Triton writes these calls into the comment of `.loc` alone.
+    Triton writes these calls into the comment of `.loc` alone; newer versions write the call around as `inlined_at`.
     """
     files = {Path(path).name: int(number) for number, path in _FILE.findall(ptx)}
     found: dict[int, Place] = {}
+    calls: dict[Place, Place] = {}  # where the outermost call of a place is that was seen last
     now: Place | None = None
     for number, row in enumerate(ptx.split("\n"), start=1):
         if _LOCATED.match(row):
-            chain = _CHAIN.findall(row.partition("//")[2])
-            words = row.split()
-            file, line, column = (files.get(chain[-1][0], 1), *chain[-1][1:]) if chain else words[1:4]
-            if int(line):
-                now = (int(file), int(line), int(column))
+            written, _, comment = row.partition("//")
+            (file, line, column), *around = _NUMBERS.findall(written)
+            own = int(file), int(line), int(column)
+            chain = _CHAIN.findall(comment)
+            if around:
+                call = tuple(map(int, around[-1]))
+                calls[own] = own = calls.get(call, call)  # type: ignore[arg-type]  # three numbers
+            elif chain:
+                own = (files.get(chain[-1][0], 1), int(chain[-1][1]), int(chain[-1][2]))
+            else:
+                calls.pop(own, None)
+            if own[1]:
+                now = own
         if now is not None:
             found[number] = now
+    return found
+
+
+def waits(ptx: str) -> dict[int, tuple[str, ...]]:
+    """The registers that Triton says, in a comment, are waited for by the instruction on the next line that is none."""
+    found: dict[int, tuple[str, ...]] = {}
+    now: tuple[str, ...] = ()
+    for number, row in enumerate(ptx.split("\n"), start=1):
+        words = row.strip()
+        if words.startswith("// wait for regs:"):
+            now = tuple(re.findall(r"%\w+", words))
+        elif now and words and not words.startswith("//"):
+            found[number], now = now, ()
     return found
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable import operations
 from tilefold.xray.cuda.readable.blocks import UnreadableError
-from tilefold.xray.cuda.readable.expressions import Expressions, Pack
+from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import Folds
+from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
+from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.kinds import SIZES
 from tilefold.xray.cuda.readable.memory import Memory, address_text
 from tilefold.xray.cuda.readable.reductions import Found, block_reduction
+from tilefold.xray.cuda.readable.text import OR, Text
 from tilefold.xray.cuda.readable.tree import (
     Assembly,
     Atomic,
@@ -52,15 +54,21 @@ class Statements:
     def __init__(self, write: Expressions, folds: Folds, memory: Memory) -> None:
         self._write, self._sheet, self._folds, self._memory = write, write.sheet, folds, memory
         self._variables = Variables(write, memory)
+        self.failed: Region | None = None  # the innermost in which something could not be said
 
     def region(self, region: Region) -> None:
         """All effects of a region, into its lines."""
-        groups = self._memory.grouped(region.effects)
-        for group in groups:
+        alone = self._sheet.one_by_one
+        groups = self._memory.grouped(region.effects, alone)
+        for group in groups if not alone else ():
             self._suggest(group)
         at = 0
-        while at < len(groups):
-            at += self._next([g[0] for g in groups[at:]], groups[at])
+        try:
+            while at < len(groups):
+                at += self._next([g[0] for g in groups[at:]], groups[at])
+        except (NoFormulaError, UnreadableError):
+            self.failed = self.failed or region
+            raise
 
     def _suggest(self, group: tuple[Effect, ...]) -> None:
         """Values that are stored together go together."""
@@ -81,6 +89,8 @@ class Statements:
                 self._memory.store(tuple(e for e in group if isinstance(e, Store)))
             case Barrier(warp):
                 self._sheet.say("__syncwarp();" if warp else "__syncthreads();")
+            case Shuffle() if self._sheet.one_by_one:
+                self._shuffle(effect)
             case Shuffle():
                 block = block_reduction(effects, self._folds, self._write.graph, self._write.sums)
                 if block is not None:
@@ -95,7 +105,7 @@ class Statements:
             case Atomic():
                 self._atomic(effect)
             case Assembly():
-                self._assembly(effect)
+                self._assemblies(tuple(e for e in group if isinstance(e, Assembly)))
             case If():
                 self._if(effect)
             case Loop():
@@ -104,7 +114,7 @@ class Statements:
 
     def _reduction(self, block: Found, effect: Shuffle) -> None:
         self._sheet.helpers[block.name] = block.text
-        memory = "smem" if self._memory.shared_type == "float" else "(float*)smem"
+        memory = "smem" if self._memory.types["shared"] == "float" else "(float*)smem"
         given = self._write.one(block.given, "float").text
         name = self._sheet.name_of(effect.place, "all", "float")
         self._sheet.say(f"const float {name} = {block.name}({given}, {memory});", effect.place)
@@ -141,62 +151,184 @@ class Statements:
         self._sheet.say(f"{when}{call};", effect.place)
 
     def _assembly(self, effect: Assembly) -> None:
-        if effect.guard is not None and effect.results:
-            raise UnreadableError(
-                f"cuda: {effect.name} must be unconditional, got a guard; take the plain form"
-            )
+        if effect.name.startswith("createpolicy") and effect.results[0] not in self._write.scopes.homes:
+            return  # of hints that are left out
         result = self._write.kinds.of(effect.results[0]) if effect.results else ""
-        if effect.name.startswith("mma") and self._product(effect, result):
-            return
-        name, takes = operations.assembly(effect, result, self._sheet.helpers)
         guard = None if effect.guard is None else self._write.one(effect.guard)
-        given = []
-        for value, role, kind in zip(effect.inputs, effect.roles, takes, strict=True):
-            if role == "value":
-                given.append(self._write.one(value, kind).text)
-            else:
-                element = self._write.kinds.element(value) if role == "global" else "char"
-                if element is None:
-                    raise UnreadableError(
-                        f"cuda: an address of {effect.name} must have a pointer, got none; take the plain form"
-                    )
-                given.append(address_text(self._memory.place((value,), role, element)))
-        if effect.results:
+        parameters, given = self._given(effect)
+        name, alone = operations.assembly(effect, result, parameters, self._sheet.helpers)
+        if alone:
+            self._alone(effect, f"{name}({', '.join(given)})", result, guard)
+            return
+        if effect.held:
+            given.insert(0, self._updated(effect, result))
+        elif effect.results:
             array = self._sheet.name_of(None, "piece")
-            self._sheet.say(f"{result} {array}[{len(effect.results)}];", effect.place)
+            zero = "" if guard is None else " = {}"
+            self._sheet.say(f"{result} {array}[{len(effect.results)}]{zero};", effect.place)
             self._sheet.own(array, result, effect.results)
             given.insert(0, array)
         when = "" if guard is None else f"if ({guard.text}) "
         self._sheet.say(f"{when}{name}({', '.join(given)});", effect.place)
 
-    def _product(self, effect: Assembly, result: str) -> bool:
-        """A matrix product onto an array whose elements nobody else reads; False where it is not of whole arrays."""
-        count = len(effect.results)
-        added = effect.inputs[-count:]
-        once = all(self._write.scopes.uses[v] == 1 for v in added)
-        groups = [len(g.split(",")) for g in re.findall(r"\{([^}]*)\}", effect.template)][1:3]
-        parts = [effect.inputs[: groups[0]], effect.inputs[groups[0] : sum(groups)], added]
-        texts = [self._neighbours(p) for p in parts]
-        kinds = [self._write.kinds.of(v) for p in parts[:2] for v in p]
-        if (
-            not once
-            or not all(texts)
-            or set(kinds) != {"int"}
-            or self._write.kinds.of(added[0]) != result
-            or effect.guard is not None
-        ):
-            return False
-        if len(effect.inputs) != sum(groups) + count or not all(
-            v.op in ("variable", "result") for v in added
-        ):
-            return False
-        name, _ = operations.product(effect, self._sheet.helpers)
-        self._sheet.say(f"{name}({texts[2]}, {texts[0]}, {texts[1]});", effect.place)
-        for value, old in zip(effect.results, added, strict=True):
-            self._sheet.name(value, self._sheet.named[old].text, result)
-            self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
-            self._sheet.put(self._sheet.instead, value, old)
-        return True
+    def _assemblies(self, group: tuple[Assembly, ...]) -> None:
+        """Calls of one instruction, as loops where these say them."""
+        if len(group) == 1:
+            self._assembly(group[0])
+            return
+        mark = self._sheet.mark()
+        try:
+            self._repeated(group)
+        except (NoFormulaError, UnreadableError):
+            self._sheet.back(mark)
+            half = len(group) // 2
+            self._assemblies(group[:half])
+            self._assemblies(group[half:])
+
+    def _repeated(self, group: tuple[Assembly, ...]) -> None:
+        """One loop of calls; their results are one array, in their order.
+
+        Raises:
+            NoFormulaError: no loop says them.
+        """
+        first, head = group[0], f"for (int i = 0; i < {len(group)}; ++i) "
+        made = {v for e in group for v in e.results}
+        if any(v in made for e in group for v in e.inputs):
+            raise NoFormulaError
+        parameters, given, at = [], [], 0
+        for count in first.groups:
+            packs = [tuple(e.inputs[at + k] for e in group) for k in range(count)]
+            role, at = first.roles[at], at + count
+            kind = self._write.kinds.of(packs[0][0])
+            place = self._begins([e.inputs[at - count : at] for e in group]) if count > 1 else None
+            if place is not None and kind == operations.passed(packs[0][0]):
+                parameters.append(operations.Parameter(f"const {kind}*", count, role))
+                given.append(place)
+                continue
+            for pack in packs:
+                kind, text = self._input(pack, role)
+                parameters.append(
+                    operations.Parameter(kind, 1, role if kind in ("const void*", "bool") else "value")
+                )
+                given.append(text)
+        result = self._write.kinds.of(first.results[0]) if first.results else ""
+        if first.held:
+            given.insert(0, self._updated_each(group, result))
+        name, _ = operations.assembly(first, result, parameters, self._sheet.helpers)
+        if first.results and not first.held:
+            array, count = self._sheet.name_of(None, "piece"), len(first.results)
+            self._sheet.say(f"{result} {array}[{len(group) * count}];", first.place)
+            self._sheet.own(array, result, tuple(v for e in group for v in e.results))
+            given.insert(0, f"{array} + {count} * i")
+        self._sheet.say(f"{head}{name}({', '.join(given)});", first.place)
+
+    def _updated_each(self, group: tuple[Assembly, ...], kind: str) -> str:
+        """The place in an array that each call reads and writes; one call may go on with what another made."""
+        for effect in group:
+            once = all(
+                self._write.scopes.uses[v] == 1 and v.op in ("variable", "result") for v in effect.held
+            )
+            if (
+                not once
+                or self._neighbours(effect.held) is None
+                or self._write.kinds.of(effect.held[0]) != kind
+            ):
+                raise NoFormulaError
+            for value, old in zip(effect.results, effect.held, strict=True):
+                self._sheet.name(value, self._sheet.named[old].text, kind)
+                self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
+                self._sheet.put(self._sheet.instead, value, old)
+        place = self._begins([e.held for e in group])
+        assert place is not None, "each is neighbours in an array"
+        return place
+
+    def _begins(self, parts: Sequence[Pack]) -> str | None:
+        """The place in one array of the first of each call's neighbours; None where they are none.
+
+        Raises:
+            NoFormulaError: no formula gives the places.
+        """
+        held = [self._sheet.arrays.get(p[0]) for p in parts]
+        if any(h is None or self._neighbours(p) is None for h, p in zip(held, parts, strict=True)):
+            return None
+        known = [h for h in held if h is not None]
+        if len({name for name, _ in known}) > 1:
+            raise NoFormulaError
+        text = formula([at for _, at in known])
+        return known[0][0] + ("" if text == "0" else f" + {text}")
+
+    def _alone(self, effect: Assembly, call: str, kind: str, guard: Text | None) -> None:
+        """A variable takes the one result; of an instruction that is not done it is zero, and nobody reads that."""
+        if effect.results[0] not in self._write.scopes.homes:
+            self._sheet.say(f"{'' if guard is None else f'if ({guard.text}) '}{call};", effect.place)
+            return
+        name = self._sheet.name_of(effect.place, "got", kind)
+        value = call if guard is None else f"{guard.at(OR)} ? {call} : 0"
+        self._sheet.say(f"{kind} {name} = {value};", effect.place)
+        self._sheet.name(effect.results[0], name, kind)
+
+    def _given(self, effect: Assembly) -> tuple[list[operations.Parameter], list[str]]:
+        """The parameters of an instruction's wrapper, and what it is called with."""
+        parameters, given = [], []
+        at = 0
+        for count in effect.groups:
+            values, role = effect.inputs[at : at + count], effect.roles[at]
+            at += count
+            kind = self._write.kinds.of(values[0])
+            array = self._neighbours(values) if count > 1 and kind == operations.passed(values[0]) else None
+            if array is not None:
+                parameters.append(operations.Parameter(f"const {kind}*", count, role))
+                given.append(array)
+                continue
+            for value in values:
+                kind, text = self._input((value,), role)
+                parameters.append(
+                    operations.Parameter(kind, 1, role if kind in ("const void*", "bool") else "value")
+                )
+                given.append(text)
+        return parameters, given
+
+    def _input(self, pack: Pack, role: str) -> tuple[str, str]:
+        """The type and the text of one input, of one call or of several; an address without a pointer is a number."""
+        if role == "predicate":
+            return "bool", self._write.say(pack, "bool").text
+        if role in ("shared", "wide"):
+            return "const void*", address_text(self._memory.place(pack, "shared", "char"))
+        if role == "global" and (element := self._write.kinds.element(pack[0])) is not None:
+            return "const void*", address_text(self._memory.place(pack, "global", element))
+        kind = operations.passed(pack[0])
+        return kind, self._write.say(pack, kind).text
+
+    def _updated(self, effect: Assembly, kind: str) -> str:
+        """A pointer to an array that holds what an instruction reads, and then its results."""
+        once = all(self._write.scopes.uses[v] == 1 and v.op in ("variable", "result") for v in effect.held)
+        place = self._neighbours(effect.held)
+        if once and place is not None and self._write.kinds.of(effect.held[0]) == kind:
+            for value, old in zip(effect.results, effect.held, strict=True):
+                self._sheet.name(value, self._sheet.named[old].text, kind)
+                self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
+                self._sheet.put(self._sheet.instead, value, old)
+            return place
+        array = self._sheet.name_of(effect.place, "total" if kind != "int" else "held", kind)
+        count = len(effect.held)
+        zero = all(v.op == "undefined" or v.constant == 0 for v in effect.held)
+        self._sheet.say(f"{kind} {array}[{count}]{' = {}' if zero else ''};", effect.place)
+        if not zero:
+            self._filled(array, effect.held, kind)
+        self._sheet.own(array, kind, effect.results)
+        return array
+
+    def _filled(self, array: str, values: Pack, kind: str) -> None:
+        """Values into an array, by a loop where one says them."""
+        mark = self._sheet.mark()
+        try:
+            text = self._write.say(values, kind).text
+            self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {array}[i] = {text};")
+        except NoFormulaError:
+            self._sheet.back(mark)
+            for k, value in enumerate(values):
+                if value.op != "undefined":
+                    self._sheet.say(f"{array}[{k}] = {self._write.one(value, kind).text};")
 
     def _neighbours(self, values: Sequence[Value]) -> str | None:
         """A pointer to neighbours in an array; None where they are none."""
@@ -225,12 +357,18 @@ class Statements:
 
     def _loop(self, effect: Loop) -> None:
         groups = self._variables.carried(effect)
+        counter = self._variables.counter(effect)
         before = self._sheet.enter(effect.body)
         self.region(effect.body)
         again = self._variables.turn(groups, effect, before)
         self._sheet.region = before
         self._sheet.say("#pragma unroll 1", effect.place)
-        self._sheet.close(effect.body, "do {", f"}} while ({again});")
+        if counter is None:
+            self._sheet.close(effect.body, "do {", f"}} while ({again});")
+        else:
+            name, first = counter
+            condition, step = self._variables.step(effect, name)
+            self._sheet.close(effect.body, f"for ({first} {condition}; {step}) {{", "}")
         self._variables.end(groups, effect)
 
 

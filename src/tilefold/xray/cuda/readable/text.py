@@ -58,6 +58,8 @@ class Text:
             "unsigned long long",
         ):  # a number of 64 bits that is known to fit
             return Text(f"({want}){self.at(UNARY)}", UNARY, want)
+        if self.type.endswith("*") and _INTEGERS.get(want) == 64:
+            return Text(f"({want}){self.at(UNARY)}", UNARY, want)
         if self.type in _WORDS and want in _WORDS:
             return Text(f"__{_WORDS[self.type]}_as_{_WORDS[want]}({self.text})", PRIMARY, want)
         if self.type in _HALVES:

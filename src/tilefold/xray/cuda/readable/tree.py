@@ -68,13 +68,17 @@ class Atomic:
 class Assembly:
     """Any other instruction with an effect or several results: its template has %0, %1, ... for results, then inputs.
 
-    `roles` says of each input whether it is a "value", or an address of "global" or "shared" memory.
+    `held` is what the registers of the results have before, where the instruction reads them too; else it is empty. `groups`
+    says how many inputs each operand has, `roles` of each input whether it is a "value", a "predicate", or an address of
+    "global", "shared" or "wide" shared memory (by a register of 64 bits).
     """
 
     name: str
     template: str
     results: tuple[Value, ...]
+    held: tuple[Value, ...]
     inputs: tuple[Value, ...]
+    groups: tuple[int, ...]
     roles: tuple[str, ...]
     guard: Value | None
     place: Place | None
@@ -102,13 +106,27 @@ class Carried:
 
 
 @dataclass(frozen=True, eq=False)
+class Counter:
+    """A loop's variable that grows by a constant each round, and the number that it is compared with before each round."""
+
+    carried: Carried
+    bound: Value
+    relation: str  # of the variable to the bound, as long as the loop goes on
+
+    def before(self, condition: Value) -> tuple[str, str, Value, Value]:
+        """The comparison before the first round: relation, sign, and both numbers."""
+        return self.relation, condition.data[1], self.carried.first, self.bound
+
+
+@dataclass(frozen=True, eq=False)
 class Loop:
-    """A region that is done again as long as the condition holds at its end."""
+    """A region that is done again as long as the condition holds at its end; with a counter also before the first time."""
 
     body: Region
     carried: tuple[Carried, ...]
     condition: Value
     place: Place | None
+    counter: Counter | None = None
 
 
 Effect: TypeAlias = Load | Store | Barrier | Shuffle | Atomic | Assembly | If | Loop
@@ -132,11 +150,11 @@ def operands(effect: Effect) -> tuple[Value, ...]:
         case Shuffle():
             return (effect.value, effect.by)
         case Assembly():
-            return (*effect.inputs, *_guard(effect.guard))
+            return (*effect.held, *effect.inputs, *_guard(effect.guard))
         case If():
             return (effect.condition,)
         case Loop():
-            return tuple(c.first for c in effect.carried)
+            return (*(c.first for c in effect.carried), *((effect.counter.bound,) if effect.counter else ()))
     return ()
 
 

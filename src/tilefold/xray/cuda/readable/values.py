@@ -7,12 +7,13 @@ holds. Nothing here has an order: the tree of effects (`tree`) has that.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 Place = tuple[int, int, int]  # file, line and column of the kernel's own source
-LEAVES = {"const", "parameter", "special", "shared", "undefined", "result", "variable"}
+LEAVES = {"const", "parameter", "special", "shared", "local", "table", "undefined", "result", "variable"}
 _CONSTANT = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -66,6 +67,11 @@ class Graph:
         """A constant, of which the lowest bits count."""
         return self.make("const", data=(number & ((1 << bits) - 1),), bits=bits)
 
+    def uses(self, value: Value) -> bool:
+        """Whether some value is made of another."""
+        later = itertools.takewhile(lambda v: v.number > value.number, reversed(self._held.values()))
+        return any(value in v.args for v in later)
+
     # ------------------------------------------------------------------------------------- arithmetic with rules
     def binary(self, op: str, a: Value, b: Value) -> Value:
         """add, sub, mul, and, or, xor of one width."""
@@ -84,6 +90,9 @@ class Graph:
             return self._masked(a, b.constant)
         if op in ("or", "xor") and not self.possible(a) & self.possible(b):
             op = "add"
+            for low, high in ((a, b), (b, a)):
+                if low.op == "zext" and high.op == "shl" and high.args[0].op == "zext" and _count(high) == 32:
+                    return self.packed(low.args[0], high.args[0].args[0])
         return self.make(op, a, b, bits=bits)
 
     def _logic(self, op: str, a: Value, b: Value) -> Value:
@@ -147,6 +156,18 @@ class Graph:
             negative = signed and a.constant >> 31
             return self.const(a.constant - (1 << 32) if negative else a.constant, 64)
         return self.make("sext" if signed and self.possible(a) >> 31 else "zext", a, bits=64)
+
+    def truncated(self, a: Value) -> Value:
+        """64 bits as their lowest 32; an address in memory of the block or thread stays one."""
+        if a.constant is not None:
+            return self.const(a.constant)
+        if a.op in ("zext", "sext"):
+            return a.args[0]
+        if a.op in ("shared", "local"):
+            return self.make(a.op, data=a.data)
+        if a.op in ("add", "sub") and self.truncated(a.args[0]).op in ("shared", "local", "add", "sub"):
+            return self.binary(a.op, self.truncated(a.args[0]), self.truncated(a.args[1]))
+        return self.make("trunc", a, bits=32)
 
     def compared(self, relation: str, kind: str, a: Value, b: Value) -> Value:
         """A predicate; `kind` is s, u or f. Equality has no sign."""
@@ -238,7 +259,7 @@ def _possible(graph: Graph, a: Value, full: int) -> int:
         case "zext":
             return held[0]
         case "mul":
-            return _below(held[0] * held[1], full)
+            return _below(held[0] * held[1], full) & -((held[0] & -held[0]) * (held[1] & -held[1]))
     if not held[0] & held[1]:
         return held[0] | held[1]
     low = held[0] | held[1]

@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilefold.xray.cuda.readable.expressions import Expressions, Pack
+from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import shorter
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.memory import Memory, address_text
+from tilefold.xray.cuda.readable.text import PRIMARY, Text
 from tilefold.xray.cuda.readable.tree import If, Loop, Region
 from tilefold.xray.cuda.readable.values import LEAVES, Value
 
@@ -62,14 +64,51 @@ class Variables:
         """Declare a loop's variables with their first values."""
         found = []
         inside = [c.inside for c in effect.carried]
+        counter = None if effect.counter is None else effect.carried.index(effect.counter.carried)
         for members in self._together(
             inside, [c.next for c in effect.carried], [c.first for c in effect.carried]
         ):
+            if members == (counter,):
+                continue
             group = self._named(inside, members, effect.carried[members[0]].next)
             self._declare(group, tuple(effect.carried[m].first for m in members))
             self._held(group, inside)
             found.append(group)
         return found
+
+    def counter(self, effect: Loop) -> tuple[str, str] | None:
+        """(name, first part of a `for`) of a loop's counter, a number without a sign; None of a loop that does not count."""
+        if effect.counter is None:
+            return None
+        carried = effect.counter.carried
+        kind = {32: "unsigned", 64: "unsigned long long"}[carried.inside.bits]
+        name = self._sheet.counter_name(carried.next.place)
+        first = f"{kind} {name} = {self._text(carried.first, kind)};"
+        if carried.behind in self._write.scopes.homes:
+            self._sheet.say(first, effect.place)
+            first = ";"
+            self._sheet.name(carried.behind, name, kind)
+        self._sheet.name(carried.inside, name, kind)
+        return name, first
+
+    def step(self, effect: Loop, name: str) -> tuple[str, str]:
+        """The other parts of a `for`: the condition before a round, and the step."""
+        assert effect.counter is not None, "asked of loops that count"
+        carried = effect.counter.carried
+        number = carried.next.args[1].constant or 0
+        bits = carried.inside.bits
+        negative = number >> (bits - 1)
+        kind = self._sheet.named[carried.inside].type
+        if carried.next in self._sheet.named:  # the number of the next round, inside of this one
+            self._sheet.put(self._sheet.named, carried.next, Text(name, PRIMARY, kind))
+        else:
+            self._sheet.name(carried.next, name, kind)
+        condition = self._write.expression((effect.condition,)).text
+        by = (1 << bits) - number if negative else number
+        step = (
+            f"{'--' if negative else '++'}{name}" if by == 1 else f"{name} {'-' if negative else '+'}= {by}"
+        )
+        return condition, step
 
     def turn(self, groups: Sequence[Group], effect: Loop, outside: Region) -> str:
         """Assign the next values, none before the others have read what it replaces; the condition to go on."""
@@ -85,6 +124,8 @@ class Variables:
             for k, value in enumerate(values):
                 if value.op not in ("const", "parameter", "undefined") and value not in self._sheet.named:
                     self._sheet.name(value, free.text(k), free.kind)
+        if effect.counter is not None:
+            return ""
         condition = self._write.one(effect.condition).text
         return self._visible(condition, groups, effect, outside)
 
@@ -161,7 +202,7 @@ class Variables:
                 (v.op, v.data if v.op == "ptx" else 0, tuple(a.op for a in v.args)) for v in (value, other)
             ]
             shape[1] = (shape[1][0], shape[1][1], ())
-            key = (kind, *shape) if kind == "float" else k
+            key = (kind, *shape) if kind == "float" and not self._sheet.one_by_one else k
             groups.setdefault(key, []).append(k)
         return [tuple(g) for g in groups.values()]
 
