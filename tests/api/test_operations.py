@@ -17,7 +17,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import tilefold
 from tilefold import Monoid, monoids
 from tilefold.api import recorded
-from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
 
 Tensor = torch.Tensor
@@ -200,31 +199,50 @@ def test_tensors_that_are_not_mapped_stand_beside_those_that_are() -> None:
     assert_equal(got, torch.stack([affine(X, X), affine(0.5 * X, X)]))
 
 
-@pytest.mark.parametrize("name", FEW)
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute of a Tensor that is not a leaf"
-)  # asked for by Dynamo
-@pytest.mark.parametrize("how", ["eager", "compiled", "recorded", "of torch.func"])
-def test_a_gradient_is_refused_and_not_lost(name: str, how: str) -> None:
+DIFFERENTIATED = ("reduce", "reduce of a user", "scan", "scan from a state", "softmax", "var", "layer_norm")
+
+
+def gradient_of(function: Callable[[Tensor], Any], x: Tensor) -> Tensor:
+    x = x.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad([r.sin().sum() for r in flat(function(x)) if r.requires_grad], x)
+    return gradient
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_compiled_gradient_has_the_bits_of_an_eager_one(name: str, backend: str, dynamic: bool) -> None:
     torch._dynamo.reset()
-    function, x = CALLS[name], X.clone().requires_grad_()
-    run = {
-        "eager": function,
-        "compiled": torch.compile(function, backend="eager"),
-        "recorded": make_fx(function),
-        "of torch.func": lambda x: torch.func.grad(lambda x: flat(function(x))[0].sum())(x.detach()),
-    }[how]
-    with pytest.raises(GradientError, match="have no derivative yet"):
-        run(x)
-    with torch.no_grad():
-        if how != "of torch.func":
-            run(x)
+    compiled = torch.compile(CALLS[name], fullgraph=True, backend=backend, dynamic=dynamic)
+    assert torch.equal(gradient_of(compiled, X), gradient_of(CALLS[name], X))
 
 
-def test_an_operation_alone_refuses_a_gradient_too() -> None:
-    given = [X.clone().requires_grad_()], monoids.SUM.text, [1], False, None, None, "run_to_run"
-    with pytest.raises(GradientError, match="have no derivative yet"):
-        torch.ops.tilefold.reduce(*given)
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script.*:DeprecationWarning"
+)  # torch's own, at its import of functorch
+def test_transforms_give_the_gradient(name: str) -> None:
+    """Of nested transforms, too, and of each row of a batch."""
+
+    def loss(x: Tensor) -> Tensor:
+        return torch.stack([r.sin().sum() for r in flat(CALLS[name](x)) if r.is_floating_point()]).sum()
+
+    want = gradient_of(CALLS[name], X)
+    torch.testing.assert_close(torch.func.grad(loss)(X), want, rtol=1e-5, atol=1e-6)
+    each = torch.vmap(torch.func.grad(loss))(torch.stack([X, 2 * X]))
+    torch.testing.assert_close(each[0], want, rtol=1e-5, atol=1e-5)
+    square = X[:, :33].double()
+    by_hand = square.clone().requires_grad_()
+    (first,) = torch.autograd.grad(loss(by_hand), by_hand, create_graph=True)
+    (second,) = torch.autograd.grad(first[0, 0], by_hand)
+    nested = torch.func.grad(lambda x: torch.func.grad(loss)(x)[0, 0])(square)
+    torch.testing.assert_close(nested, second, rtol=1e-9, atol=1e-12)
+
+
+def test_recorded_gradients() -> None:
+    """Forward and backward in one graph."""
+    graph = make_fx(lambda x: gradient_of(CALLS["layer_norm"], x))(X)
+    assert torch.equal(graph(X), gradient_of(CALLS["layer_norm"], X))
 
 
 @pytest.mark.parametrize("overload", ["reduce", "scan", "reduce_map"])

@@ -16,7 +16,6 @@ from tilefold.errors import (
     ArityError,
     DeviceError,
     DtypeError,
-    GradientError,
     KindError,
     ShapeError,
     TraceError,
@@ -52,12 +51,6 @@ def beside(good: torch.Tensor) -> Iterator[tuple[str, object, type[Exception], s
     )
     yield "on another device", good.to("meta"), DeviceError, "must be on the input's device cpu, got meta"
     yield "that is sparse", good.to_sparse(), DtypeError, r"must be dense \(strided\), got layout .*sparse"
-    yield (
-        "with grad",
-        good.clone().requires_grad_(),
-        GradientError,
-        "must not require grad, got one that does",
-    )
 
 
 CASES = [

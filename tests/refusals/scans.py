@@ -40,7 +40,10 @@ CASES = [
     Case("scan of two dims", scan(X, monoids.SUM, (0, 1)), KindError, r"`dim` must be one int, got \(0, 1\); flatten"),
     Case("scan of all dims", scan(X, monoids.SUM, None), KindError, r"`dim` must be one int, got None; flatten"),
     Case("scan of a far dim", scan(X, monoids.SUM, 2), DimError, r"scan: `dim` must be in \[-2, 1\].*got 2"),
-    Case("scan with grad", scan(X.clone().requires_grad_(), monoids.SUM, 0), GradientError, r"must not require grad"),
+    Case(
+        "scan with grad", scan(X.clone().requires_grad_(), monoids.SUM, 0, out=torch.empty_like(X)), GradientError,
+        r"must not require grad",
+    ),
     Case(
         "scan into a part of an input", lambda: tf.scan(LONGER[:2], monoids.SUM, 0, out=LONGER[1:3]), ShapeError,
         r"scan: `out` must not overlap an input other than exactly, got memory of one; use",
@@ -92,7 +95,10 @@ CASES = [
     Case("init beyond int64", scan(X.int(), monoids.SUM, 1, init=2**63), ArgumentError, r"`init` must fit .* got 92\d+"),
     Case("init beyond any dtype", scan(init=10**400), ArgumentError, r"`init` must fit.*got a whole number of 1329 bits"),
     Case("init beyond float32", scan(init=1e39), ArgumentError, r"`init` must fit .*float32, got 1e\+39; give"),
-    Case("init with grad", scan(init=torch.ones(2, requires_grad=True)), GradientError, r"`init` must not require grad"),
+    Case(
+        "init with grad", scan(init=torch.ones(2, requires_grad=True), out=torch.empty_like(X)), GradientError,
+        r"`init` must not require grad",
+    ),
     Case("init of complex", scan(init=torch.tensor(1j)), DtypeError, r"`init` must hold real numbers.*complex64"),
     Case(
         "scan into its init", scan(X.clone(), monoids.SUM, 1, init=BUFFER[:, 0], out=BUFFER), ShapeError,

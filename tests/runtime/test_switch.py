@@ -225,7 +225,7 @@ def test_a_known_call_is_checked_again_where_it_must_be(
     try:
         made = SITUATIONS[name](call)
     except (TilefoldError, TypeError, AssertionError, RuntimeError):
-        assert gpu.folds.calls + gpu.products.calls == launched
+        assert gpu.folds.calls + gpu.products.calls == launched or gpu.checked > before
     else:
         recorded = isinstance(made, torch.fx.GraphModule) and re.search(r"ops\.tilefold\.", made.code)
         assert recorded or gpu.checked > before
