@@ -286,9 +286,10 @@ class Gradient:
     @functools.cached_property
     def _exact(self) -> Any:
         """The program of float64 elements, which samples are."""
-        return as_written(
-            of_elements(self.algebra), tuple(F64 if is_float(d) else d for d in self.elements_read)
-        )
+        states = of_elements(self.algebra)
+        wide = tuple(F64 if isinstance(d, torch.dtype) and is_float(d) else d for d in states.dtypes)
+        elements = tuple(F64 if is_float(d) else d for d in self.elements_read)
+        return as_written(replace(states, dtypes=wide), elements)
 
     @property
     def elements_read(self) -> tuple[torch.dtype, ...]:
