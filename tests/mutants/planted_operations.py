@@ -5,6 +5,48 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 OPERATIONS = (
+    Mutant(
+        "a quotient's derivative by its divisor is that of a product",
+        "algebra/derivatives/rules.py",
+        "(div(g, v[1]), neg(div(mul(g, r), v[1])))",
+        "(div(g, v[1]), neg(mul(g, r)))",
+        ("tests/algebra/derivatives/test_rules.py::test_derivatives_are_what_differences_say[truediv]",),
+    ),
+    Mutant(
+        "what a choice leaves out is multiplied by 0",
+        "algebra/derivatives/linear.py",
+        "return chosen(choice[0], mul(choice[1], other), choice[2])",
+        'return apply("mul", x, y)',
+        ("tests/algebra/derivatives/test_rules.py::test_what_a_choice_leaves_out_has_no_cotangent",),
+    ),
+    Mutant(
+        "nested transforms lose the outer one's gradient",
+        "api/operations.py",
+        "torch.set_grad_enabled(is_nested or torch.is_grad_enabled())",
+        "torch.set_grad_enabled(torch.is_grad_enabled())",
+        ("tests/api/test_operations.py::test_transforms_give_the_gradient[softmax]",),
+    ),
+    Mutant(
+        "the suffix of an element is combined in the order of the prefix",
+        "algebra/derivatives/folds.py",
+        "algebra.combine(*v[n:], *v[:n])",
+        "algebra.combine(*v[:n], *v[n:])",
+        ("tests/api/test_gradients.py::test_ordered_folds_of_several_dims",),
+    ),
+    Mutant(
+        "the cotangent of a scan's state is that of its own place",
+        "api/scan_gradients.py",
+        "return torch.cat([t[:, 1:], torch.zeros_like(t[:, :1])], 1)",
+        "return t",
+        ("tests/api/test_gradients.py::test_the_affine_scan[1-False-False]",),
+    ),
+    Mutant(
+        "a weight's gradient is summed over its own dims",
+        "api/map_gradients.py",
+        "(shape[d - added] == 1 and n != 1)",
+        "(shape[d - added] != 1 and n != 1)",
+        ("tests/api/test_gradients.py::test_a_map_with_extra_tensors_of_every_shape",),
+    ),
     # ----------------------------------------------------------------------------------------- layouts and selections
     Mutant(
         "with batch_invariant a single odd row is promised to be stored in vectors",

@@ -108,7 +108,8 @@ class Op:
     of dtypes (`evaluate.convert`, `words.converted`). `values` is what proofs and planners may take for granted.
     `symbol` is Python's operator, None of an operation that is called by its name.
 
-    Empty in all rows as yet: `derivative`, and `cuda`, the text in CUDA C++.
+    Derivatives are graphs of these operations, and so in a table beside this one, `derivatives.rules`; a test holds it to
+    the same rows. Empty in all rows as yet: `cuda`, the text in CUDA C++.
     """
 
     name: str
@@ -121,5 +122,4 @@ class Op:
     symbol: str | None = None
     keeps_bool: bool = False
     gives: Dtype | None = None
-    derivative: Callable[..., Any] | None = None
     cuda: str | None = None

@@ -129,7 +129,10 @@ def _adjoint(
     l_t = c_t + J_t+1' l_t+1. A field that no other depends on in a circle is a recurrence of its own.
     """
     n, floats = gradient.n, gradient.floats
-    made = scans.scan_tensors(x, states_of(gradient), 1, init=[f[:, 0] for f in first], guarantee=guarantee)
+    made = [f.expand(x[0].shape) for f in first]
+    if _reads_states(gradient):
+        before_rows = [f[:, 0] for f in first]
+        made = scans.scan_tensors(x, states_of(gradient), 1, init=before_rows, guarantee=guarantee)
     before = [torch.cat([f.to(t.dtype), t[:, :-1]], 1) for f, t in zip(first, made, strict=True)]
     shown = before if exclusive else made
     of_shown = dict(zip(floats, cells(_of_states(gradient), [*shown, *of_results]), strict=True))
@@ -138,7 +141,7 @@ def _adjoint(
         if f in own:
             own[f] = torch.cat([own[f][:, :-1], own[f][:, -1:] + g], 1)
     varying, entries = _steps(gradient)
-    each = cells(varying, [*before, *x])
+    each = cells(varying, [*before, *x]) if any(isinstance(k, int) for k in entries.values()) else []
     like = own[floats[0]]
     steps = {at: each[k] if isinstance(k, int) else torch.full_like(like, k) for at, k in entries.items()}
     ones = {at for at, k in entries.items() if isinstance(k, float) and k == 1.0}
@@ -153,6 +156,14 @@ def _adjoint(
                 g = g + steps[f, h][:, 0] * whole[f][:, 0]
         of_first.append(g)
     return found, of_first
+
+
+@kept_outside_modes(512)
+def _reads_states(gradient: Gradient) -> bool:
+    """Whether prefixes are needed at all: those of a sum are not."""
+    functions = _of_states(gradient), _steps(gradient)[0], _of_inputs(gradient)
+    graphs = [function.algebra.lift for function in functions]
+    return any(place < gradient.n for g in graphs for o in range(len(g.outputs)) for place in g.reads(o))
 
 
 def _later(t: Tensor) -> Tensor:

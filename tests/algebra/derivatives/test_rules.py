@@ -1,0 +1,92 @@
+"""Each operation's derivative, beside differences; and what never meets an infinity."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tilefold.algebra.derivatives.linear import add, as_float, mul
+from tilefold.algebra.derivatives.pullback import pullback
+from tilefold.algebra.derivatives.rules import FLAT, RULES
+from tilefold.algebra.evaluate import evaluate
+from tilefold.algebra.expression import Graph, apply, trace
+from tilefold.algebra.operations import OPS
+from tilefold.algebra.typing import infer
+
+F64 = torch.float64
+# What gives no float has no rule; sums of blocks are no operations of scalars.
+FLOATS = [
+    name
+    for name, row in OPS.items()
+    if row.gives is None and row.kind in ("arithmetic", "float", "select") and name not in FLAT
+]
+
+
+def gradient(graph: Graph, *x: torch.Tensor) -> list[torch.Tensor]:
+    """Of the sum of the graph's one output."""
+    dtypes = [t.dtype for t in x]
+    typed = infer(graph, dtypes)
+    back = trace(lambda *v: tuple(as_float(c) for c in pullback(typed, v, [1.0])), len(x))
+    made = evaluate(infer(back, dtypes), x)
+    return [torch.as_tensor(m, dtype=F64).expand(t.shape) for m, t in zip(made, x, strict=True)]
+
+
+def test_every_operation_of_floats_has_a_rule() -> None:
+    """A new row of the table says its derivative, or that it is flat."""
+    assert set(FLOATS) | {"cast"} == set(RULES)
+    assert not FLAT & set(RULES)
+
+
+@pytest.mark.parametrize("name", [n for n in FLOATS if n != "where"])
+def test_derivatives_are_what_differences_say(name: str) -> None:
+    generator = torch.Generator().manual_seed(len(name))
+    operands = OPS[name].arity
+    x = [torch.rand(50, generator=generator, dtype=F64) + 0.3 + 0.1 * i for i in range(operands)]
+    graph = trace(lambda *v: apply(name, *v), operands)
+
+    def value(*v: torch.Tensor) -> torch.Tensor:
+        (made,) = evaluate(infer(graph, [F64] * operands), v)
+        return torch.as_tensor(made)
+
+    step = 1e-6
+    for i, got in enumerate(gradient(graph, *x)):
+        up, down = ([t + s * (k == i) for k, t in enumerate(x)] for s in (step, -step))
+        want = (value(*up) - value(*down)) / (2 * step)
+        smooth = (want - got).abs() < 1  # but for a floor between both
+        assert int(smooth.sum()) > 40
+        torch.testing.assert_close(got[smooth], want[smooth], rtol=1e-6, atol=1e-7)
+
+
+def test_what_a_choice_leaves_out_has_no_cotangent() -> None:
+    """The logarithm of 0 that a mask hides makes no NaN."""
+    x = torch.tensor([0.0, 2.0, -1.0], dtype=F64)
+    graph = trace(lambda v: apply("where", v > 0.0, apply("log", v), 0.0), 1)
+    (got,) = gradient(graph, x)
+    assert got.tolist() == [0.0, 0.5, 0.0]
+
+
+def test_a_root_at_zero_has_the_slope_of_torchs_norm() -> None:
+    (got,) = gradient(trace(lambda v: apply("sqrt", v), 1), torch.tensor([0.0, 4.0], dtype=F64))
+    assert got.tolist() == [0.0, 0.25]
+
+
+def test_a_choice_less_itself_loses_nothing_beside_it() -> None:
+    """A cotangent of 1e40 that goes both ways leaves the small one that comes by another way."""
+
+    def split(v: object) -> object:
+        whole = apply("where", apply("isfinite", v), v, 0.0)
+        rest = apply("sub", v, whole)
+        return add(mul(rest, 1e40), whole)
+
+    (got,) = gradient(trace(split, 1), torch.tensor([3.0], dtype=F64))
+    assert got.item() == 1.0
+
+
+@pytest.mark.parametrize(("base", "power"), [(0.0, 2.0), (0.0, 3.0), (2.0, 0.0), (-2.0, 3.0)])
+def test_powers_at_their_corners(base: float, power: float) -> None:
+    (got,) = gradient(trace(lambda v: apply("pow", v, power), 1), torch.tensor([base], dtype=F64))
+    assert got.item() == pytest.approx(
+        power * math.copysign(abs(base) ** max(power - 1, 0), base ** max(power - 1, 0))
+    )
