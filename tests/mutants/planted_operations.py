@@ -31,7 +31,7 @@ OPERATIONS = (
         "algebra/derivatives/folds.py",
         "algebra.combine(*v[n:], *v[:n])",
         "algebra.combine(*v[:n], *v[n:])",
-        ("tests/api/test_gradients.py::test_ordered_folds_of_several_dims",),
+        ("tests/api/test_gradients.py::test_elements_are_combined_in_order",),
     ),
     Mutant(
         "the cotangent of a scan's state is that of its own place",

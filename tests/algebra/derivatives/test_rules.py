@@ -60,11 +60,13 @@ def test_derivatives_are_what_differences_say(name: str) -> None:
 
 
 def test_what_a_choice_leaves_out_has_no_cotangent() -> None:
-    """The logarithm of 0 that a mask hides makes no NaN."""
+    """The logarithm of 0 and the power beyond the range that a mask hides make no NaN."""
     x = torch.tensor([0.0, 2.0, -1.0], dtype=F64)
     graph = trace(lambda v: apply("where", v > 0.0, apply("log", v), 0.0), 1)
     (got,) = gradient(graph, x)
     assert got.tolist() == [0.0, 0.5, 0.0]
+    (got,) = gradient(trace(lambda v: apply("where", v < 9.0, apply("exp", v), 0.0), 1), 1000 * x)
+    assert got.tolist() == [1.0, 0.0, 0.0]
 
 
 def test_a_root_at_zero_has_the_slope_of_torchs_norm() -> None:
