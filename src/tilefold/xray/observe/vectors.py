@@ -36,7 +36,6 @@ _OPERATIONS = {
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
 _DIVIDING = ("arith.divsi", "arith.divui")  # a remainder alone wraps around
-_FLOATING = ("arith.sitofp", "arith.uitofp")
 _SCALING = ("arith.muli", "arith.extsi", "arith.trunci", "tt.splat", "tt.broadcast", "tt.expand_dims")
 Place = tuple[str, int, str]  # file, line, load or store
 
@@ -256,48 +255,46 @@ class Causes:
             width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
             chosen, least, how = self._sufficient(enough[:1] or needed or self._of[place], place, width)
-            astray = [n for n in chosen if self._held.get(n, 0) % least]
+            wanted, wide, astray = chosen, width, [n for n in chosen if self._held.get(n, 0) % least]
             promise = {n: _divisor(self._held.get(n, 0), least) for n in chosen}
             if astray:
                 # What divides the numbers as they are may do for less; of other numbers the rows would be others.
                 promise = {n: d for n, d in promise.items() if d > 1}
                 width = self._widths_of(self._promising(promise)).get(place, 0) if promise else 0
-                chosen, how = [*promise], ""
             if width > self._widths[place]:
+                shown = "" if astray else how
                 return Cause(
-                    f"divisibility: with {_multiples(promise)} it is {width} bytes (compiled so{how}); as it is, {through}",
+                    f"divisibility: with {_multiples(promise)} it is {width} bytes (compiled so{shown}); as it is, {through}",
                     self.divided(promise),
                     width,
-                    "note" if self._lengths(promise) else "warning",
-                    promise,
+                    promise=promise,
                 )
             if not masked:
-                return self._padding(astray, least, place)
+                return Cause(
+                    f"divisibility: with {' and '.join(wanted)} a multiple of {least} it is {wide} bytes (compiled so{how})"
+                    f"; as it is, {through}",
+                    self._padding(astray, least),
+                    wide,
+                    "note",
+                )
         if masked:
             return Cause(
                 f"mask: without it the access is {self._without_masks[place]} bytes (compiled so); the compiler must assume "
                 "that the mask changes inside a vector",
-                "split the last tile off and mask it alone, or compare whole vectors: mask with offs // 4 * 4 < n where n "
-                "is padded",
+                "split the last tile off and mask it alone",
                 self._without_masks[place],
                 "note" if _of_memory(self._evidence, place, mask=True) else "warning",
             )
         return None
 
-    def _padding(self, astray: list[str], least: int, place: Place) -> Cause:
-        """Numbers that no power of two divides far enough: a note, since with others the arrays are others."""
+    def _padding(self, astray: list[str], least: int) -> str:
+        """Of numbers that no power of two divides far enough: with others the arrays are others, and take more bytes."""
         padded = {n: -(-self._held[n] // least) * least for n in astray}
         said = ", ".join(
             f"{n} {self._held[n]} -> {m} ({100 * (m / self._held[n] - 1):.1f} % more)"
             for n, m in padded.items()
         )
-        return Cause(
-            f"divisibility: with {_multiples(dict.fromkeys(astray, least))} it could be wider; as it is, "
-            "the pointer may not be aligned",
-            f"nothing to say of these values; possible with others where the caller can pad: {said}; not tried",
-            0,
-            "note",
-        )
+        return f"no promise holds for these values; where the caller can pad its arrays: {said}; not tried"
 
     def loses(self, promise: Mapping[str, int]) -> str:
         """What a promise costs, spills or barriers, where it makes either grow; nothing where it does not."""
@@ -368,13 +365,9 @@ class Causes:
             said.append(
                 f"say at the top of the kernel {'; '.join(f'{n} = {n} // {d} * {d}' for n, d in told.items())}"
                 f" (tl.multiple_of of an argument itself is lost{f'; {given}' if given else ''})"
+                + (" where the values are such" if told.keys() - self._held.keys() else "")
             )
         return ", and ".join(said)
-
-    def _lengths(self, promise: Mapping[str, int]) -> list[str]:
-        """Those that a number is divided by, as places of an image by its width, and that the divisor does not divide: with
-        another such length it is another problem."""
-        return [n for n, d in promise.items() if n in dividing(self._evidence) and self._held.get(n, 0) % d]
 
     def _promising(self, promise: Mapping[str, int]) -> str:
         ttir = self._evidence.compiled.ttir
@@ -478,11 +471,6 @@ def dividing(evidence: Evidence) -> set[str]:
     """Arguments that something is divided by, or by a product of: lengths that places are counted in, no strides. A number of
     tiles, a quotient itself, is none."""
     return _given_to(evidence, _DIVIDING, slice(1, None))
-
-
-def computing(evidence: Evidence) -> set[str]:
-    """Arguments that become floats: the length that a mean divides by is another one where it is padded."""
-    return _given_to(evidence, _FLOATING, slice(None))
 
 
 def _given_to(evidence: Evidence, operations: Sequence[str], operands: slice) -> set[str]:
