@@ -35,7 +35,7 @@ from tilefold.xray.observe.fills import (
     suspects,
 )
 from tilefold.xray.observe.racing import drawn_values
-from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
+from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, changed, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
@@ -137,7 +137,7 @@ def undefined_folds(
         zero = _left(trials, evidence, plain, every, 0.0) is None
         for load, fold, place in loads.values():
             found = _left(trials, evidence, plain, [load], np.inf)
-            if found is not None and zero:
+            if found is not None and zero and _mixed(trials, evidence, plain, load):
                 word = 'padding_option="zero"' if _by_block(report, load) else "other=0"
                 yield Observation(
                     "wrong-fill",
@@ -161,6 +161,21 @@ def _left(
         )
     theirs = trials.memory(trials.compile("\n".join(rows)))
     return difference(evidence.compiled, theirs, plain)
+
+
+def _mixed(trials: Trials, evidence: Evidence, plain: Memory, load: Operation) -> bool:
+    """Whether what masked elements change depends on the others, too: a row that is masked as a whole is nobody's."""
+    tile, mask, result = tensors(load.types)[0], spelled(load.operands[1]), spelled(load.results[0])
+    kind = tile_type(tile.shape, tile.pointee)
+    rows = evidence.compiled.ttir.splitlines()
+    here = re.sub(rf"^(\s*){re.escape(result)}(?=\s*=)", r"\1%xray_loaded", rows[load.row], count=1)
+    rows[load.row] = (
+        f"%xray_other = arith.constant dense<{literal_of(np.inf, tile.pointee)}> : {kind}\n{here}\n"
+        f"{result} = arith.select {mask}, %xray_other, %xray_loaded : {tile_type(tile.shape, 'i1')}, {kind}"
+    )
+    undefined = trials.memory(trials.compile(refilled(evidence, load, np.inf)))
+    others = trials.memory(trials.compile("\n".join(rows)))
+    return bool(changed(evidence.compiled, plain, undefined) & changed(evidence.compiled, plain, others))
 
 
 def _fold_of(load: Operation, evidence: Evidence) -> str:
