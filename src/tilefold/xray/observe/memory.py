@@ -134,7 +134,6 @@ def _wasted(
     apart = abs(access.stride or 0) >= _SECTOR or access.stride is None
     due = due or change.startswith("nothing to do")
     quiet = due or (cached and not (apart and wasted >= _MOST * all_moved))
-    pieces, source = reason.startswith(PIECES), ""
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
         reason += f"; the program's other requests take the rest of these sectors, from {source}"
@@ -151,8 +150,7 @@ def _wasted(
         f"where {access.ideal / requests:.1f} would hold its bytes",
         reason,
         change,
-        # The pieces of a thread's own tile follow each other: L1 has the rest of what the first one asked for.
-        bytes_at_stake=0 if pieces and source.startswith("L1") else wasted,
+        bytes_at_stake=wasted,
         numbers=(
             ("sectors", sectors),
             ("ideal", access.ideal),
