@@ -264,6 +264,20 @@ def test_undefined_elements_times_0_and_behind_others(how: str, found: list[str]
     assert not fills(times_weight, args, {"HOW": how, "FILL": 0.0, "BLOCK": 64})
 
 
+@triton.jit
+def two_halves(x_ptr, y_ptr, n, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    """The greatest of a tile whose elements come from two arrays."""
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    z = tl.load(x_ptr + 4096 + offs, mask=offs >= n, other=0.0)
+    tl.store(y_ptr, tl.max(x + z if ADD else tl.where(offs < n, x, z), 0))
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_two_halves_of_one_tile_are_right(add: bool) -> None:
+    assert not fills(two_halves, {**XY, "n": 50}, {"ADD": add, "BLOCK": 64})
+
+
 def test_a_fill_that_spoils_what_was_summed_before_is_an_error() -> None:
     (said,) = fills(times_weight, {**XY, "n": 50}, {"HOW": "rest", "FILL": 1.0, "BLOCK": 64})
     assert said.severity == "error"

@@ -109,7 +109,7 @@ def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Coun
     made, dims = world.made, varying(function)
     for operation in function.walk():
         with contextlib.suppress(UnknownError):
-            if operation.name == "tt.reduce":
+            if operation.name == "tt.reduce" and not _is_served(world, load, operation):
                 varies = _varies_in(operation, load, made, dims)
                 if varies is not None and _folds_along(operation, load, varies):
                     along = lifted(load, operation.operands, made)
@@ -150,6 +150,22 @@ def _joins(
         if dims.get(other, varies) & varies and _is_kept(world, load, closure(made, (other,))):
             found.append((join, other))
     return found
+
+
+def _is_served(world: World, load: Operation, reduction: Operation) -> bool:
+    """Whether another load has an element just where this one is masked: the two halves of one tile."""
+    names = closure(world.made, reduction.operands)
+    masks = {
+        o.operands[1]
+        for n in names
+        if (o := world.made.get(n)) is not None and o.name == "tt.load" and len(o.operands) > 1
+    } - {load.operands[1]}
+    drawn = [*_draws(world, load.operands[1])] if masks and load.results[0] in names else []
+    return bool(drawn) and any(
+        all(bool(Element(world, s, p).value(mask)) for s, masked, _ in drawn for p in masked)
+        and not any(bool(Element(world, s, p).value(mask)) for s, _, plain in drawn for p in plain)
+        for mask in masks
+    )
 
 
 def _is_kept(world: World, load: Operation, others: set[str]) -> bool:

@@ -136,7 +136,7 @@ def _wasted(
     quiet = due or (cached and not (apart and wasted >= _MOST * all_moved))
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
-        reason += f"; the program's other requests take the rest of these sectors, from {source}"
+        reason += f"; the program's other requests take most of the rest of these sectors, from {source}"
     elif shared:
         reason += "; other executed programs ask for most of these sectors, too"
     if cached and not due and reason.startswith(_APART):
