@@ -32,9 +32,9 @@ def change(code: str, **given: Any) -> str:
 @pytest.mark.parametrize(
     ("code", "tried"),
     [
-        ("idle-warps", "tried num_warps=4: instructions issued"),
-        ("redundant-threads", "tried num_warps=4: instructions issued"),
-        ("older-tensor-core", "tried num_warps=4: instructions issued"),
+        ("idle-warps", "launch with num_warps=4 (tried: instructions issued"),
+        ("redundant-threads", "launch with num_warps=4 (tried: instructions issued"),
+        ("older-tensor-core", "launch with num_warps=4 (tried: instructions issued"),
         ("strong-atomic", 'tried sem="relaxed": orders and fences in the PTX'),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_change_without_a_gain_says_so() -> None:
     assert said(10, 10) == "nothing was gained by num_warps=1: tried, instructions 10 -> 10; launch fewer"
     assert said(1000, 995).startswith("nothing was gained by num_warps=1")  # half a percent
     assert said(0, 0).startswith("nothing was gained by num_warps=1")
-    assert said(10, 5) == "launch fewer (tried num_warps=1: instructions 10 -> 5, and the same is stored)"
+    assert said(10, 5) == "launch with num_warps=1 (tried: instructions 10 -> 5, and the same is stored)"
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,9 @@ def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
     if remedy.after >= remedy.before or remedy.after > remedy.gain * remedy.before:
         return f"{_NO_GAIN}{remedy.what}: tried, {came}; {change}"
     rounding = " but for rounding" if remedy.rounded else ""
-    if remedy.what.startswith("num_warps="):
+    if (
+        remedy.what.startswith("num_warps=") and remedy.measure != "bytes moved"
+    ):  # no word of what nobody tried
         change = f"launch with {remedy.what}"
         return f"{change} (tried: {came}, and the same is stored{rounding})"
     return f"{change} (tried {remedy.what}: {came}, and the same is stored{rounding})"
