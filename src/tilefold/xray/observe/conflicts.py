@@ -20,7 +20,7 @@ _REGIONS = {
     "tt.gather": "tl.gather",
     "tt.histogram": "tl.histogram",
 }
-_WARPS = "launch with other warps"
+WARPS = "launch with other warps"
 BY_TRITON = {"a reduction", "a scan"}
 PARTIAL = "what goes through shared memory here are partial results, which Triton lays out"
 
@@ -61,11 +61,11 @@ def _cause(line: Line, evidence: Evidence) -> tuple[str, str]:
     what = dict.fromkeys(said for o in here if (said := _passing(o, evidence)))
     if what and (what.keys() <= BY_TRITON or (what.keys() & BY_TRITON and _plain(line, evidence))):
         named = [w for w in what if w in BY_TRITON]
-        return f"{reason}; {PARTIAL}: {', '.join(named)}", _WARPS
+        return f"{reason}; {PARTIAL}: {', '.join(named)}", WARPS
     # Of several operations it is not known which one conflicts.
     return (
         f"{reason}; what goes through shared memory here: {next(iter(what))}" if len(what) == 1 else reason
-    ), _WARPS
+    ), WARPS
 
 
 def _plain(line: Line, evidence: Evidence) -> bool:

@@ -18,7 +18,7 @@ from tilefold.xray.ir import Operation
 from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
-from tilefold.xray.observe.conflicts import PARTIAL
+from tilefold.xray.observe.conflicts import PARTIAL, WARPS
 from tilefold.xray.observe.joined import ASTRAY, TURNED, UNPROVEN
 from tilefold.xray.observe.loops import BARRIER
 from tilefold.xray.observe.memory import transposing
@@ -169,7 +169,7 @@ def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
     if changed is not None:
         return f"not {remedy.what}: tried, and then other values are stored ({changed})"
     if remedy.after >= remedy.before or remedy.after > remedy.gain * remedy.before:
-        return f"{_NO_GAIN}{remedy.what}: tried, {came}; {change}"
+        return f"{_NO_GAIN}{remedy.what}: tried, {came}" + ("" if change == WARPS else f"; {change}")
     rounding = " but for rounding" if remedy.rounded else ""
     if (
         remedy.what.startswith("num_warps=") and remedy.measure != "bytes moved"
