@@ -429,6 +429,20 @@ TOOLS = (
         ("tests/xray/observe/test_bounds.py::test_a_vector_that_straddles_an_array_s_end_is_outside",),
     ),
     Mutant(
+        "what was summed before a masked part is masked with it",
+        "xray/observe/fills.py",
+        "if dims.get(other, varies) & varies and _is_kept(",
+        "if not dims and _is_kept(",
+        ("tests/xray/observe/test_undefined.py::test_a_fill_that_spoils_what_was_summed_before_is_an_error",),
+    ),
+    Mutant(
+        "rows that are undefined as a whole are mixed with others",
+        "xray/observe/masked.py",
+        "return bool(changed(evidence.compiled, plain, undefined) & changed(",
+        "return bool(changed(evidence.compiled, plain, undefined) | changed(",
+        ("tests/xray/observe/test_undefined.py::test_a_vector_along_the_inner_dim_of_a_product_is_summed",),
+    ),
+    Mutant(
         "masked elements are tried behind the others only",
         "xray/observe/fills.py",
         "for order in ([*plain, masked[0]], [masked[0], *plain]):",

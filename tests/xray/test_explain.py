@@ -122,6 +122,23 @@ def test_an_unknown_instruction_that_is_not_reached_is_listed(monkeypatch: pytes
     assert report.executed
 
 
+@triton.jit
+def optional(x_ptr, y_ptr, w_ptr=None, shift=3, BLOCK: tl.constexpr = 32):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    if w_ptr is not None:
+        x *= tl.load(w_ptr + offs)
+    tl.store(y_ptr + offs, x + shift)
+
+
+def test_arguments_that_are_not_given_have_their_defaults() -> None:
+    x = np.arange(32, dtype="f4")
+    report = xray.explain(optional, {"x_ptr": x, "y_ptr": "*fp32[32]"})
+    assert "w_ptr=None" in str(report)
+    with_w = xray.explain(optional, {"x_ptr": x, "y_ptr": "*fp32[32]", "w_ptr": "*fp32"})
+    assert "w_ptr=*fp32" in str(with_w)
+
+
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [

@@ -153,6 +153,22 @@ def test_a_dot_that_warps_share(d: int, warps: int) -> None:
 
 
 @triton.jit
+def times_vector(x_ptr, y_ptr, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    x = tl.load(x_ptr + offs[:, None] * N + offs[None, :])
+    v = tl.load(x_ptr + offs[:, None])
+    tl.store(y_ptr + offs[:, None], tl.dot(x, tl.broadcast_to(v, (N, 8))).sum(1, keep_dims=True))
+
+
+@pytest.mark.parametrize(("n", "warps", "found"), [(64, 4, False), (16, 4, True)])
+def test_lanes_along_few_columns_repeat_no_dot(n: int, warps: int, found: bool) -> None:
+    report = xray.explain(times_vector, {"x_ptr": "*fp16", "y_ptr": "*fp32"}, {"N": n}, num_warps=warps)
+    said = [o for o in report.observations if o.code == "repeated-dot"]
+    assert bool(said) == found
+    assert all("mma issued" in o.change for o in said)
+
+
+@triton.jit
 def online_softmax(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     most, total = float("-inf"), 0.0

@@ -82,7 +82,21 @@ def test_what_another_load_takes_is_not_wasted() -> None:
     assert {o.severity for o in found} == {"note"}
     assert {o.line for o in found if "tl.split" in o.change}
     assert {o.line for o in found if "tl.join" in o.change}
-    assert all("take the rest of these sectors" in o.reason for o in found)
+    assert all("take most of the rest of these sectors" in o.reason for o in found)
+
+
+@triton.jit
+def strided_rows(x_ptr, y_ptr, SAME: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    first = 0 if SAME else tl.program_id(0) * BLOCK * 16
+    tl.store(y_ptr + tl.program_id(0) * BLOCK + offs, tl.load(x_ptr + first + offs * 16))
+
+
+@pytest.mark.parametrize(("grid", "same", "said"), [(4, True, True), (4, False, False), (1, True, False)])
+def test_other_programs_share_sectors_where_they_were_executed(grid: int, same: bool, said: bool) -> None:
+    """A grid of one program has no others, and rows of whole sectors share none."""
+    (found,) = wasted(strided_rows, XY, {"SAME": same, "BLOCK": 256}, grid=grid)
+    assert ("other executed programs ask for" in found.reason) == said
 
 
 @triton.jit

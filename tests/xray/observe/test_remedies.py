@@ -32,9 +32,9 @@ def change(code: str, **given: Any) -> str:
 @pytest.mark.parametrize(
     ("code", "tried"),
     [
-        ("idle-warps", "tried num_warps=4: instructions issued"),
-        ("redundant-threads", "tried num_warps=4: instructions issued"),
-        ("older-tensor-core", "tried num_warps=4: instructions issued"),
+        ("idle-warps", "launch with num_warps=4 (tried: instructions issued"),
+        ("redundant-threads", "launch with num_warps=4 (tried: instructions issued"),
+        ("older-tensor-core", "launch with num_warps=4 (tried: instructions issued"),
         ("strong-atomic", 'tried sem="relaxed": orders and fences in the PTX'),
         ("fold-in-loop", "tried one fold behind the loop: barriers 24 -> 2"),
     ],
@@ -199,7 +199,7 @@ def test_a_change_without_a_gain_says_so() -> None:
     assert said(10, 10) == "nothing was gained by num_warps=1: tried, instructions 10 -> 10; launch fewer"
     assert said(1000, 995).startswith("nothing was gained by num_warps=1")  # half a percent
     assert said(0, 0).startswith("nothing was gained by num_warps=1")
-    assert said(10, 5) == "launch fewer (tried num_warps=1: instructions 10 -> 5, and the same is stored)"
+    assert said(10, 5) == "launch with num_warps=1 (tried: instructions 10 -> 5, and the same is stored)"
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +249,7 @@ def sums_of_two(x_ptr, y_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 def test_conflicts_are_tried_with_other_warps() -> None:
     report = xray.explain(sums_of_two, XY, {"ROWS": 32, "COLUMNS": 128})
     (found,) = [o for o in report.observations if o.code == "bank-conflict"]
-    assert "tried num_warps=2: passes through shared memory" in found.change
+    assert "launch with num_warps=1 (tried: passes beyond the least at its lines 96 -> 0" in found.change
 
 
 @triton.jit

@@ -240,6 +240,51 @@ def test_a_vector_is_folded_along_the_dim_that_it_lies_along(down: bool, axis: i
 
 
 @triton.jit
+def times_weight(x_ptr, y_ptr, n, HOW: tl.constexpr, FILL: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums in which masked elements count 0 times, are chosen away, or follow others that are not masked."""
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=FILL)
+    if HOW == "weight":
+        x = x * (offs < n).to(tl.float32)
+    elif HOW == "choice":
+        x = tl.where(offs < n, x, 0.0)
+    else:
+        rest = tl.load(x_ptr + BLOCK + offs, mask=offs < n - 20, other=FILL)
+        x = tl.load(x_ptr + offs) + rest
+    tl.store(y_ptr, tl.sum(x, 0))
+
+
+@pytest.mark.parametrize(("how", "found"), [("weight", ["warning"]), ("choice", []), ("rest", ["warning"])])
+def test_undefined_elements_times_0_and_behind_others(how: str, found: list[str]) -> None:
+    """0 times what is undefined may be no number; what was summed before a masked part is not masked with it."""
+    args = {**XY, "n": 50}
+    said = fills(times_weight, args, {"HOW": how, "FILL": None, "BLOCK": 64})
+    assert [o.severity for o in said] == found
+    assert all(o.change.startswith("say other=0 (tried") for o in said)
+    assert not fills(times_weight, args, {"HOW": how, "FILL": 0.0, "BLOCK": 64})
+
+
+@triton.jit
+def two_halves(x_ptr, y_ptr, n, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    """The greatest of a tile whose elements come from two arrays."""
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    z = tl.load(x_ptr + 4096 + offs, mask=offs >= n, other=0.0)
+    tl.store(y_ptr, tl.max(x + z if ADD else tl.where(offs < n, x, z), 0))
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_two_halves_of_one_tile_are_right(add: bool) -> None:
+    assert not fills(two_halves, {**XY, "n": 50}, {"ADD": add, "BLOCK": 64})
+
+
+def test_a_fill_that_spoils_what_was_summed_before_is_an_error() -> None:
+    (said,) = fills(times_weight, {**XY, "n": 50}, {"HOW": "rest", "FILL": 1.0, "BLOCK": 64})
+    assert said.severity == "error"
+    assert "say other=0 (tried" in said.change
+
+
+@triton.jit
 def scaled_product(x_ptr, w_ptr, y_ptr, n, N: tl.constexpr, ALONG: tl.constexpr):
     """A product whose first factor is scaled by a masked vector, along K or along its rows."""
     offs = tl.arange(0, N)

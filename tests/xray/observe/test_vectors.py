@@ -15,7 +15,7 @@ from tilefold import xray
 from tilefold.xray.compile import offline
 from tilefold.xray.explain import make_job
 from tilefold.xray.observe import trials
-from tilefold.xray.observe.vectors import _apart, narrowest, promising
+from tilefold.xray.observe.vectors import Cause, _apart, _unless_it_loses, narrowest, promising
 from tilefold.xray.report.model import Observation
 
 
@@ -61,12 +61,62 @@ def test_only_the_argument_that_matters_is_named() -> None:
 
 
 def test_two_arguments_that_matter_together_are_both_named() -> None:
-    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1001, "stride_x": 1025, "stride_y": 1024, "unused": 7}
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1002, "stride_x": 1026, "stride_y": 1024, "unused": 7}
     reasons = sorted(o.reason for o in narrow(rows, args, {"BLOCK": 1024}, grid=3))
-    assert [r.partition(" a multiple")[0] for r in reasons] == [
-        "divisibility: with n",
-        "divisibility: with n and stride_x",
+    assert [r.partition(" it is")[0] for r in reasons] == [
+        "divisibility: with n a multiple of 2",
+        "divisibility: with n and stride_x a multiple of 2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "divisor", "width"),
+    [("fp32", 1002, 2, 8), ("fp16", 1004, 4, 8), ("fp16", 1002, 2, 4), ("i8", 1000, 8, 8)],
+)
+def test_what_divides_the_value_as_it_is_is_promised(kind: str, n: int, divisor: int, width: int) -> None:
+    """The arrays stay as they are: nobody has to pad them."""
+    args = {"x_ptr": f"*{kind}", "y_ptr": f"*{kind}", "n": n}
+    (found,) = narrow(copied, args, {"BLOCK": 2048, "D": 1})
+    assert f"with n a multiple of {divisor} it is {width} bytes (compiled so)" in found.reason
+    assert f"n = n // {divisor} * {divisor}" in found.change
+    assert (found.severity, "pad" in found.change, dict(found.numbers)["possible"]) == (
+        "warning",
+        False,
+        width,
+    )
+
+
+def test_rows_that_nothing_divides_are_a_note_with_the_cost_of_padding() -> None:
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1024, "stride_x": 1025, "stride_y": 1024, "unused": 7}
+    (found,) = narrow(rows, args, {"BLOCK": 1024}, grid=3)
+    assert found.severity == "note"
+    assert "stride_x 1025 -> 1028 (0.3 % more); not tried" in found.change
+
+
+class Costing:
+    """Causes of which a promise loses something unless it is made of both arguments."""
+
+    def __init__(self, together: str) -> None:
+        self.together = together
+
+    def loses(self, promise: dict[str, int]) -> str:
+        return self.together if len(promise) > 1 else "barriers in the PTX 0 -> 2"
+
+    def divided(self, promise: dict[str, int]) -> str:
+        return " and ".join(promise)
+
+
+@pytest.mark.parametrize(
+    ("together", "severity"), [("", "warning"), ("bytes spilled a thread 0 -> 8", "note")]
+)
+def test_a_promise_that_costs_barriers_or_spills_alone_is_given_with_the_others(
+    together: str, severity: str
+) -> None:
+    cause = Cause("", "say a", 8, promise={"a": 4})
+    found = _unless_it_loses(cause, Costing(together), [{"a": 4}, {"b": 2}, {}])  # type: ignore[arg-type]
+    assert found.severity == severity
+    assert "barriers in the PTX 0 -> 2" in found.change
+    assert found.change.startswith("nothing was gained" if together else "a and b")
 
 
 @triton.jit
@@ -144,28 +194,15 @@ def copied(x_ptr, y_ptr, n, BLOCK: tl.constexpr, D: tl.constexpr):
     tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
 
 
-@pytest.mark.parametrize(
-    ("kind", "n", "divisor", "padded"),
-    [
-        ("fp32", 1004, 4, False),
-        ("fp32", 1001, 4, True),
-        ("fp16", 1000, 8, False),
-        ("i8", 1000, 16, True),
-        ("fp64", 1002, 2, False),
-    ],
-)
-def test_the_least_divisor_that_suffices_is_named(kind: str, n: int, divisor: int, padded: bool) -> None:
+@pytest.mark.parametrize(("kind", "n", "divisor"), [("fp32", 1004, 4), ("fp16", 1000, 8), ("fp64", 1002, 2)])
+def test_the_least_divisor_that_suffices_is_named(kind: str, n: int, divisor: int) -> None:
     """What the entry says at the top of the kernel widens it, and half of it does not do as well."""
     args, block = {"x_ptr": f"*{kind}", "y_ptr": f"*{kind}", "n": n}, {"BLOCK": 2048}
     (found,) = narrow(copied, args, {**block, "D": 1})
     assert f"with n a multiple of {divisor} it is 16 bytes (compiled so)" in found.reason
-    assert ("pad so that" in found.change) == padded
-    if divisor < 16:
-        assert f"n = n // {divisor} * {divisor}" in found.change
-        assert not narrow(copied, args, {**block, "D": divisor})
-        assert narrow(copied, args, {**block, "D": divisor // 2})
-    else:
-        assert found.change.startswith("pad so that n is a multiple of 16, and pass it so")
+    assert f"n = n // {divisor} * {divisor}" in found.change
+    assert not narrow(copied, args, {**block, "D": divisor})
+    assert narrow(copied, args, {**block, "D": divisor // 2})
 
 
 @triton.jit
@@ -357,8 +394,12 @@ def counted_places(x_ptr, y_ptr, width, row, TILES: tl.constexpr, BLOCK: tl.cons
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=on), mask=on)
 
 
-@pytest.mark.parametrize(("tiles", "severity"), [(2, {"warning"}), (1, {"warning"}), (0, {"note"})])
-def test_a_length_that_places_are_counted_in_is_not_padded(tiles: int, severity: set[str]) -> None:
-    args = {"x_ptr": "*fp16", "y_ptr": "*fp16", "width": 250, "row": 250}
+@pytest.mark.parametrize("width", [250, 251])
+@pytest.mark.parametrize("tiles", [2, 1, 0])
+def test_a_length_that_places_are_counted_in_is_not_padded(tiles: int, width: int) -> None:
+    """What divides the width as it is makes no other problem of it."""
+    args = {"x_ptr": "*fp16", "y_ptr": "*fp16", "width": width, "row": width}
     found = narrow(counted_places, args, {"TILES": tiles, "BLOCK": 1024}, grid=4)
-    assert {o.severity for o in found if o.reason.startswith("divisibility")} == severity
+    said = [o for o in found if o.reason.startswith("divisibility")]
+    assert all(("can pad" in o.change) == (width == 251) for o in said)
+    assert width == 250 or {o.severity for o in said} <= {"note"}

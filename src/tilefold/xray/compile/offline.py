@@ -26,7 +26,7 @@ from triton.compiler import ASTSource
 from triton.compiler.errors import CompilationError
 
 from tilefold.errors import ArgumentError, CompileError
-from tilefold.xray.compile.arguments import Argument
+from tilefold.xray.compile.arguments import Argument, argument
 from tilefold.xray.compile.job import Compiled, Job, Machine, Resources
 
 _USAGE = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -51,7 +51,7 @@ def jitted(kernel: Any) -> Any:
 def complete_constants(
     kernel: Any, arguments: Sequence[Argument], constants: dict[str, Any]
 ) -> tuple[tuple[Argument, ...], dict[str, Any]]:
-    """Arguments in the kernel's order and constants with their defaults.
+    """Arguments in the kernel's order and constants, with their defaults.
 
     Raises:
         ArgumentError: a name that the kernel lacks, or one of its own that is missing.
@@ -63,6 +63,7 @@ def complete_constants(
     _refuse("--const", set(constants) - set(fixed), fixed, kernel)
     defaults = {p.name: p.default for p in kernel.params if p.has_default}
     constants = {n: constants.get(n, defaults.get(n)) for n in fixed if n in constants or n in defaults}
+    given |= {n: argument(n, defaults[n]) for n in ordinary if n in defaults and n not in given}
     _require(kernel, [n for n in fixed if n not in constants], [n for n in ordinary if n not in given])
     return tuple(_specialised(p, given[p.name]) for p in kernel.params if not p.is_constexpr), constants
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Operation, tensors
+from tilefold.xray.machine.counts import shared_cost
 from tilefold.xray.observe.joined import TURNED
 from tilefold.xray.observe.wants import wants
 from tilefold.xray.report.model import Line, Observation, Report
@@ -19,6 +20,7 @@ _REGIONS = {
     "tt.gather": "tl.gather",
     "tt.histogram": "tl.histogram",
 }
+WARPS = "launch with other warps"
 BY_TRITON = {"a reduction", "a scan"}
 PARTIAL = "what goes through shared memory here are partial results, which Triton lays out"
 
@@ -57,16 +59,30 @@ def _cause(line: Line, evidence: Evidence) -> tuple[str, str]:
         )
     reason = "lanes of one warp ask different words of the same bank, and these come one after the other"
     what = dict.fromkeys(said for o in here if (said := _passing(o, evidence)))
-    if what and what.keys() <= BY_TRITON:
-        return (
-            f"{reason}; {PARTIAL}: {', '.join(what)}",
-            "let fewer warps hold the dim that is folded (fewer warps in all, or a tile that is longer along the other dims)",
-        )
+    if what and (what.keys() <= BY_TRITON or (what.keys() & BY_TRITON and _plain(line, evidence))):
+        named = [w for w in what if w in BY_TRITON]
+        return f"{reason}; {PARTIAL}: {', '.join(named)}", WARPS
+    # Of several operations it is not known which one conflicts.
     return (
-        f"{reason}; what goes through shared memory here: {', '.join(what)}" if what else reason,
-        "let what one warp writes and reads span whole rows of 128 bytes, by the tile's shape or other warps; for a gather, "
-        "spread the indices",
-    )
+        f"{reason}; what goes through shared memory here: {next(iter(what))}" if len(what) == 1 else reason
+    ), WARPS
+
+
+def _plain(line: Line, evidence: Evidence) -> bool:
+    """Whether a line's conflicts are those of plain accesses, where its change of layout moves matrices."""
+    moving, spoiled = False, False
+    for number, instruction in enumerate(evidence.entry.instructions):
+        if evidence.places.line(instruction) != (line.file, line.line):
+            continue
+        matrix = "matrix" in instruction.name
+        moving |= matrix
+        outcomes = () if evidence.execution is None else evidence.execution.outcomes
+        cost = shared_cost(a for o in outcomes for a in o.accesses if a.instruction == number)
+        if cost.passes > cost.ideal:
+            if matrix:
+                return False
+            spoiled = True
+    return moving and spoiled
 
 
 def _turned(operation: Operation, evidence: Evidence) -> bool:

@@ -66,6 +66,9 @@ class Counterexample:
     update: tuple[str, str] = ("", "")
     rows: int = -1  # the dim along which rows were folded before, -1 where they were not
     turned: bool = False  # whether the dims of what is folded are the load's in the other order
+    joined: bool = (
+        False  # whether `update` is no loop's, but tiles of other elements taken together in straight code
+    )
     along: int = (
         -1
     )  # the dim of what is folded that a load of one dim goes along, -1 where it has as many dims
@@ -106,12 +109,17 @@ def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Coun
     made, dims = world.made, varying(function)
     for operation in function.walk():
         with contextlib.suppress(UnknownError):
-            if operation.name == "tt.reduce":
+            if operation.name == "tt.reduce" and not _is_served(world, load, operation):
                 varies = _varies_in(operation, load, made, dims)
                 if varies is not None and _folds_along(operation, load, varies):
                     along = lifted(load, operation.operands, made)
                     turned = along < 0 and varies != dims.get(load.operands[1], varies)
-                    examples = _changed_reduction(world, load, operation)
+                    joins = _joins(world, load, operation, dims, varies)
+                    examples = (
+                        _spoiled_joins(world, load, joins)
+                        if joins
+                        else _changed_reduction(world, load, operation)
+                    )
                     yield from (replace(e, turned=turned, along=along) for e in examples)
                 elif varies is None:
                     yield from _changed_rows(world, load, operation, dims)
@@ -119,6 +127,76 @@ def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Coun
                 yield from _spoiled_product(world, load, operation, dims)
             elif operation.name == "scf.for":
                 yield from _spoiled_updates(world, load, operation)
+
+
+def _joins(
+    world: World, load: Operation, reduction: Operation, dims: Mapping[str, set[int]], varies: set[int]
+) -> list[tuple[Operation, str]]:
+    """Where tiles of other elements are taken together with a load's, by what they are folded with later: a sum of parts. An
+    element of these counts where only the load is masked. With each the tile of the others.
+
+    Tiles that are the same along the masked dims (a bias of each column, where rows are masked) belong to the element.
+    """
+    made, found = world.made, []
+    folds = {o.name for block in reduction.blocks for o in block.operations}
+    for name in closure(made, reduction.operands):
+        join = made.get(name)
+        if join is None or join.name not in folds or len(join.operands) != 2:
+            continue
+        reached = [set(load.results) & closure(made, (v,)) for v in join.operands]
+        if bool(reached[0]) == bool(reached[1]):
+            continue
+        other = join.operands[1 if reached[0] else 0]
+        if dims.get(other, varies) & varies and _is_kept(world, load, closure(made, (other,))):
+            found.append((join, other))
+    return found
+
+
+def _is_served(world: World, load: Operation, reduction: Operation) -> bool:
+    """Whether another load has an element just where this one is masked: the two halves of one tile."""
+    names = closure(world.made, reduction.operands)
+    masks = {
+        o.operands[1]
+        for n in names
+        if (o := world.made.get(n)) is not None and o.name == "tt.load" and len(o.operands) > 1
+    } - {load.operands[1]}
+    drawn = [*_draws(world, load.operands[1])] if masks and load.results[0] in names else []
+    return bool(drawn) and any(
+        all(bool(Element(world, s, p).value(mask)) for s, masked, _ in drawn for p in masked)
+        and not any(bool(Element(world, s, p).value(mask)) for s, _, plain in drawn for p in plain)
+        for mask in masks
+    )
+
+
+def _is_kept(world: World, load: Operation, others: set[str]) -> bool:
+    """Whether a load among these values has an element where another load is masked, in some draw."""
+    masks = {
+        o.operands[1] if len(o.operands) > 1 else ""
+        for name in others
+        if (o := world.made.get(name)) is not None and o.name == "tt.load"
+    } - {load.operands[1]}
+    if "" in masks:
+        return True
+    return any(
+        bool(Element(world, seed, places[0]).value(mask))
+        for mask in masks
+        for seed, places, _ in _draws(world, load.operands[1])
+    )
+
+
+def _spoiled_joins(
+    world: World, load: Operation, joins: Sequence[tuple[Operation, str]]
+) -> Iterator[Counterexample]:
+    """Tiles taken together, whose elements of others a masked element changes."""
+    for join, other in joins:
+        for seed, masked, _ in _draws(world, load.operands[1]):
+            element = Element(world, seed, masked[0])
+            before, after = element.value(other), element.value(join.results[0])
+            if not _same(after, before):
+                elements = (before, element.value(load.results[0]))
+                update = (join.results[0], other)
+                yield Counterexample(join, elements, 1, after, before, seed, update, joined=True)
+                break
 
 
 def _changed_rows(

@@ -16,6 +16,7 @@ TURNED = "the tile is turned on its way into shared memory"
 UNPROVEN = "the compiler cannot prove from the pointer's arithmetic"
 _UNALIGNED = "the pointer may not be aligned"
 _WIDENED = "divisibility: "
+_FROM_L2 = ("from", "L2")
 _TOLD = 6  # of one cause, whose numbers are told line by line
 
 
@@ -98,11 +99,15 @@ def _absorbed(found: Sequence[Observation]) -> list[Observation]:
 def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observation:
     if not costs:
         return narrow
+    priced = [o for o in costs if o.bytes_at_stake]
     return replace(
         narrow,
         evidence="; ".join([narrow.evidence, *(o.evidence for o in costs)]),
         bytes_at_stake=narrow.bytes_at_stake + sum(_saved(narrow, o) for o in costs),
         cycles_at_stake=narrow.cycles_at_stake + sum(o.cycles_at_stake for o in costs),
+        # The rest of these sectors is asked for as well, so it is L2 that delivers them once more.
+        numbers=narrow.numbers
+        + ((_FROM_L2,) if all(_FROM_L2 in o.numbers for o in priced) and priced else ()),
     )
 
 

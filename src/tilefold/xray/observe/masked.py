@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,7 @@ from tilefold.xray.observe.fills import (
     suspects,
 )
 from tilefold.xray.observe.racing import drawn_values
-from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
+from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, changed, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
@@ -54,6 +54,15 @@ VALUES = {
 
 def wrong_fill(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
     """Masked loads whose fill changes what a kernel stores; one observation a load."""
+    known = set()
+    for found in _of_folds(report, evidence, trials):
+        known |= {(found.file, found.line), *found.also}
+        yield found
+    yield from undefined_folds(report, evidence, trials, known)
+
+
+def _of_folds(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
+    """Masked loads whose elements, followed one by one, change a fold."""
     world = World(evidence.ttir, given_arguments(evidence), report.grid)
     for suspect in suspects(evidence.ttir, world):
         place = line_of(suspect.load.place)
@@ -67,7 +76,7 @@ def wrong_fill(report: Report, evidence: Evidence, trials: Trials) -> Iterator[O
         try:
             if _matters(trials, evidence, suspect.load, programs):
                 yield from _confirmed(suspect, world, place, report, trials, evidence, programs)
-            elif any(e.update[0] for e in suspect.examples):
+            elif any(e.update[0] and not e.joined for e in suspect.examples):
                 yield from _forgotten(suspect, place, trials, evidence, programs)
         except UntriedError as reason:
             yield _observed(suspect, first, world.made, place, "", str(reason))
@@ -105,6 +114,89 @@ def undefined_counts(report: Report, evidence: Evidence, trials: Trials) -> Iter
                     "this Triton puts 0 there, but nothing promises it",
                     "say other=0 (tried: then nothing else is stored than now, and it is promised)",
                 )
+
+
+def undefined_folds(
+    report: Report, evidence: Evidence, trials: Trials, known: Collection[tuple[str, int]]
+) -> Iterator[Observation]:
+    """Masked loads of floats without a fill, not at `known` lines, whose elements a fold takes in times 0: with infinity in
+    them it is no number. Loads whose masked elements are stored one by one are left out: what differs then is no fold's."""
+    loads = {
+        load.results[0]: (load, fold, place)
+        for load in (evidence.ttir.walk() if evidence.execution is not None else ())
+        if load.name == "tt.load" and len(load.operands) == 2 and tensors(load.types)
+        if tensors(load.types)[0].pointee in _BITS and (place := line_of(load.place)) and place not in known
+        if (fold := _fold_of(load, evidence)) and not _stored_apart(load, evidence)
+    }
+    if not loads:
+        return
+    with contextlib.suppress(UntriedError):
+        plain, every = trials.memory(evidence.compiled), [load for load, _, _ in loads.values()]
+        if _left(trials, evidence, plain, every, np.inf) is None:
+            return
+        zero = _left(trials, evidence, plain, every, 0.0) is None
+        for load, fold, place in loads.values():
+            found = _left(trials, evidence, plain, [load], np.inf)
+            if found is not None and zero and _mixed(trials, evidence, plain, load):
+                word = 'padding_option="zero"' if _by_block(report, load) else "other=0"
+                yield Observation(
+                    "wrong-fill",
+                    "warning",
+                    *place,
+                    f"masked elements are {filled(load, evidence.ttir.made_by())}, and {fold} takes them in: "
+                    f"executed with inf in them, {found}",
+                    "this Triton puts 0 there, but nothing promises it",
+                    f"say {word} (tried: then nothing else is stored than now, and it is promised)",
+                )
+
+
+def _left(
+    trials: Trials, evidence: Evidence, plain: Memory, loads: Sequence[Operation], value: float
+) -> Difference | None:
+    """What the kernel leaves otherwise where loads fill masked elements with a value."""
+    rows = evidence.compiled.ttir.splitlines()
+    for load in loads:
+        rows[load.row] = _refilled_rows(evidence, load, value)[load.row].replace(
+            "%xray_fill", f"%xray_fill_{load.row}"
+        )
+    theirs = trials.memory(trials.compile("\n".join(rows)))
+    return difference(evidence.compiled, theirs, plain)
+
+
+def _mixed(trials: Trials, evidence: Evidence, plain: Memory, load: Operation) -> bool:
+    """Whether what masked elements change depends on the others, too: a row that is masked as a whole is nobody's."""
+    tile, mask, result = tensors(load.types)[0], spelled(load.operands[1]), spelled(load.results[0])
+    kind = tile_type(tile.shape, tile.pointee)
+    rows = evidence.compiled.ttir.splitlines()
+    here = re.sub(rf"^(\s*){re.escape(result)}(?=\s*=)", r"\1%xray_loaded", rows[load.row], count=1)
+    rows[load.row] = (
+        f"%xray_other = arith.constant dense<{literal_of(np.inf, tile.pointee)}> : {kind}\n{here}\n"
+        f"{result} = arith.select {mask}, %xray_other, %xray_loaded : {tile_type(tile.shape, 'i1')}, {kind}"
+    )
+    undefined = trials.memory(trials.compile(refilled(evidence, load, np.inf)))
+    others = trials.memory(trials.compile("\n".join(rows)))
+    return bool(changed(evidence.compiled, plain, undefined) & changed(evidence.compiled, plain, others))
+
+
+def _fold_of(load: Operation, evidence: Evidence) -> str:
+    """The first fold or product that a load's elements reach, in words; nothing where they reach none."""
+    for fold in evidence.ttir.walk():
+        place = line_of(fold.place)
+        if fold.name not in ("tt.reduce", "tt.dot") or place is None:
+            continue
+        if load.results[0] in evidence.ttir.reached_from(fold.operands):
+            return f"the {identity_of(fold)[0]} in line {place[1]}"
+    return ""
+
+
+def _stored_apart(load: Operation, evidence: Evidence) -> bool:
+    """Whether elements of a load are stored one by one, under another mask than theirs."""
+    made = evidence.ttir.made_by()
+    return any(
+        o.operands[2:3] != load.operands[1:2] and load.results[0] in closure(made, o.operands[1:2])
+        for o in evidence.ttir.walk()
+        if o.name in ("tt.store", "tt.atomic_rmw")
+    )
 
 
 def _confirmed(
@@ -177,7 +269,7 @@ def _forgotten(
 
     What is found early and forgotten late is not found in every row: some more programs are tried.
     """
-    examples = [e for e in suspect.examples if e.update[0]]
+    examples = [e for e in suspect.examples if e.update[0] and not e.joined]
     right, (count, *_) = corrected(evidence, suspect.load, examples), evidence.compiled.job.grid
     others = [(n, 0, 0) for n in range(0, count, max(1, count // _MORE))]
     shown = _shown(trials, evidence, right, programs)
@@ -209,8 +301,7 @@ def _undefined(
         return None
     large = (_LARGE, -_LARGE) if tensors(suspect.load.types)[0].pointee in _BITS else (np.inf, -np.inf)
     # What is undefined may be infinite, and times the 0 that the other factor has there it is then no number.
-    product = any(example.folding.name == "tt.dot" for example in suspect.examples)
-    for value in (*large, np.inf) if product else large:
+    for value in dict.fromkeys((*large, np.inf)):
         ours, theirs = (
             trials.memory(trials.compile(text), programs)
             for text in (
@@ -312,7 +403,8 @@ def corrected(
     for number, example in enumerate(examples):
         if not tensors(example.folding.types):
             raise UntriedError("the folded value is not a tile")
-        keep = _in_fold if example.folding.name in ("tt.reduce", "tt.dot") else _in_update
+        of_fold = example.folding.name in ("tt.reduce", "tt.dot")
+        keep = _in_join if example.joined else _in_fold if of_fold else _in_update
         at, made = keep(rows, evidence, load, example, f"%xray_kept_{number}")
         before.setdefault(at, []).extend(made)
     return "\n".join(row for n, text in enumerate(rows) for row in (*before.get(n, ()), text))
@@ -343,6 +435,21 @@ def _in_fold(
     if flat is not None:
         made.append(f"{kept}_flat = tt.reshape {kept} {flat.attributes.partition(' ')[2]} : {flat.types}")
     return fold.row, made
+
+
+def _in_join(
+    rows: list[str], evidence: Evidence, load: Operation, example: Counterexample, kept: str
+) -> tuple[int, list[str]]:
+    """The row behind which tiles are taken together, and rows in front of it: masked elements leave the other tile's."""
+    row, (after, other) = example.folding.row, (spelled(v) for v in example.update)
+    rows[row] = re.sub(rf"^(\s*){re.escape(after)}(?=\s*=)", rf"\1{kept}_taken", rows[row], count=1)
+    if f"{kept}_taken" not in rows[row]:
+        raise UntriedError("its row makes several values")
+    tile, mask = tensors(example.folding.types)[-1], f"{kept}_mask"
+    kind = tile_type(tile.shape, tile.element)
+    made = _mask_of(evidence, load, tile.shape, mask, example)
+    select = f"arith.select {mask}, {kept}_taken, {other} : {tile_type(tile.shape, 'i1')}, {kind}"
+    return row + 1, [*made, f"{after} = {select}"]
 
 
 def _in_update(

@@ -46,6 +46,7 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
                     access,
                     _used(line, access, evidence),
                     _why_wasted(line, access, report, evidence),
+                    shared=_shared(line, access, evidence),
                     due=_looked_up(line, access, evidence) or _short(access),
                     all_moved=report.totals.bytes_moved or 0,
                     again=report.roofline is not None
@@ -78,6 +79,24 @@ def _used(line: Line, access: Access, evidence: Evidence) -> float:
     return used / max(moved, 1)
 
 
+def _shared(line: Line, access: Access, evidence: Evidence) -> bool:
+    """Whether another executed program asks for half of a program's sectors of a line, or more."""
+    assert evidence.execution is not None
+    wanted = (access.kind, access.space, access.bytes)
+    here = {
+        n for n, i in enumerate(evidence.entry.instructions)
+        if access_of(i) == wanted and evidence.places.line(i) == (line.file, line.line)
+    }  # fmt: skip
+    each = [
+        np.unique(
+            _bytes_of([a for a in o.accesses if a.space == "global" and a.instruction in here]) // _SECTOR
+        )
+        for o in evidence.execution.outcomes
+    ]
+    alike = [len(np.intersect1d(a, b)) for n, a in enumerate(each) for b in each[:n]]
+    return bool(alike) and 2 * max(alike) >= max(map(len, each)) > 0
+
+
 def _bytes_of(accesses: Sequence[Logged], within: Array | None = None) -> Array:
     """Different bytes of accesses, those in some sectors at most."""
     parts = []
@@ -94,7 +113,15 @@ def _short(access: Access) -> bool:
 
 
 def _wasted(
-    line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool, all_moved: int, again: bool
+    line: Line,
+    access: Access,
+    used: float,
+    why: tuple[str, str],
+    *,
+    shared: bool,
+    due: bool,
+    all_moved: int,
+    again: bool,
 ) -> Observation:
     """`used`: what the program takes of the sectors. `again`: programs mostly ask for what others have asked for. `due`: they
     belong to what is computed, as those of a gather. Where a cache gives the rest, L2 may be asked for them all the same: a
@@ -107,12 +134,11 @@ def _wasted(
     apart = abs(access.stride or 0) >= _SECTOR or access.stride is None
     due = due or change.startswith("nothing to do")
     quiet = due or (cached and not (apart and wasted >= _MOST * all_moved))
-    pieces, source = reason.startswith(PIECES), ""
     if cached:
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
-        reason += f"; the program's other requests take the rest of these sectors, from {source}"
-    elif again:
-        reason += "; other programs ask for the same sectors, which L2 has then"
+        reason += f"; the program's other requests take most of the rest of these sectors, from {source}"
+    elif shared:
+        reason += "; other executed programs ask for most of these sectors, too"
     if cached and not due and reason.startswith(_APART):
         change = _joined_up(access, quiet=quiet)
     return Observation(
@@ -124,13 +150,12 @@ def _wasted(
         f"where {access.ideal / requests:.1f} would hold its bytes",
         reason,
         change,
-        # The pieces of a thread's own tile follow each other: L1 has the rest of what the first one asked for.
-        bytes_at_stake=0 if pieces and source.startswith("L1") else wasted,
+        bytes_at_stake=wasted,
         numbers=(
             ("sectors", sectors),
             ("ideal", access.ideal),
             ("requests", requests),
-            ("from", "L2" if cached or again else "memory"),
+            ("from", "L2" if cached or shared or again else "memory"),
         ),
     )
 

@@ -18,15 +18,16 @@ from tilefold.xray.ir import Operation
 from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
-from tilefold.xray.observe.conflicts import PARTIAL
+from tilefold.xray.observe.conflicts import PARTIAL, WARPS
 from tilefold.xray.observe.joined import ASTRAY, TURNED, UNPROVEN
 from tilefold.xray.observe.loops import BARRIER
 from tilefold.xray.observe.memory import transposing
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.observe.vectors import dividing
+from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.occupancy import occupancy
-from tilefold.xray.report.static import line_of
+from tilefold.xray.report.static import Lines, line_of
 
 _MUCH = 0.5  # of the bytes of all requests, which a change leaves at most that makes a note a warning
 _GAIN = 0.98  # of what there was: what leaves more is no gain
@@ -168,8 +169,13 @@ def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
     if changed is not None:
         return f"not {remedy.what}: tried, and then other values are stored ({changed})"
     if remedy.after >= remedy.before or remedy.after > remedy.gain * remedy.before:
-        return f"{_NO_GAIN}{remedy.what}: tried, {came}; {change}"
+        return f"{_NO_GAIN}{remedy.what}: tried, {came}" + ("" if change == WARPS else f"; {change}")
     rounding = " but for rounding" if remedy.rounded else ""
+    if (
+        remedy.what.startswith("num_warps=") and remedy.measure != "bytes moved"
+    ):  # no word of what nobody tried
+        change = f"launch with {remedy.what}"
+        return f"{change} (tried: {came}, and the same is stored{rounding})"
     return f"{change} (tried {remedy.what}: {came}, and the same is stored{rounding})"
 
 
@@ -192,6 +198,24 @@ def _fewer_warps(found: Observation, report: Report, evidence: Evidence, trials:
     return _launched(max(1, report.num_warps // copies), evidence, trials)
 
 
+def _once(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """A dot that as many warps issue as have results of their own, measured by what is issued of it."""
+    remedy = _fewer_warps(found, report, evidence, trials)
+    if remedy is None or remedy.after >= remedy.before:
+        return remedy
+    assert evidence.execution is not None
+    before = _tensor(evidence.compiled, evidence.execution.outcomes)
+    after = _tensor(remedy.compiled, trials.run(remedy.compiled).outcomes)
+    return replace(remedy, measure="mma issued", before=before, after=after) if before else remedy
+
+
+def _tensor(compiled: Compiled, outcomes: Sequence[Outcome]) -> int:
+    """Instructions of the matrix unit that are issued."""
+    instructions = parse(compiled.ptx).entries[0].instructions
+    dots = [n for n, i in enumerate(instructions) if i.name.startswith(("mma.", "wgmma.mma_async"))]
+    return int(sum(o.issued[dots].sum() for o in outcomes))
+
+
 def _warp_group(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
     return _launched(4, evidence, trials)
 
@@ -201,19 +225,33 @@ def _other_warps(found: Observation, report: Report, evidence: Evidence, trials:
     assert evidence.execution is not None
     if found.severity == "note" or found.reason.startswith(TURNED):
         return None
+    places = {(found.file, found.line), *found.also}
     outcomes = evidence.execution.outcomes
-    before, issued = _passes(outcomes), _issued(outcomes)
-    made = [
-        (w, trials.launch(warps=w)) for w in (report.num_warps // 2, 2 * report.num_warps) if 1 <= w <= 16
-    ]
+    before, issued, all_ = _spare(evidence.compiled, outcomes, places), _issued(outcomes), _passes(outcomes)
+    half = report.num_warps // 2
+    made = [(w, trials.launch(warps=w)) for w in (half, half // 2, 2 * report.num_warps) if 1 <= w <= 16]
     ran = [(w, kernel, trials.run(kernel).outcomes) for w, kernel in made]
-    # Fewer passes by many more instructions are no gain.
+    # Fewer passes here by more elsewhere, or by many more instructions, are no gain.
     after, _, kernel, warps = min(
-        (_passes(o) if _issued(o) <= 1.1 * issued else before, n, kernel, w)
+        (
+            _spare(kernel, o, places) if _issued(o) <= 1.1 * issued and _passes(o) <= all_ else before,
+            n,
+            kernel,
+            w,
+        )
         for n, (w, kernel, o) in enumerate(ran)
     )
     tried = f"num_warps={warps}" if after < before else " or ".join(f"num_warps={w}" for w, _ in made)
-    return Remedy(tried, kernel, "passes through shared memory", before, after, gain=_FEWER)
+    return Remedy(tried, kernel, "passes beyond the least at its lines", before, after, gain=_FEWER)
+
+
+def _spare(compiled: Compiled, outcomes: Sequence[Outcome], places: set[tuple[str, int]]) -> int:
+    """Passes through shared memory beyond the least, of accesses at some lines."""
+    module = parse(compiled.ptx)
+    lines = Lines(module, compiled.ptx, compiled.ttir)
+    here = {n for n, i in enumerate(module.entries[0].instructions) if lines.line(i) in places}
+    costs = [shared_cost(a for a in o.accesses if a.instruction in here) for o in outcomes]
+    return sum(c.passes - c.ideal for c in costs)
 
 
 def _passes(outcomes: tuple[Outcome, ...]) -> int:
@@ -411,7 +449,7 @@ def _promised(found: Observation, report: Report, evidence: Evidence, trials: Tr
 
 
 _REMEDIES: dict[str, Callable[[Observation, Report, Evidence, Trials], Remedy | None]] = {
-    "repeated-dot": _fewer_warps,
+    "repeated-dot": _once,
     "redundant-threads": _fewer_warps, "idle-warps": _fewer_warps, "older-tensor-core": _warp_group, "spill": _more_warps,
     "occupancy": _fewer_stages, "strong-atomic": _weaker, "tf32-dot": _exact, "no-tensor-core": _rounded,
     "bank-conflict": _other_warps, "read-again": _kept, "wasted-sectors": _turned, "per-element-atomic": _folded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tilefold.xray.evidence import Evidence
@@ -102,8 +103,10 @@ def repeated_dot(report: Report, evidence: Evidence) -> Iterator[Observation]:
         if operation.name not in _DOTS or place is None or not tiles:
             continue
         held = holding(tiles[-1], evidence.ttgir.aliases, report.num_warps)
-        if held is not None and held.copies > max(1, found.get(place, (None, 1))[1]):
-            found[place] = (tiles[-1], held.copies)
+        # Lanes that hold the same are those of one instruction; only warps issue it again.
+        copies = 1 if held is None else report.num_warps // math.prod(held.warps)
+        if copies > max(1, found.get(place, (None, 1))[1]):
+            found[place] = (tiles[-1], copies)
     for place, (tile, copies) in found.items():
         spent = _issued(lines[place]) if place in lines else 0
         shape, fewer = "x".join(map(str, tile.shape)), max(1, report.num_warps // copies)
@@ -114,7 +117,7 @@ def repeated_dot(report: Report, evidence: Evidence) -> Iterator[Observation]:
             *place,
             said + (f": {spent} instructions at its line in the executed programs" if spent else ""),
             "warps share the result of a dot and never its K: one that has too few tiles for them is computed by several",
-            f"launch with num_warps={fewer}, or let a program compute more rows or columns of the result",
+            f"launch with num_warps={fewer}",
             cycles_at_stake=spent - spent // copies,
             numbers=(("copies", copies), ("warps", report.num_warps), ("instructions", spent)),
         )

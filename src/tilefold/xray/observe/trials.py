@@ -191,6 +191,18 @@ def difference(compiled: Compiled, ours: Memory, theirs: Memory, *, exact: bool 
     return found
 
 
+def changed(compiled: Compiled, ours: Memory, theirs: Memory) -> set[tuple[str, int]]:
+    """Elements of arguments, by name and number, that two executions left with different bits."""
+    kinds = {f"{i}:{a.name}": (a.name, a.itemsize) for i, a in enumerate(compiled.parameters) if a.pointer}
+    found: set[tuple[str, int]] = set()
+    for left, right in zip(ours.allocations, theirs.allocations, strict=False):
+        if left.name in kinds and left.name == right.name:
+            name, size = kinds[left.name]
+            for first, a, b in _pairs(left, right, ours, theirs):
+                found |= {(name, n) for n in np.unique((first + np.flatnonzero(a != b)) // size).tolist()}
+    return found
+
+
 def _pairs(
     left: Allocation, right: Allocation, ours: Memory, theirs: Memory
 ) -> list[tuple[int, Array, Array]]:

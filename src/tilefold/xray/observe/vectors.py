@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from tilefold.xray.compile.job import Compiled
+from tilefold.xray.compile import offline
+from tilefold.xray.compile.job import Compiled, Resources
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
 from tilefold.xray.layouts import holding
@@ -26,6 +28,7 @@ from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
 from tilefold.xray.report.static import Lines, access_of, line_of
 
+_NO_GAIN = "nothing was gained by "
 _OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
 WHOLE = 16  # bytes that one thread can move at once
 _OPERATIONS = {
@@ -33,7 +36,6 @@ _OPERATIONS = {
 }  # fmt: skip
 _MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
 _DIVIDING = ("arith.divsi", "arith.divui")  # a remainder alone wraps around
-_FLOATING = ("arith.sitofp", "arith.uitofp")
 _SCALING = ("arith.muli", "arith.extsi", "arith.trunci", "tt.splat", "tt.broadcast", "tt.expand_dims")
 Place = tuple[str, int, str]  # file, line, load or store
 
@@ -53,13 +55,15 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
     if not found:
         return
     causes = Causes(evidence, trials, {place: a.bytes for place, (_, a) in found.items()})
+    of = {place: causes.of(place) for place in found}
     for place, (line, a) in found.items():
-        cause = causes.of(place)
+        cause = of[place]
         if cause is None:
             # No experiment shows that it could be wider: then a thread's own addresses have to.
             if evidence.execution is None or possible_width(line, a, evidence) < 2 * a.bytes:
                 continue
             cause = _unproven(line, a, evidence)
+        cause = _unless_it_loses(cause, causes, [c.promise for c in of.values() if c is not None])
         width = cause.width or possible_width(line, a, evidence)
         spare = (a.requests or a.instructions) - (a.requests or a.instructions) * a.bytes // width
         copied = a.kind == "copy"
@@ -78,6 +82,27 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         )
 
 
+def _unless_it_loses(cause: Cause, causes: Causes, promises: Sequence[Mapping[str, int]]) -> Cause:
+    """A promise that makes spills or barriers grow alone, and not with those of all entries, is given with these; one that
+    does with these, too, is no remedy."""
+    if not cause.promise or cause.severity != "warning":
+        return cause
+    with contextlib.suppress(UntriedError):
+        lost = causes.loses(cause.promise)
+        if not lost:
+            return cause
+        together: dict[str, int] = {}
+        for promise in promises:
+            together |= {n: max(d, together.get(n, 1)) for n, d in promise.items()}
+        if causes.loses(together):
+            return replace(cause, severity="note", change=f"{_NO_GAIN}{cause.change}: tried, {lost}")
+        return replace(
+            cause,
+            change=f"{causes.divided(together)} (tried: alone {lost}; all of these together do not grow it)",
+        )
+    return cause
+
+
 @dataclass(frozen=True)
 class Cause:
     """Why an access is narrow, what would widen it, and to how many bytes (0: not shown)."""
@@ -86,6 +111,7 @@ class Cause:
     change: str
     width: int
     severity: str = "warning"
+    promise: Mapping[str, int] = field(default_factory=dict)  # of each argument a divisor
 
 
 def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
@@ -194,6 +220,10 @@ class Causes:
 
     def __init__(self, evidence: Evidence, trials: Trials, widths: Mapping[Place, int]) -> None:
         self._evidence, self._trials, self._widths = evidence, trials, widths
+        parameters = evidence.compiled.parameters
+        self._held = {
+            a.name: a.value for a in parameters if isinstance(a.value, int) and not a.pointer and a.value
+        }
         self._without_masks = self._widths_of(_unmasked(evidence, set(widths)))
         self._of = {place: unpromised(evidence, {place}) for place in widths}
         names = self._names = [*dict.fromkeys(n for listed in self._of.values() for n in listed)]
@@ -225,23 +255,57 @@ class Causes:
             width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
             chosen, least, how = self._sufficient(enough[:1] or needed or self._of[place], place, width)
-            return Cause(
-                f"divisibility: with {' and '.join(chosen)} a multiple of {least} it is {width} bytes (compiled so{how})"
-                f"; as it is, {through}",
-                self._divided(chosen, least, masked=masked),
-                width,
-                "note" if self._lengths(chosen, least) else "warning",
-            )
+            wanted, wide, astray = chosen, width, [n for n in chosen if self._held.get(n, 0) % least]
+            promise = {n: _divisor(self._held.get(n, 0), least) for n in chosen}
+            if astray:
+                # What divides the numbers as they are may do for less; of other numbers the rows would be others.
+                promise = {n: d for n, d in promise.items() if d > 1}
+                width = self._widths_of(self._promising(promise)).get(place, 0) if promise else 0
+            if width > self._widths[place]:
+                shown = "" if astray else how
+                return Cause(
+                    f"divisibility: with {_multiples(promise)} it is {width} bytes (compiled so{shown}); as it is, {through}",
+                    self.divided(promise),
+                    width,
+                    promise=promise,
+                )
+            if not masked:
+                return Cause(
+                    f"divisibility: with {' and '.join(wanted)} a multiple of {least} it is {wide} bytes (compiled so{how})"
+                    f"; as it is, {through}",
+                    self._padding(astray, least),
+                    wide,
+                    "note",
+                )
         if masked:
             return Cause(
                 f"mask: without it the access is {self._without_masks[place]} bytes (compiled so); the compiler must assume "
                 "that the mask changes inside a vector",
-                "split the last tile off and mask it alone, or compare whole vectors: mask with offs // 4 * 4 < n where n "
-                "is padded",
+                "split the last tile off and mask it alone",
                 self._without_masks[place],
                 "note" if _of_memory(self._evidence, place, mask=True) else "warning",
             )
         return None
+
+    def _padding(self, astray: list[str], least: int) -> str:
+        """Of numbers that no power of two divides far enough: with others the arrays are others, and take more bytes."""
+        padded = {n: -(-self._held[n] // least) * least for n in astray}
+        said = ", ".join(
+            f"{n} {self._held[n]} -> {m} ({100 * (m / self._held[n] - 1):.1f} % more)"
+            for n, m in padded.items()
+        )
+        return f"no promise holds for these values; where the caller can pad its arrays: {said}; not tried"
+
+    def loses(self, promise: Mapping[str, int]) -> str:
+        """What a promise costs, spills or barriers, where it makes either grow; nothing where it does not."""
+        compiled = self._evidence.compiled
+        made = self._trials.compile(self._promising(promise))
+        kernels = (compiled, made)
+        before, after = (_spilled(offline.resources(k)) for k in kernels)
+        if after > before:
+            return f"bytes spilled a thread {before:,} -> {after:,}"
+        before, after = (k.ptx.count("bar.sync") for k in kernels)
+        return f"barriers in the PTX {before} -> {after}" if after > before else ""
 
     def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int, str]:
         """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where that
@@ -284,43 +348,32 @@ class Causes:
         widths = self._widths_of(self._promise(names, divisor))
         return widths.get(place, 0) if widths else None
 
-    def _divided(self, names: list[str], divisor: int, *, masked: bool) -> str:
-        """How the compiler comes to know of a divisor: pointers begin there; numbers that it divides are said to be
-        multiples, unless it is the 16 that a launch tells; others are padded first. Where only a mask is in the way, the tile
-        that it cuts may also go alone; rows that are not aligned begin between vectors in every tile."""
+    def divided(self, promise: Mapping[str, int]) -> str:
+        """How the compiler comes to know of divisors that the values have, or that nobody gave a value of."""
         pointers = {a.name for a in self._evidence.compiled.parameters if a.pointer}
-        values = {a.name: a.value for a in self._evidence.compiled.parameters if isinstance(a.value, int)}
-        begin, numbers = ([n for n in names if (n in pointers) == wanted] for wanted in (True, False))
-        astray = [n for n in numbers if n not in values or values[n] % divisor]
-        told = "; ".join(f"{n} = {n} // {divisor} * {divisor}" for n in numbers)
-        said = [f"let {' and '.join(begin)} begin at a multiple of {divisor} bytes"] if begin else []
-        if astray:
-            each = "is a multiple" if len(astray) == 1 else "are multiples"
-            computed = [n for n in astray if n in computing(self._evidence)]
-            beside = (
-                f" (with the true {' and '.join(computed)} beside for what is computed from it)"
-                if computed
-                else ""
-            )
-            said.append(f"pad so that {' and '.join(astray)} {each} of {divisor}{beside}")
-        if numbers and divisor == 16:
-            said.append(f"pass {'it' if len(numbers) == 1 else 'them'} so")
-        elif numbers:
-            given = ", ".join(f"{n} is {values[n]}" for n in numbers if n not in astray)
+        begin = [n for n in promise if n in pointers]
+        numbers = {n: d for n, d in promise.items() if n not in pointers}
+        said = (
+            [f"let {' and '.join(begin)} begin at a multiple of {promise[begin[0]]} bytes"] if begin else []
+        )
+        passed = [n for n, d in numbers.items() if d == WHOLE]
+        told = {n: d for n, d in numbers.items() if d < WHOLE}
+        if passed:
+            said.append(f"pass multiples of {WHOLE} for {' and '.join(passed)}")
+        if told:
+            given = ", ".join(f"{n} is {self._held[n]}" for n in told if n in self._held)
             said.append(
-                f"say at the top of the kernel {told} (tl.multiple_of({numbers[0]}, {divisor}) of an argument itself is lost"
-                f"{f'; {given}' if given else ''})"
+                f"say at the top of the kernel {'; '.join(f'{n} = {n} // {d} * {d}' for n, d in told.items())}"
+                f" (tl.multiple_of of an argument itself is lost{f'; {given}' if given else ''})"
+                + (" where the values are such" if told.keys() - self._held.keys() else "")
             )
-        alone = ", or split the last tile off and mask it alone" if astray and masked else ""
-        return ", and ".join(said) + alone
+        return ", and ".join(said)
 
-    def _lengths(self, names: list[str], divisor: int) -> list[str]:
-        """Those that a number is divided by, as places of an image by its width, and that the divisor does not divide: with
-        another such length it is another problem."""
-        return [
-            a.name for a in self._evidence.compiled.parameters
-            if a.name in names and a.name in dividing(self._evidence) and isinstance(a.value, int) and a.value % divisor
-        ]  # fmt: skip
+    def _promising(self, promise: Mapping[str, int]) -> str:
+        ttir = self._evidence.compiled.ttir
+        for name, divisor in promise.items():
+            ttir = promising(ttir, [name], divisor)
+        return ttir
 
     def _promise(self, names: list[str], divisor: int = 16) -> str:
         return promising(self._evidence.compiled.ttir, names, divisor)
@@ -334,6 +387,23 @@ class Causes:
             return narrowest(self._trials.compile(ttir))
         except UntriedError:
             return {}
+
+
+def _divisor(value: int, most: int) -> int:
+    """The greatest power of two that divides a number, `most` at most; that of one that nobody gave."""
+    return min(value & -value, most) if value else most
+
+
+def _multiples(promise: Mapping[str, int]) -> str:
+    """Arguments with their divisors, in words."""
+    by_divisor: dict[int, list[str]] = {}
+    for name, divisor in promise.items():
+        by_divisor.setdefault(divisor, []).append(name)
+    return " and ".join(f"{' and '.join(names)} a multiple of {d}" for d, names in by_divisor.items())
+
+
+def _spilled(used: Resources) -> int:
+    return used.spill_stores + used.spill_loads
 
 
 def _apart(sets: list[list[str]]) -> list[list[str]]:
@@ -401,11 +471,6 @@ def dividing(evidence: Evidence) -> set[str]:
     """Arguments that something is divided by, or by a product of: lengths that places are counted in, no strides. A number of
     tiles, a quotient itself, is none."""
     return _given_to(evidence, _DIVIDING, slice(1, None))
-
-
-def computing(evidence: Evidence) -> set[str]:
-    """Arguments that become floats: the length that a mean divides by is another one where it is padded."""
-    return _given_to(evidence, _FLOATING, slice(None))
 
 
 def _given_to(evidence: Evidence, operations: Sequence[str], operands: slice) -> set[str]:
