@@ -6,6 +6,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ import triton
 
 import tilefold
 from backends.triton_cases import LARGE, MONOIDS, PIPED, Case
-from tilefold import monoids
+from tilefold import math, monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.emit import emit
@@ -26,6 +27,9 @@ from tilefold.planner.device import H200, Device
 from tilefold.problem.canonical import canonical
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.compile.offline import assemble, compile_job
+from xray import running
+
+INF = float("inf")
 
 CHOSEN = [c for c in LARGE if c.name in {
     "row of 1024", "odd long rows", "small axis many", "long columns", "one long row", "channels", "strided long",
@@ -184,3 +188,22 @@ def test_short_folds_load_nothing_that_is_masked(shape: tuple[int, int], dim: in
     plan = plan_fold(problem, program, H200, "run_to_run")
     machine = assemble(compile_job(job_of(calls_of(plan, problem, program)[0], "short", CHIPS["sm_90"])))
     assert len(re.findall(r"\bLDG\.", machine.code)) == loads
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a sum that is dropped"])
+@pytest.mark.parametrize("length", [17, 31, 100])
+def test_positions_that_no_element_is_read_for(length: int, beside: bool) -> None:
+    """Loads say how elements lie on threads; without one, a thread's need not be in order."""
+
+    def first(a: Any, b: Any) -> tuple[Any, ...]:
+        take = (b.value > a.value) | ((b.value == a.value) & (b.place < a.place))
+        return math.where(take, b.value, a.value), math.where(take, b.place, a.place), a.total + b.total
+
+    same = tilefold.Monoid(
+        first, (-INF, INF, 0), lift=lambda x, i: (0, i, x * beside), index=True, fields=("value", "place", "total"),
+        dtypes=("compute", "index", "compute"), project=lambda value, place, total: place, commutative=True, check=False,
+    )  # fmt: skip
+    x = torch.zeros(length + 1, dtype=torch.bool)[1:]
+    program = programs.specialize(same.total, (x.dtype,))
+    (found,), _ = running.fold([x], program, (0,), 90, ordered=False)
+    assert found.item() == 0

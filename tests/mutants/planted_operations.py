@@ -20,6 +20,13 @@ OPERATIONS = (
         ("tests/algebra/derivatives/test_rules.py::test_what_a_choice_leaves_out_has_no_cotangent",),
     ),
     Mutant(
+        "positions are taken to be in order where no load says how elements lie on threads",
+        "planner/thread_order.py",
+        "keeps_runs(problem, stage) and _reads_elements(program)",
+        "keeps_runs(problem, stage)",
+        ("tests/backends/test_offline.py::test_positions_that_no_element_is_read_for[31-alone]",),
+    ),
+    Mutant(
         "nested transforms lose the outer one's gradient",
         "api/operations.py",
         "torch.set_grad_enabled(is_nested or torch.is_grad_enabled())",

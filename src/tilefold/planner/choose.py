@@ -73,7 +73,7 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
         return atomic_plan(problem, program, first, reason)
     second = launch.second(first.splits)
     if guarantee == "batch_invariant" and not second.ordered:
-        in_order = not program.algebra.index or keeps_positions(problem, first)
+        in_order = keeps_positions(problem, first, program)
         second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=in_order, evict_first=False)
     stages = (first, second)
     return fold_plan(problem, program, stages, overlaps=device.overlaps, guarantee=guarantee, reason=reason)

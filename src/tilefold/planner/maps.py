@@ -153,7 +153,7 @@ def whole_stage(
         stage = _whole_rows(reading, rows, results, held)
     if stage is None:
         return None
-    in_order = not program.algebra.index or keeps_positions(rows, stage)
+    in_order = keeps_positions(rows, stage, program)
     stage = _settled(stage, reading, problem, program, results, invariant)
     moved = problem.bytes_read + problem.outputs * problem.length * sum(d.itemsize for d in results)
     return replace(
@@ -280,7 +280,7 @@ def windows_stage(
         return None
     stage = replace(_long_rows(reading, rows, results), prefetch=True)
     stage = _settled(stage, reading, problem, program, results, invariant)
-    in_order = not program.algebra.index or keeps_positions(rows, stage)
+    in_order = keeps_positions(rows, stage, program)
     size = stage.block_outputs * sum(
         d.itemsize for d in rows.dtypes
     )  # bytes of a position of a block of rows

@@ -35,7 +35,7 @@ def kept_in_threads(stage: Stage, reading: Reading, program: Program) -> Stage:
 def as_first_launch(stage: Stage, problem: Problem, program: Program) -> Stage:
     """A settled stage as the first launch of this problem: positions in order only where they surely are, and its policy."""
     stage = stage if stage.gathered else in_threads(stage, problem, program)
-    in_order = not program.algebra.index or stage.gathered or keeps_positions(problem, stage)
+    in_order = stage.gathered or keeps_positions(problem, stage, program)
     written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
     evict_first = stage.evict_first and problem.bytes_read + written <= EVICT_FIRST_BELOW
     evict_first = evict_first and not (
@@ -74,9 +74,24 @@ def asks_for_first(program: Program) -> bool:
     return program.absorb is not None and any(n.op == "block_first" for n in program.absorb.graph.nodes)
 
 
-def keeps_positions(problem: Problem, stage: Stage) -> bool:
-    """Whether a lane's elements surely stay in one thread, in the order of their positions."""
-    return problem.positions_ascend and keeps_runs(problem, stage)
+def keeps_positions(problem: Problem, stage: Stage, program: Program) -> bool:
+    """Whether a lane's elements surely stay in one thread, in the order of their positions; or nothing asks for these.
+
+    Loads say how elements lie on threads: a fold that uses none has none.
+    """
+    if not program.algebra.index:
+        return True
+    return problem.positions_ascend and keeps_runs(problem, stage) and _reads_elements(program)
+
+
+def _reads_elements(program: Program) -> bool:
+    """Whether a result depends on an element, and not on positions alone."""
+    fields = len(program.state)
+    needed = {f for o in range(len(program.outputs)) for f in program.project.graph.reads(o)}
+    while more := {r % fields for f in needed for r in program.combine.graph.reads(f)} - needed:
+        needed |= more
+    elements = range(program.algebra.inputs)
+    return any(program.lift.graph.reads(f) & set(elements) for f in needed)
 
 
 def keeps_runs(problem: Problem, stage: Stage) -> bool:
