@@ -191,13 +191,19 @@ def _because(label: dict[str, Any]) -> str:
 def _unseen(unseen: dict[str, Any], how: str) -> list[str]:
     """Kernels of projects that nothing here was made with: what was said of them, and what of it was true."""
     labels, errors = unseen["labels"], unseen["errors"]
+    again = all("after" in x for x in labels)  # whether the mended X-ray was judged once more
     rows = []
     for code in [*sorted({x["code"] for x in labels}), "**all**"]:
         each = [x for x in labels if code in (x["code"], "**all**")]
-        said, now = [x for x in each if x["before"]], [x for x in each if x["after"]]
+        said = [x for x in each if x["before"]]
         severity = "" if code == "**all**" else ", ".join(sorted({x["severity"] for x in each}))
-        true, true_now = sum(x["true"] for x in said), sum(x["true_after"] for x in now)
-        rows.append((code, severity, len(said), true, len(said) - true, true_now, len(now) - true_now))
+        true = sum(x["true"] for x in said)
+        row = (code, severity, len(said), true, len(said) - true)
+        if again:
+            now = [x["true_after"] for x in each if x["after"]]
+            row = (*row, sum(now), len(now) - sum(now))
+        rows.append(row)
+    mended = (" true, after mending | false, after mending |", "---:|---:|") if again else ("", "")
     return [
         "",
         how.format(date=unseen["date"]),
@@ -205,8 +211,8 @@ def _unseen(unseen: dict[str, Any], how: str) -> list[str]:
         "|---|---|---|---:|",
         *[f"| {name} | {where} | `{at}` | {n} |" for name, (where, at, n) in unseen["sources"].items()],
         "",
-        "| code | severity | claims | true | false | true, after mending | false, after mending |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        f"| code | severity | claims | true | false |{mended[0]}",
+        f"|---|---|---:|---:|---:|{mended[1]}",
         *[f"| {' | '.join(map(str, row))} |" for row in rows],
         "",
         "What was false (each mended with a test):",
@@ -374,7 +380,16 @@ bfloat16 in a branch of a loop, three fills that nobody names, and two second re
 these kernels again, judged by who made the mends.
 """
 
-_UNSEENS = (_UNSEEN, _UNSEEN_AGAIN, _UNSEEN_THIRD)
+_UNSEEN_FOURTH = """### A fourth time
+
+Forty-two others ({date}), of twenty-one projects that no kernel above is from, on the X-ray that was mended after the third
+set: labelled first, judged by two readers, sentence by sentence. Of its errors 8 of 9 were true, of its warnings 44 of 51
+(86 %); 47 of 51 by a milder reading, which forgives one clause that was wrong beside numbers that hold. Missed were three
+fills times 0, which are NaN where a fill is, two folds in loops, and a kernel that was refused for a parameter whose default
+is None. All but the folds were mended; nobody judged these kernels again.
+"""
+
+_UNSEENS = (_UNSEEN, _UNSEEN_AGAIN, _UNSEEN_THIRD, _UNSEEN_FOURTH)
 
 _BEFORE_ALL = """
 ## All cases
