@@ -11,6 +11,7 @@ import torch
 from tilefold import math
 from tilefold.algebra import expression
 from tilefold.algebra.algebra import Sums
+from tilefold.algebra.derivatives.folds import differentiate_as
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.powers import DESCRIBE as DESCRIBE
 from tilefold.algebra.powers import NORM as NORM
@@ -148,6 +149,18 @@ def _logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:
     return math.maximum(a.max, b.max), kept + rescaled * scale
 
 
+def _logsumexp_with_slopes(*fields: Any) -> tuple[Any, Any]:
+    """`_logsumexp_combine` for derivatives: two exponentials, each with its slope where the maxima are equal."""
+    first, first_sum, second, second_sum = fields
+    largest = math.maximum(first, second)
+
+    def scale(own: Any) -> Any:
+        below = own - largest
+        return math.exp(math.where(math.isfinite(below), below, math.where(own == largest, 0.0, -INFINITY)))
+
+    return largest, first_sum * scale(first) + second_sum * scale(second)
+
+
 def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
     """One rescaling for the whole block. An infinite maximum is not subtracted: it would make inf - inf.
 
@@ -224,6 +237,7 @@ LOGSUMEXP = _with_sums(
         "logsumexp",
     )
 )
+differentiate_as(LOGSUMEXP.algebra.combine, expression.trace(_logsumexp_with_slopes, 4))
 
 
 def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:

@@ -302,6 +302,20 @@ def test_few_elements(shape: tuple[int, ...]) -> None:
     assert_alike(lambda x: tilefold.softmax(x, dim), lambda x: torch.softmax(x, dim), x)
 
 
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_equal_elements_share_an_exponentials_gradient(dtype: torch.dtype) -> None:
+    """Prefixes whose largest elements tie, and rows padded with -inf."""
+    x = torch.tensor([[2, 2, 2, 1], [0, 0, -INF, -INF], [3, 1, 3, 1]], dtype=dtype, requires_grad=True)
+    for function, like in (
+        (tilefold.logcumsumexp, torch.logcumsumexp),
+        (tilefold.logsumexp, torch.logsumexp),
+    ):
+        got, want = (with_gradients(lambda x, f=f: f(x, 1), (x,))[-1] for f in (function, like))
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+    pair = [x.detach()[:1].clone().requires_grad_()]
+    assert gradcheck(lambda x: tilefold.logcumsumexp(x.double(), 1), pair) if dtype == F64 else True
+
+
 def test_infinite_rows() -> None:
     """A row of -inf has the gradient 0 where torch has NaN: nothing is at stake there."""
     x = torch.tensor([[-INF, -INF], [0.0, -INF], [1.0, 2.0]], dtype=F64, requires_grad=True)

@@ -96,7 +96,7 @@ class Fold:
         Raises:
             GradientError: it is to extremes, which share ties as no rule here says.
         """
-        check_fold(gradient_of_call(self.monoid, tensors, self.convert), self.dims, self.call)
+        check_fold(gradient_of_call(self.monoid, tensors, self.convert), tensors, self.dims, self.call)
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
@@ -113,13 +113,15 @@ class Fold:
         return as_inputs(wide.of_fold(gradient, cotangents, wrt, self.call), tensors, wrt)
 
 
-def check_fold(gradient: Gradient, dims: Any, call: str) -> None:
-    """Refuse folds to extremes.
+def check_fold(gradient: Gradient, tensors: Sequence[Tensor], dims: Any, call: str) -> None:
+    """Refuse folds of several elements to extremes.
 
     Raises:
         GradientError: it is one.
     """
-    if gradient.shares_ties and gradient.results and dims != ():
+    shape = broadcast_shape(tensors, call)
+    several = any(shape[d] != 1 for d in normalize_dims(dims, len(shape), call))
+    if several and gradient.shares_ties and gradient.results:
         raise GradientError(
             f"{call}: a fold to an extreme, whose ties share its gradient, has no derivative yet, got an input that requires "
             "grad; use torch.amax, torch.amin or torch.linalg.vector_norm where a gradient is needed, else torch.no_grad()"
@@ -163,7 +165,7 @@ class Wide:
         after: Any = None,
     ) -> list[Tensor]:
         """Cotangents of some inputs, at the whole shape, of those of the results that have one."""
-        if not self.dims or math.prod(self.shape) == 0:
+        if all(self.shape[d] == 1 for d in self.dims) or 0 in self.shape:
             return self._alone(gradient, cotangents, wrt)
         if _needs_total_alone(gradient, after):
             given = [t.expand(self.shape) for t in self.tensors]

@@ -60,7 +60,7 @@ class Map:
             tuple(t.dtype for t in extras),
         )
         if parts.results_read:
-            check_fold(parts.gradient, self.dims, self.call)
+            check_fold(parts.gradient, inputs, self.dims, self.call)
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""

@@ -93,7 +93,8 @@ def test_observations_come_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "reason"), [(1000, r"divisibility: with n a multiple"), (1001, "mask: without it the access is 16 bytes")]
+    ("n", "reason"),
+    [(1000, r"divisibility: with n a multiple"), (1001, "mask: without it the access is 16 bytes")],
 )
 def test_why_an_access_is_narrow(n: int, reason: str) -> None:
     found = explain(

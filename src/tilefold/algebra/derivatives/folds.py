@@ -36,6 +36,15 @@ SAMPLES, ROW = 200, 4
 FAR = 1e300  # an end of a domain beyond it is none
 
 
+# Combines that have no slope where two states tie, and what has the same values and all slopes.
+_FORMS: dict[Graph, Graph] = {}
+
+
+def differentiate_as(combine: Graph, form: Graph) -> None:
+    """Take the derivatives of `form` for those of `combine`, whose values it has."""
+    _FORMS[combine] = form
+
+
 class SingularError(Exception):
     """The system of the law has no solution in the graph."""
 
@@ -91,6 +100,8 @@ class Gradient:
     def program(self) -> Any:
         """Its graphs, typed; of the algebra's own projection."""
         program = as_written(self.states, self.elements_read)
+        if (form := _FORMS.get(self.algebra.combine)) is not None:
+            program = replace(program, combine=infer(form, program.combine.input_dtypes))
         if self.algebra.project is None:
             return program
         return replace(program, project=infer(self.algebra.project, program.state))
