@@ -30,8 +30,9 @@ def test_a_repeated_scan_is_checked_where_something_else_is_asked() -> None:
     x = torch.randn(8, 8)
     for _ in range(3):
         assert torch.equal(tilefold.cumsum(x, 1), x.cumsum(1))
+    assert tilefold.cumsum(x.clone().requires_grad_(), 1).requires_grad
     with pytest.raises(GradientError, match="grad"):
-        tilefold.cumsum(x.clone().requires_grad_(), 1)
+        tilefold.cumsum(x.clone().requires_grad_(), 1, out=torch.empty(8, 8))
     with tilefold.backend("reference"):
         tilefold.cumsum(x, 1)
         plan = tilefold.last_plan()

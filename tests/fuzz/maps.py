@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -115,7 +115,8 @@ def check(case: Map, backends: Sequence[str], device: str = "cpu") -> None:
     """Map on each backend and compare with the definition: dtypes, shapes, values; half precision is rounded once more."""
     fold, tensors = case.fold, case.fold.tensors()
     extras = [e.make(fold.shape, fold.kind) for e in case.extras]
-    if waits(case, "any") or math.prod(fold.shape) == 0 or loses_bits(fold.made.monoid(), tensors, None):
+    made = replace(fold.made, check=False).monoid()
+    if waits(case, "any") or math.prod(fold.shape) == 0 or loses_bits(made, tensors, None):
         return
     monoid = fold.made.monoid()
 

@@ -89,7 +89,7 @@ def test_every_plan_is_launchable(rows: int, length: int, dim: int, name: str) -
 DOT = tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, commutative=True, check=False)
 TWO = tilefold.Monoid(
     lambda a, b: (tilefold.math.minimum(a.place, b.place),), (float("inf"),), fields=("place",), dtypes="index",
-    lift=lambda x, y, i: (i,), index=True, commutative=True, check=False,
+    lift=lambda x, y, i: (tilefold.math.where(x == y, i, i + 1),), index=True, commutative=True, check=False,
 )  # fmt: skip
 
 
