@@ -215,7 +215,7 @@ def _unseen(unseen: dict[str, Any], how: str) -> list[str]:
         f"|---|---|---:|---:|---:|{mended[1]}",
         *[f"| {' | '.join(map(str, row))} |" for row in rows],
         "",
-        "What was false (each mended with a test):",
+        unseen.get("false", "What was false (each mended with a test):"),
         "",
         *[
             f"- {x['project']}, `{x['file']}` line {x['line']}, `{x['code']}`: {x['why']}."
@@ -389,7 +389,16 @@ fills times 0, which are NaN where a fill is, two folds in loops, and a kernel t
 is None. All but the folds were mended; nobody judged these kernels again.
 """
 
-_UNSEENS = (_UNSEEN, _UNSEEN_AGAIN, _UNSEEN_THIRD, _UNSEEN_FOURTH)
+_UNSEEN_FIFTH = """### A fifth time
+
+Forty-seven others ({date}), of twenty-one projects that no kernel above is from, on the X-ray that was mended after the
+fourth set: labelled first, judged by two readers, sentence by sentence. Its 4 errors were true, of its warnings 54 of 60
+(90 %): none was false, six were overstated; 57 of 60 by a milder reading, which forgives an advice that does not fit where
+the evidence holds. Missed were the two errors below that say so, a fold in a loop and threads that do the same. What was
+overstated is not mended yet.
+"""
+
+_UNSEENS = (_UNSEEN, _UNSEEN_AGAIN, _UNSEEN_THIRD, _UNSEEN_FOURTH, _UNSEEN_FIFTH)
 
 _BEFORE_ALL = """
 ## All cases

@@ -25,6 +25,12 @@ from tilefold.planner.products.functions import of_text
 
 CASES = [
     Case(
+        "combine of torch's, of whole states",
+        lambda: Monoid(torch.sum, (0, 0), fields=("low", "high")),
+        TraceError,
+        r"combine must be made of a state's fields, got a function .* whole state .*; use the fields, \.low, \.high, by",
+    ),
+    Case(
         "name of another kind",
         made(name=X),
         MonoidError,

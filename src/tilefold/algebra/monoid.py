@@ -30,7 +30,7 @@ from tilefold.algebra.domain import Declared, read_domain
 from tilefold.algebra.expression import Graph, named
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.proofs import laws
-from tilefold.errors import ArityError, MemberError, MonoidError, TextError, shown
+from tilefold.errors import ArityError, MemberError, MonoidError, TextError, TraceError, shown
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import outside_modes
 from tilefold.runtime.uncompiled import uncompiled
@@ -215,7 +215,15 @@ class Monoid:
         blocks: int = 0,
     ) -> Graph:
         """A function's graph, checked; `names` are the fields. The last `blocks` of its arguments are blocks of elements."""
-        graph = expression.trace(function, arity, wrap=wrap)
+        try:
+            graph = expression.trace(function, arity, wrap=wrap)
+        except TypeError as error:  # of a function of torch's, say, that tuples do not suit
+            if "State" not in str(error):
+                raise
+            raise TraceError(
+                f"{self.name}: {role} must be made of a state's fields, got a function that takes none of a whole state "
+                f"({str(error).splitlines()[0]}); use the fields, {named(names)}, by operators and tilefold.math"
+            ) from None
         check_returns(self.name, role, len(graph.outputs), names, scalar=self._state_type is None)
         if role != "absorb" and any(node.op.startswith("block_") for node in graph.nodes):
             raise MonoidError(
