@@ -112,9 +112,10 @@ SPILLS = {
     (20261126125, "sm_90"): "3 words, a block of 32 elements, 4 warps, 80 registers: 24 bytes",
     (20261126125, "sm_100"): "3 words, a block of 32 elements, 4 warps, 80 registers: 24 bytes",
     (20261126135, "sm_100"): "4 words in order, 32 elements, 8 warps, 80 registers: 4 bytes",
-    (20261126165, "sm_90"): "3 words with a position, 64 elements, read ahead: 52 bytes",
-    (20261126165, "sm_100"): "3 words with a position, 64 elements, read ahead: 40 bytes",
-    **{(20261126199, of): "4 words, 16 elements, 4 warps, 96 registers: 12 bytes" for of in TARGETS},
+    (20261126161, "sm_100"): "4 words of positions alone, which are compared, 16 elements: 8 bytes",
+    (20261126165, "sm_80"): "3 words of positions alone, which are compared, 64 elements: 24 bytes",
+    (20261126165, "sm_90"): "3 words of positions alone, which are compared, 64 elements: 64 bytes",
+    (20261126165, "sm_100"): "3 words of positions alone, which are compared, 64 elements: 48 bytes",
 }
 
 
