@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 import tilefold
-from tilefold import Monoid, monoids
+from tilefold import Monoid, math, monoids
 from tilefold.api import gradients, map_gradients
 from tilefold.api.gradients import derived
 from tilefold.errors import GradientError
@@ -136,9 +135,7 @@ def test_positions_are_those_of_the_row(dim: Any) -> None:
     def like(x: Tensor) -> Tensor:
         if dim == ():
             return x * x * 0
-        places = (
-            torch.arange(math.prod(x.shape)).reshape(x.shape) if dim == (0, 1) else torch.arange(x.shape[dim])
-        )
+        places = torch.arange(x.numel()).reshape(x.shape) if dim == (0, 1) else torch.arange(x.shape[dim])
         return (x * x * (places[:, None] if dim == 0 else places)).sum(dim)
 
     assert_alike(lambda x: tilefold.reduce(x, PLACED, dim), like, drawn(3, 4))
@@ -314,6 +311,23 @@ def test_equal_elements_share_an_exponentials_gradient(dtype: torch.dtype) -> No
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
     pair = [x.detach()[:1].clone().requires_grad_()]
     assert gradcheck(lambda x: tilefold.logcumsumexp(x.double(), 1), pair) if dtype == F64 else True
+
+
+def test_a_guarded_maximum_needs_the_total_alone() -> None:
+    """An online softmax as users write it: one pass over the row, and the slopes of ties shared."""
+
+    def combine(a: Any, b: Any) -> tuple[Any, Any]:
+        m = math.maximum(a.m, b.m)
+        safe = math.where(m == -INF, 0.0, m)
+        return m, a.l * math.exp(a.m - safe) + b.l * math.exp(b.m - safe)
+
+    pair = Monoid(
+        combine, (-INF, 0), fields=("m", "l"), lift=lambda x: (x, 1.0), project=lambda m, l: m + math.log(l),
+        commutative=True, check=False,
+    )  # fmt: skip
+    assert derived(pair, (F64,)).needs_total_alone()
+    x = torch.tensor([[2, 2, 2, -INF], [0, 0, 1, 1]], dtype=F64, requires_grad=True)
+    assert_alike(lambda x: tilefold.reduce(x, pair, 1), lambda x: torch.logsumexp(x, 1), x)
 
 
 def test_infinite_rows() -> None:

@@ -11,6 +11,7 @@ the gradient reads what is before an element and what is after it (`around`), wh
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -187,6 +188,12 @@ class Gradient:
                 return 0.0 if op == "sub" else op == "eq"  # of finite values
             if op in ("eq", "ne") and _is_field(operands[0], counts) and number(operands[1]) == 0:
                 return op == "ne"
+            if (
+                op in ("eq", "ne")
+                and _is_field(operands[0], largest)
+                and abs(number(operands[1]) or 0) == math.inf
+            ):
+                return op == "ne"  # of finite elements
             if op == "rescale" and _is_inverse(*operands):
                 return 1.0  # of other units than 0, of which all sums are 0
             if op in ("mul", "rescale") and 1.0 in map(number, operands):
