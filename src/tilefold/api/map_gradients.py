@@ -52,15 +52,13 @@ class Map:
         Raises:
             GradientError: as `gradients.check_fold`.
         """
-        inputs, extras = tensors[: self.count], tensors[self.count :]
-        parts = _parts(
-            self.monoid,
-            self.apply,
-            tuple(self.convert or t.dtype for t in inputs),
-            tuple(t.dtype for t in extras),
-        )
+        parts = self._parts(tensors)
         if parts.results_read:
-            check_fold(parts.gradient, inputs, self.dims, self.call)
+            check_fold(parts.gradient, tensors[: self.count], self.dims, self.call)
+
+    def _parts(self, tensors: Sequence[Tensor]) -> _Parts:
+        elements = tuple(self.convert or t.dtype for t in tensors[: self.count])
+        return _parts(self.monoid, self.apply, elements, tuple(t.dtype for t in tensors[self.count :]))
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
@@ -69,8 +67,7 @@ class Map:
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' and extra tensors' cotangents."""
         inputs, extras = tensors[: self.count], tensors[self.count :]
-        elements = tuple(self.convert or t.dtype for t in inputs)
-        parts = _parts(self.monoid, self.apply, elements, tuple(t.dtype for t in extras))
+        parts = self._parts(tensors)
         shape = broadcast_shape(inputs, self.call)
         dims = normalize_dims(self.dims, len(shape), self.call)
         wide = Wide(tensors, shape, dims, self.convert, self.guarantee)

@@ -255,7 +255,7 @@ def _scan_of(
     inputs: Tensors, init: Tensors, monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool, dtype: Any,
     convert: Any, guarantee: str,
 ) -> Scanned:  # fmt: skip
-    return Scanned(monoid_of(monoid), dim, exclusive, reverse, return_state, convert, guarantee, len(inputs))
+    return Scanned(monoid_of(monoid), dim, exclusive, reverse, convert, guarantee, len(inputs))
 
 
 def _map_of(

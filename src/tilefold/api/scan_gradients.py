@@ -42,7 +42,6 @@ class Scanned:
     dim: int
     exclusive: bool
     reverse: bool
-    return_state: bool
     convert: torch.dtype | None
     guarantee: str
     count: int
