@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._functorch import autograd_function
-from torch.autograd import forward_ad
 
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.derivatives.folds import Gradient, elementwise, opposite
@@ -67,14 +66,6 @@ def applied(
     """
     call.check(tensors)
     return list(_Differentiated.apply(call, run, *tensors))
-
-
-def is_dual(tensors: Sequence[Tensor]) -> bool:
-    """Whether a tensor carries a forward derivative."""
-    return forward_ad._current_level >= 0 and any(
-        forward_ad.unpack_dual(t).tangent is not None  # type: ignore[no-untyped-call]  # torch's own
-        for t in tensors
-    )
 
 
 # ------------------------------------------------------------------------------------------------------------ folds

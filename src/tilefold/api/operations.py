@@ -34,6 +34,7 @@ from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape
+from tilefold.runtime.modes import is_dual
 
 Tensors = list[Tensor]
 Where = list[int | None]  # the mapped dim of each tensor, None of one that is not mapped
@@ -212,7 +213,7 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
             isinstance(a, list | tuple) and all(isinstance(t, Tensor) for t in a) for a in arguments[:2]
         )
         tensors = [t for a in arguments[:lists] for t in a]
-        if gradients.is_dual(tensors):
+        if any(map(is_dual, tensors)):
             raise GradientError(
                 f"{operation._opname}: an input must not carry a forward derivative, got a dual tensor, and folds have no "
                 "forward derivative yet; use torch.func.vjp, or forward_ad.unpack_dual(x).primal where none is needed"

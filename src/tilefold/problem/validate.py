@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
-from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
 from tilefold.algebra.monoid import Monoid
@@ -24,7 +23,7 @@ from tilefold.errors import (
     shown,
 )
 from tilefold.problem.instead import monoid_meant, of_complex, of_nested, torchs_own, where_gradients_are
-from tilefold.runtime.modes import is_faked
+from tilefold.runtime.modes import is_dual, is_faked
 from tilefold.runtime.switch import is_explaining
 
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
@@ -230,7 +229,7 @@ def _check_transforms(
         if t.requires_grad and torch.is_grad_enabled():
             raise no_derivative(call, monoid, what)
         _check_mapped(t, what, call, has)
-    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None:  # type: ignore[no-untyped-call]  # torch's own
+    if is_dual(t):
         raise GradientError(
             f"{call}: {what} must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
             f"use forward_ad.unpack_dual(x).primal where none is needed{has}"

@@ -150,6 +150,11 @@ def is_transformed() -> bool:
     return forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
 
 
+def is_dual(t: torch.Tensor) -> bool:
+    """Whether a tensor carries a forward derivative."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None  # type: ignore[no-untyped-call]  # torch's own
+
+
 def check_not_recorded(call: str, on_gpu: bool = False) -> None:
     """Refuse results that a recorded graph would hold as unwritten memory.
 
