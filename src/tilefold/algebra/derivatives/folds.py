@@ -403,22 +403,22 @@ def _drawn(generator: torch.Generator, domain: Any, dtype: torch.dtype) -> torch
 
 def _extremes(combine: Graph, n: int) -> set[int]:
     """Fields that are the larger, or the smaller, of both states' own."""
-    found = set[int]()
-    for f, output in enumerate(combine.outputs):
-        node = combine.nodes[output]
-        sides = {combine.nodes[a].value for a in node.args if combine.nodes[a].op == "input"}
-        if node.op in ("maximum", "minimum") and sides == {f, f + n}:
-            found.add(f)
-    return found
+    return _of_both_sides(combine, n, "maximum", "minimum")
 
 
 def _counts(lift: Graph, combine: Graph, n: int) -> set[int]:
     """Fields that add up a positive number of each element: of a total they are not 0."""
+    lifted = [lift.nodes[o] for o in lift.outputs]
+    return {f for f in _of_both_sides(combine, n, "add") if lifted[f].op == "const" and lifted[f].value > 0}
+
+
+def _of_both_sides(combine: Graph, n: int, *operations: str) -> set[int]:
+    """Fields that are one of these operations of both states' own."""
     found = set[int]()
     for f, output in enumerate(combine.outputs):
-        node, lifted = combine.nodes[output], lift.nodes[lift.outputs[f]]
+        node = combine.nodes[output]
         sides = {combine.nodes[a].value for a in node.args if combine.nodes[a].op == "input"}
-        if node.op == "add" and sides == {f, f + n} and lifted.op == "const" and lifted.value > 0:
+        if node.op in operations and sides == {f, f + n}:
             found.add(f)
     return found
 
