@@ -36,13 +36,18 @@ def change(code: str, **given: Any) -> str:
         ("redundant-threads", "launch with num_warps=4 (tried: instructions issued"),
         ("older-tensor-core", "launch with num_warps=4 (tried: instructions issued"),
         ("strong-atomic", 'tried sem="relaxed": orders and fences in the PTX'),
-        ("fold-in-loop", "tried one fold behind the loop: barriers 24 -> 2"),
+        (
+            "fold-in-loop",
+            f"tried one fold behind the loop: barriers {'16 -> 1' if TRITON >= (3, 9) else '24 -> 2'}",
+        ),
     ],
 )
 def test_what_was_tried_gained_and_stores_the_same(code: str, tried: str) -> None:
     said = change(code)
     assert tried in said
-    assert said.endswith("and the same is stored)")
+    # Triton 3.9 folds in another order, so that a sum behind the loop rounds otherwise.
+    rounded = code == "fold-in-loop" and TRITON >= (3, 9)
+    assert said.endswith(f"and the same is stored{' but for rounding' if rounded else ''})")
 
 
 def test_twice_the_threads_that_spill_more_than_half_each_gain_nothing() -> None:

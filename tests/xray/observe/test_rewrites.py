@@ -156,7 +156,8 @@ def test_folds_behind_a_loop_are_tried_together() -> None:
     (found,) = said("fold-in-loop", sums_of_rounds, {**XY, "n": 4096}, {"BLOCK": 512})
     assert found.also
     assert "(tried one fold behind the loop: barriers" in found.change
-    assert found.change.endswith("and the same is stored)")
+    # Triton 3.9 folds in another order, so that a sum behind the loop rounds otherwise.
+    assert found.change.endswith(f"and the same is stored{' but for rounding' if TRITON >= (3, 9) else ''})")
 
 
 def test_promises_that_the_addresses_keep_are_tried() -> None:
