@@ -45,7 +45,7 @@ class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is un
     ) -> Any:
         made = run(tensors)
         ctx.call = call
-        ctx.save_for_backward(*tensors)
+        ctx.save_for_backward(*call.saved(tensors, made))
         flat = [t for i, t in enumerate(made) if not (t.is_floating_point() and call.moves(i, tensors))]
         ctx.mark_non_differentiable(*flat)
         return tuple(made)
@@ -89,6 +89,10 @@ class Fold:
         """
         check_fold(gradient_of_call(self.monoid, tensors, self.convert), tensors, self.dims, self.call)
 
+    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What backward reads: the inputs."""
+        return tensors
+
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
         return result in gradient_of_call(self.monoid, tensors, self.convert).results
@@ -111,11 +115,33 @@ def check_fold(gradient: Gradient, tensors: Sequence[Tensor], dims: Any, call: s
         GradientError: it is one.
     """
     shape = broadcast_shape(tensors, call)
-    several = any(shape[d] != 1 for d in normalize_dims(dims, len(shape), call))
-    if several and gradient.shares_ties and gradient.results:
+    if any(shape[d] != 1 for d in normalize_dims(dims, len(shape), call)):
+        check_ties(gradient, call)
+
+
+def check_ties(gradient: Gradient, call: str) -> None:
+    """Refuse folds to extremes.
+
+    Raises:
+        GradientError: it is one.
+    """
+    if gradient.shares_ties and gradient.results:
         raise GradientError(
             f"{call}: a fold to an extreme, whose ties share its gradient, has no derivative yet, got an input that requires "
             "grad; use torch.amax, torch.amin or torch.linalg.vector_norm where a gradient is needed, else torch.no_grad()"
+        )
+
+
+def check_grouping(gradient: Gradient, call: str) -> None:
+    """Refuse states that are no values of their elements.
+
+    Raises:
+        GradientError: fields depend on how a state was grouped, and no project gives the same for every grouping.
+    """
+    if gradient.algebra.project is None and not gradient.keeps_fields:
+        raise GradientError(
+            f"{call}: a state whose fields depend on how it was grouped (sums about a pivot) has no derivative, got an "
+            "input that requires grad; give the monoid a project that gives the same for every grouping"
         )
 
 
@@ -158,17 +184,13 @@ class Wide:
         """Cotangents of some inputs, at the whole shape, of those of the results that have one."""
         if all(self.shape[d] == 1 for d in self.dims) or 0 in self.shape:
             return self._alone(gradient, cotangents, wrt)
-        if _needs_total_alone(gradient, after):
+        if needs_total_alone(gradient, after):
             given = [t.expand(self.shape) for t in self.tensors]
             return maps.map_tensors(
-                given, states_of(gradient), _of_total(gradient, tuple(wrt)), self.dims, extras=cotangents,
+                given, states_of(gradient), of_total(gradient, tuple(wrt)), self.dims, extras=cotangents,
                 convert=self.convert, guarantee=self.guarantee, call=call,
             )  # fmt: skip
-        if gradient.algebra.project is None and not gradient.keeps_fields:
-            raise GradientError(
-                f"{call}: a state whose fields depend on how it was grouped (sums about a pivot) has no derivative, got an "
-                "input that requires grad; give the monoid a project that gives the same for every grouping"
-            )
+        check_grouping(gradient, call)
         return self._around(gradient, cotangents, wrt)
 
     def _alone(self, gradient: Gradient, cotangents: Sequence[Tensor], wrt: Sequence[int]) -> list[Tensor]:
@@ -185,7 +207,7 @@ class Wide:
         after = scans.scan_tensors(
             x, _turned(gradient), 1, exclusive=True, reverse=True, guarantee=self.guarantee
         )
-        made = cells(_of_neighbours(gradient, tuple(wrt)), [*before, *x, *after, *g])
+        made = cells(of_neighbours(gradient, tuple(wrt)), [*before, *x, *after, *g])
         return [from_rows(t, self.shape, self.dims) for t in made]
 
 
@@ -245,7 +267,8 @@ def _turned(gradient: Gradient) -> Monoid:
 
 
 @kept_outside_modes(512)
-def _needs_total_alone(gradient: Gradient, after: Any) -> bool:
+def needs_total_alone(gradient: Gradient, after: Any) -> bool:
+    """`Gradient.needs_total_alone`, asked once."""
     return gradient.needs_total_alone(after)
 
 
@@ -264,7 +287,7 @@ def function_of(graph: Graph) -> Monoid:
 
 
 @kept_outside_modes(512)
-def _of_total(gradient: Gradient, wrt: tuple[int, ...]) -> Traced:
+def of_total(gradient: Gradient, wrt: tuple[int, ...]) -> Traced:
     """(elements, states, cotangents of the results) -> cotangents of elements."""
     k, n = gradient.algebra.inputs, gradient.n
 
@@ -293,7 +316,7 @@ def _of_lifts(gradient: Gradient, wrt: tuple[int, ...]) -> Monoid:
 
 
 @kept_outside_modes(512)
-def _of_neighbours(gradient: Gradient, wrt: tuple[int, ...]) -> Monoid:
+def of_neighbours(gradient: Gradient, wrt: tuple[int, ...]) -> Monoid:
     """(prefix, elements, suffix, cotangents of the results) -> cotangents of elements."""
     k, n = gradient.program.lift.graph.arity, gradient.n
 

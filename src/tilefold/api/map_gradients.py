@@ -60,6 +60,10 @@ class Map:
         elements = tuple(self.convert or t.dtype for t in tensors[: self.count])
         return _parts(self.monoid, self.apply, elements, tuple(t.dtype for t in tensors[self.count :]))
 
+    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What backward reads: the inputs."""
+        return tensors
+
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
         return True

@@ -9,9 +9,14 @@ import torch
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.api.products import multiply
+from tilefold.api.recorded import asks_gradient, recorded_product
 from tilefold.api.registered import recorded_matmul
+from tilefold.planner.products.epilogue import traced_ending
+from tilefold.planner.products.functions import Traced
+from tilefold.planner.products.operands import as_autocast
 from tilefold.runtime.modes import is_recorded
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 
 def matmul(
@@ -75,7 +80,8 @@ def matmul(
         ArgumentError, ArityError, DeviceError, DtypeError, KindError, ShapeError, TraceError: the call does not fit.
         BackendError: "triton" is forced for tensors on a CPU.
         EmptyError: rows have no columns and their monoid has no identity.
-        GradientError: an input requires grad outside `torch.no_grad()`: products have no derivative yet.
+        GradientError: `out` is given while a gradient is asked, an input carries a forward derivative, or a row's fold has no
+            derivative.
 
     Example:
         >>> a, b = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, -1.0], [1.0, -1.0]])
@@ -91,9 +97,11 @@ def matmul(
     """
     if torch.compiler.is_dynamo_compiling() or is_recorded():
         plain = _is_named(epilogue, epilogue_args, row, out_dtype, out)
-        if plain and not (torch.is_grad_enabled() and any(_needs_gradient(t) for t in (a, b, bias))):
+        if plain and not asks_gradient([t for t in (a, b, bias) if t is not None]):
             # graphs hold one operation, which Inductor may replace
             return recorded_matmul(a, b, bias, epilogue, precision, guarantee)  # type: ignore[arg-type]  # a name, or None
+        if plain and torch.compiler.is_dynamo_compiling():
+            return _differentiated(a, b, bias, epilogue, precision, guarantee)
     if overridden(a, b, bias, out) or overridden(*listed(epilogue_args)):
         options = {
             "bias": bias, "epilogue": epilogue, "epilogue_args": epilogue_args, "row": row, "out_dtype": out_dtype,
@@ -106,8 +114,19 @@ def matmul(
     return made if row is None or not classed([a, b, bias, *epilogue_args, out]) else rebuildable(made)
 
 
-def _needs_gradient(t: torch.Tensor | None) -> bool:
-    return t is not None and t.requires_grad
+def _differentiated(
+    a: Any, b: Any, bias: Any, epilogue: Any, precision: str | None, guarantee: str
+) -> torch.Tensor:
+    """A product whose gradient a graph asks for, as one operation."""
+    a, b, bias, precision = as_autocast(a, b, bias, precision)
+    extras = [] if bias is None else [bias]
+    function = _named(epilogue)
+    return recorded_product([a, b], extras, bias is not None, function, None, None, precision, guarantee)[0]
+
+
+@constant_in_graphs
+def _named(epilogue: str | None) -> Traced | None:
+    return traced_ending(epilogue, 0, None)[0]
 
 
 def _is_named(epilogue: Any, extras: Any, row: Any, out_dtype: Any, out: Any) -> bool:

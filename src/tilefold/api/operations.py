@@ -63,7 +63,7 @@ def _reduce(
         made = fold_tensors(
             inputs, monoid_of(monoid), tuple(dims), keepdim, dtype=dtype, convert=convert, guarantee=guarantee
         )
-        return _fresh(made, inputs)
+        return fresh(made, inputs)
 
 
 def _scan(
@@ -75,7 +75,7 @@ def _scan(
             inputs, monoid_of(monoid), dim, init=init or None, exclusive=exclusive, reverse=reverse,
             return_state=return_state, dtype=dtype, convert=convert, guarantee=guarantee,
         )  # fmt: skip
-        return _fresh(made, [*inputs, *init])
+        return fresh(made, [*inputs, *init])
 
 
 def _reduce_map(
@@ -93,10 +93,10 @@ def _reduce_map(
             inputs, monoid_of(monoid), of_text(apply), tuple(dims), extras=extras, convert=convert, guarantee=guarantee,
             library=LibraryMap(*text.loads(library)) if library else None,
         )  # fmt: skip
-        return _fresh(made, [*inputs, *extras])
+        return fresh(made, [*inputs, *extras])
 
 
-def _fresh(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensors:
+def fresh(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensors:
     """Results as the fake implementation gives them: contiguous, and no memory of an input."""
     return [
         r if r.is_contiguous() and not any(r is t for t in given) else r.clone(memory_format=torch.contiguous_format)
@@ -160,32 +160,32 @@ def _empty(like: Tensor, request: Reduction | Scan | RowMap) -> Tensors:
 def _mapped_reduce(
     info: Any, where: tuple[Where], inputs: Tensors, monoid: str, dims: list[int], *rest: Any
 ) -> Any:
-    given = _in_front(inputs, where[0], info.batch_size)
-    return _all_mapped(torch.ops.tilefold.reduce(given, monoid, [d + 1 for d in dims], *rest))
+    given = in_front(inputs, where[0], info.batch_size)
+    return all_mapped(torch.ops.tilefold.reduce(given, monoid, [d + 1 for d in dims], *rest))
 
 
 def _mapped_scan(
     info: Any, where: tuple[Where, Where], inputs: Tensors, init: Tensors, monoid: str, dim: int, *rest: Any
 ) -> Any:
-    given = _in_front(inputs, where[0], info.batch_size)
-    before = _in_front(init, where[1], info.batch_size, given[0].ndim - 2) if init else []
-    return _all_mapped(torch.ops.tilefold.scan(given, before, monoid, dim + 1, *rest))
+    given = in_front(inputs, where[0], info.batch_size)
+    before = in_front(init, where[1], info.batch_size, given[0].ndim - 2) if init else []
+    return all_mapped(torch.ops.tilefold.scan(given, before, monoid, dim + 1, *rest))
 
 
 def _mapped_map(
     info: Any, where: tuple[Where, Where], inputs: Tensors, extras: Tensors, monoid: str, apply: str, dims: list[int],
     convert: Any, guarantee: str, library: str,
 ) -> Any:  # fmt: skip
-    every = _in_front([*inputs, *extras], [*where[0], *where[1]], info.batch_size)
+    every = in_front([*inputs, *extras], [*where[0], *where[1]], info.batch_size)
     given, beside = every[: len(inputs)], every[len(inputs) :]
     library = library if library and LibraryMap(*text.loads(library)).any_rank else ""
     made = torch.ops.tilefold.reduce_map(
         given, beside, monoid, apply, [d + 1 for d in dims], convert, guarantee, library
     )
-    return _all_mapped(made)
+    return all_mapped(made)
 
 
-def _in_front(tensors: Tensors, dims: Where, size: int, rank: int = 0) -> Tensors:
+def in_front(tensors: Tensors, dims: Where, size: int, rank: int = 0) -> Tensors:
     """Tensors of one call with the mapped dim first: expanded, and with as many dims besides (`rank` at least), since they
     broadcast."""
     rank = max([rank, *(t.ndim - (d is not None) for t, d in zip(tensors, dims, strict=True))])
@@ -197,7 +197,8 @@ def _in_front(tensors: Tensors, dims: Where, size: int, rank: int = 0) -> Tensor
     return made
 
 
-def _all_mapped(made: Tensors) -> tuple[Tensors, list[int]]:
+def all_mapped(made: Tensors) -> tuple[Tensors, list[int]]:
+    """Results whose mapped dim is the first."""
     return made, [0] * len(made)
 
 
@@ -273,15 +274,24 @@ def _map_of(
 
 
 LIBRARY: Any = torch.library.Library("tilefold", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's own
+
+
+def register(name: str, schema: str, *rules: Callable[..., Any]) -> None:
+    """An operation of tensors that gives tensors: its implementation, its fake one, its batching rule, and what makes of its
+    arguments the call whose backward autograd asks for."""
+    run, shape, mapped, call_of = rules
+    LIBRARY.define(f"{name}{schema} -> Tensor[]")
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"tilefold::{name}", shape, lib=LIBRARY)
+    torch.library.register_vmap(f"tilefold::{name}", mapped, lib=LIBRARY)
+    kernel = _differentiated(getattr(torch.ops.tilefold, name).default, call_of)
+    LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
+
+
 RULES: dict[str, tuple[Callable[..., Any], ...]] = {
     "reduce": (_reduce, _shape_of_reduce, _mapped_reduce, _fold_of),
     "scan": (_scan, _shape_of_scan, _mapped_scan, _scan_of),
     "reduce_map": (_reduce_map, _shape_of_map, _mapped_map, _map_of),
 }
-for _name, (_run, _shape, _mapped, _call_of) in RULES.items():
-    LIBRARY.define(f"{_name}{SCHEMAS[_name]} -> Tensor[]")
-    LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"tilefold::{_name}", _shape, lib=LIBRARY)
-    torch.library.register_vmap(f"tilefold::{_name}", _mapped, lib=LIBRARY)
-    _kernel = _differentiated(getattr(torch.ops.tilefold, _name).default, _call_of)
-    LIBRARY.impl(_name, _kernel, "Autograd", with_keyset=True)
+for _name, _rules in RULES.items():
+    register(_name, SCHEMAS[_name], *_rules)

@@ -10,6 +10,7 @@ import torch
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
+from tilefold.api.recorded import is_differentiated, recorded_product
 from tilefold.api.requests import Product
 from tilefold.errors import ArgumentError
 from tilefold.planner.device import Device
@@ -25,7 +26,8 @@ from tilefold.planner.products.operands import (
     result_shape,
 )
 from tilefold.problem.validate import as_dtype, check_guarantee, check_out, is_abstract
-from tilefold.runtime.modes import check_not_recorded
+from tilefold.runtime.modes import check_not_recorded, is_seen
+from tilefold.runtime.overrides import listed
 from tilefold.runtime.switch import layout
 from tilefold.runtime.uncompiled import uncompiled
 
@@ -48,13 +50,20 @@ def multiply(
         epilogue, row = _run_once(epilogue, epilogue_args, row)
     if out is None and torch._C._is_any_autocast_enabled():
         a, b, bias, precision = as_autocast(a, b, bias, precision)
+    every = [t for t in (a, b, bias, *listed(epilogue_args)) if isinstance(t, torch.Tensor)]
+    if out is None and is_seen(every):
+        return _recorded(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
     key = None
     if out is None and type(a) is torch.Tensor and a.is_cuda:
         key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
         extras = (() if bias is None else (bias,)) + tuple(epilogue_args)
         if (made := dispatch.repeated(key, a, b, *extras)) is not None:
             return _packed(made, row)
-    request, inputs = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+    request, inputs = _checked(
+        a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, out is None
+    )
+    if out is None and is_differentiated(every):
+        return _recorded(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
     check_not_recorded("matmul", a.is_cuda)
     check_row_fits(None if row is None else row[0], a, b, request.shape, out, guarantee)
     targets = check_out(out, [request.ending.result], request.shape, inputs, "matmul")
@@ -64,6 +73,15 @@ def multiply(
     return _packed(
         dispatch.run(request, [t.resolve_neg() if t.is_neg() else t for t in inputs], key, targets), row
     )
+
+
+def _recorded(
+    a: torch.Tensor, b: torch.Tensor, bias: Any, epilogue: Any, epilogue_args: Any, row: Any, *options: Any
+) -> Any:
+    """The product as one operation."""
+    function, pair = traced_ending(epilogue, len(epilogue_args), row)
+    extras = [*([] if bias is None else [bias]), *epilogue_args]
+    return _packed(recorded_product([a, b], extras, bias is not None, function, pair, *options), row)
 
 
 def _packed(results: Sequence[torch.Tensor], row: tuple[Monoid, Any] | None) -> Any:
@@ -88,9 +106,10 @@ def _checked(
     out_dtype: Any,
     precision: Any,
     guarantee: str,
+    differentiable: bool = False,
 ) -> tuple[Product, list[torch.Tensor]]:
     """A call that may run, and its inputs: extra tensors in the result's shape."""
-    check_operands(a, b, bias, epilogue_args)
+    check_operands(a, b, bias, epilogue_args, differentiable)
     check_guarantee(guarantee, "matmul")
     if epilogue is None and epilogue_args:
         raise ArgumentError(

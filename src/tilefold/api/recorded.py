@@ -87,6 +87,55 @@ def recorded_map(
     return made
 
 
+def recorded_segments(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    numbers: Tensor,
+    cut: Any,
+    dim: Any,
+    dtype: torch.dtype | None,
+    guarantee: str,
+) -> list[Tensor]:
+    """`fold_segments` as one operation."""
+    axis = one_dim(dim, max(t.ndim for t in tensors), "segment_reduce")
+    made: list[Tensor] = OPERATIONS.segment_reduce(
+        tensors, [numbers], monoid.text, cut.kind, cut.count, axis, dtype, cut.partial, cut.validate, guarantee
+    )
+    return made
+
+
+def recorded_selection(x: Tensor, k: int, dim: Any, largest: bool, guarantee: str) -> list[Tensor]:
+    """`topk` as one operation."""
+    made: list[Tensor] = OPERATIONS.topk([x], k, one_dim(dim, x.ndim, "topk"), largest, guarantee)
+    return made
+
+
+def recorded_transpose(x: Tensor, dim0: Any, dim1: Any, guarantee: str) -> Tensor:
+    """`transpose` as one operation."""
+    dims = [one_dim(dim, x.ndim, "transpose", name) for dim, name in ((dim0, "dim0"), (dim1, "dim1"))]
+    made: list[Tensor] = OPERATIONS.transpose([x], *dims, guarantee)
+    return made[0]
+
+
+def recorded_product(
+    operands: Sequence[Tensor],
+    extras: Sequence[Tensor],
+    has_bias: bool,
+    epilogue: Traced | None,
+    row: tuple[Monoid, Traced | None] | None,
+    out_dtype: torch.dtype | None,
+    precision: str | None,
+    guarantee: str,
+) -> list[Tensor]:
+    """`multiply` as one operation: the bias is the first of `extras`."""
+    monoid, apply = ("", "") if row is None else (row[0].text, "" if row[1] is None else row[1].text)
+    ending = "" if epilogue is None else epilogue.text
+    made: list[Tensor] = OPERATIONS.product(
+        operands, extras, has_bias, ending, monoid, apply, out_dtype, precision, guarantee
+    )
+    return made
+
+
 def _as_tensor(field: Any, device: torch.device) -> Tensor:
     """A field of a state as a tensor that holds the number exactly."""
     if isinstance(field, Tensor):

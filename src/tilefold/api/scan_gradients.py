@@ -60,6 +60,10 @@ class Scanned:
                 "derivative yet, got an input that requires grad; scan plain sums, or detach() the input"
             )
 
+    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What backward reads: the inputs."""
+        return tensors
+
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
+from tilefold.api.recorded import between_graphs, is_differentiated, recorded_segments
 from tilefold.api.requests import Segments
 from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError, shown
 from tilefold.problem.canonical import broadcast_shape, one_dim, whole_number
@@ -26,14 +29,23 @@ from tilefold.problem.validate import (
     is_abstract,
     plain,
 )
-from tilefold.runtime.modes import as_given, check_not_recorded
+from tilefold.runtime.modes import as_given, check_not_recorded, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
-from tilefold.runtime.uncompiled import uncompiled
 
 CALL = "segment_reduce"
 _LEAST = torch.iinfo(
     torch.int64
 ).min  # the bit that turns the order of unsigned numbers into that of signed ones
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one dim is cut: by "offsets", "lengths" or keys ("by", `count` of them), and what is asked of these numbers."""
+
+    kind: str
+    count: int | None = None
+    partial: bool = False
+    validate: bool = False
 
 
 class Keyed(NamedTuple):
@@ -43,7 +55,6 @@ class Keyed(NamedTuple):
     results: Any
 
 
-@uncompiled
 def segment_reduce(
     inputs: Tensor | Sequence[Tensor],
     monoid: Monoid,
@@ -93,7 +104,8 @@ def segment_reduce(
             looked at do not ascend from 0 to N (with `partial` in [0, N]).
         EmptyError: a segment that is looked at is empty, and the monoid has no identity. On a GPU, without `validate`,
             the result of this segment is unspecified.
-        GradientError: an input requires grad outside `torch.no_grad()`.
+        GradientError: `out` is given while a gradient is asked, or an input carries a forward derivative; or the fold is to
+            extremes, whose ties have no rule yet.
 
     Example:
         >>> x = torch.tensor([3, 5, 8, 1])
@@ -108,6 +120,8 @@ def segment_reduce(
     options = {
         "num_segments": num_segments, "dtype": dtype, "partial": partial, "validate": validate, "guarantee": guarantee
     }  # fmt: skip
+    if is_dynamo_compiling():
+        return _in_a_graph(inputs, monoid, {"offsets": offsets, "lengths": lengths, "by": by}, dim, out, options)
     given = {"offsets": offsets, "lengths": lengths, "by": by}
     ragged = [t for t in listed(inputs) if isinstance(t, Tensor) and t.is_nested]
     if ragged:
@@ -121,30 +135,54 @@ def segment_reduce(
     for name, value in (("partial", partial), ("validate", validate)):
         if not isinstance(value, bool):
             raise KindError(f"{CALL}: `{name}` must be True or False, got {shown(value)}; write bool(...)")
-    keys, borders = _borders(tensors, given, num_segments, dim, partial, validate)
-    whole = by is None and not partial  # keys say themselves which elements they name
-    results = monoid.pack(_fold(tensors, monoid, borders, dim, dtype, out, whole, validate, guarantee))
+    keys, (kind, numbers) = None, _only_one(given)
+    if kind == "by" and num_segments is None:
+        keys, numbers = _runs(tensors, numbers, dim)
+        kind, partial = "offsets", True  # keys say themselves which elements they name
+    cut = Cut(kind, num_segments, partial, validate)
+    results = monoid.pack(fold_segments(tensors, monoid, numbers, cut, dim, dtype, out, guarantee))
     results = rebuildable(results) if classed(relevant) else results
     return results if keys is None else Keyed(keys, results)
 
 
-def _fold(
-    tensors: list[Tensor],
+def _in_a_graph(
+    inputs: Any, monoid: Monoid, given: dict[str, Any], dim: Any, out: Any, options: dict[str, Any]
+) -> Any:
+    """A call that torch.compile traces: one operation, or made between graphs where its results' shapes are its elements' or
+    it writes into `out`."""
+    tensors = listed(inputs)
+    named = [(kind, numbers) for kind, numbers in given.items() if numbers is not None]
+    is_run = len(named) == 1 and named[0][0] == "by" and options["num_segments"] is None
+    if out is not None or is_run or len(named) != 1 or any(t.is_nested for t in tensors):
+        return between_graphs(segment_reduce, inputs, monoid, dim=dim, out=out, **given, **options)
+    kind, numbers = named[0]
+    cut = Cut(kind, options["num_segments"], options["partial"], options["validate"])
+    return monoid.pack(
+        recorded_segments(tensors, monoid, numbers, cut, dim, options["dtype"], options["guarantee"])
+    )
+
+
+def fold_segments(
+    tensors: Sequence[Tensor],
     monoid: Monoid,
-    offsets: Tensor,
+    numbers: Tensor,
+    cut: Cut,
     dim: int,
     dtype: Any,
     out: Any,
-    whole: bool,
-    validate: bool,
     guarantee: str,
 ) -> list[Tensor]:
-    """Results of checked arguments' segments, unpacked. `whole`: every element must belong to one."""
-    check_inputs(tensors, monoid, guarantee, CALL)
-    check_tensors([tensors[0], offsets], CALL, names=(None, "offsets"))
+    """Results of each segment, unpacked. `numbers` are offsets, lengths or keys, as `cut` says."""
+    if out is None and is_seen([*tensors, numbers]):
+        return recorded_segments(tensors, monoid, numbers, cut, dim, dtype, guarantee)
+    offsets = offsets_of(tensors, numbers, cut, dim)
+    check_inputs(tensors, monoid, guarantee, CALL, differentiable=out is None)
+    check_tensors([tensors[0], offsets], CALL, names=(None, "offsets"), differentiable=out is None)
     dtype = as_dtype(dtype, CALL)
+    if out is None and is_differentiated(tensors):
+        return recorded_segments(tensors, monoid, numbers, cut, dim, dtype, guarantee)
     shape = broadcast_shape(tensors, CALL)
-    place = _dim_of(dim, len(shape))
+    place = dim_of(dim, len(shape))
     program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors), dtype)
     result_shape = (*shape[:place], offsets.shape[0] - 1, *shape[place + 1 :])
     targets = check_out(out, program.outputs, result_shape, [*tensors, offsets], CALL)
@@ -153,8 +191,8 @@ def _fold(
     if abstract is not None:
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
-    if _are_looked_at(offsets, validate):
-        _check_offsets(offsets, shape[place], monoid, whole)
+    if _are_looked_at(offsets, cut.validate):
+        _check_offsets(offsets, shape[place], monoid, cut.kind != "by" and not cut.partial)
     given = [plain(t.expand(shape)).resolve_neg() for t in tensors]
     given.append(plain(offsets).contiguous())
     key = None
@@ -164,7 +202,12 @@ def _fold(
     return dispatch.run(Segments(program, place, guarantee, result_shape), given, key, targets)
 
 
-def _dim_of(dim: Any, ndim: int) -> int:
+def dim_of(dim: Any, ndim: int) -> int:
+    """The dim that is cut, counted from the front.
+
+    Raises:
+        DimError, KindError, ShapeError: there is none.
+    """
     if ndim == 0:
         raise ShapeError(f"{CALL}: inputs must have a dim to cut into segments, got 0-D; give at least one")
     return one_dim(dim, ndim, CALL, fix="call once for each dim")
@@ -173,28 +216,29 @@ def _dim_of(dim: Any, ndim: int) -> int:
 # ------------------------------------------------------------------------------------------------ offsets
 
 
-def _borders(
-    tensors: Sequence[Tensor],
-    given: dict[str, Any],
-    num_segments: Any,
-    dim: Any,
-    partial: bool,
-    validate: bool,
-) -> tuple[Tensor | None, Tensor]:
-    """The offsets, given or made of lengths or keys, and the keys where they are a result."""
+def _only_one(given: dict[str, Any]) -> tuple[str, Any]:
+    """By what segments are given, and the numbers."""
     names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:
         got = {0: "neither", 2: "both"}.get(len(names), "all")
         raise ArgumentError(
             f"{CALL}: segments must be given by `offsets`, by `lengths` or by `by`, got {got}; pass one of them"
         )
-    (name,) = names
-    if name == "by":
-        return _of_keys(tensors, given["by"], num_segments, dim, validate)
-    _check_whole(tensors, given[name], name, num_segments)
-    return None, given[name] if name == "offsets" else _of_lengths(
-        tensors, given[name], dim, partial, validate
-    )
+    return names[0], given[names[0]]
+
+
+def offsets_of(tensors: Sequence[Tensor], numbers: Any, cut: Cut, dim: Any) -> Tensor:
+    """The offsets, given or made of lengths or keys.
+
+    Raises:
+        ArgumentError, DeviceError, DtypeError, KindError, ShapeError: the numbers do not fit.
+    """
+    if cut.kind == "by":
+        by = _keys(tensors, numbers, dim)
+        with torch.no_grad(), as_given(by.device):
+            return _bisected(by, _number_of(cut.count), cut.validate)
+    _check_whole(tensors, numbers, cut.kind, cut.count)
+    return numbers if cut.kind == "offsets" else _of_lengths(tensors, numbers, dim, cut.partial, cut.validate)
 
 
 def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
@@ -222,9 +266,11 @@ def _of_lengths(
     tensors: Sequence[Tensor], lengths: Tensor, dim: Any, partial: bool, validate: bool
 ) -> Tensor:
     """The offsets of segments of these lengths. Where these are looked at, they are in [0, N], so that no sum wraps."""
-    check_tensors([*tensors, lengths], CALL, names=(*[None] * len(tensors), "lengths"))
+    check_tensors(
+        [*tensors, lengths], CALL, names=(*[None] * len(tensors), "lengths"), differentiable=True
+    )
     shape = broadcast_shape(tensors, CALL)
-    length, lengths = shape[_dim_of(dim, len(shape))], plain(lengths)
+    length, lengths = shape[dim_of(dim, len(shape))], plain(lengths)
     with torch.no_grad(), as_given(lengths.device):
         offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int64), (1, 0))
     if not _are_looked_at(lengths, validate):
@@ -251,22 +297,23 @@ def _are_looked_at(numbers: Tensor, validate: bool) -> bool:
     return (validate or not numbers.is_cuda) and not (is_abstract(numbers) or numbers.is_meta)
 
 
-def _of_keys(
-    tensors: Sequence[Tensor], by: Any, num_segments: Any, dim: Any, validate: bool
-) -> tuple[Tensor | None, Tensor]:
-    """(keys, offsets) of runs of equal keys; or offsets of the keys 0 ... num_segments - 1, found by bisection."""
+def _keys(tensors: Sequence[Tensor], by: Any, dim: Any) -> Tensor:
+    """One key for each position."""
     check_is_tensor(by, CALL, "`by`")
-    check_tensors([*tensors, by], CALL, names=(*[None] * len(tensors), "by"))
+    check_tensors([*tensors, by], CALL, names=(*[None] * len(tensors), "by"), differentiable=True)
     shape = broadcast_shape(tensors, CALL)
-    length = shape[_dim_of(dim, len(shape))]
+    length = shape[dim_of(dim, len(shape))]
     if by.shape != (length,):
         raise ShapeError(
             f"{CALL}: `by` must have one key for each of {length} positions, got shape {list(by.shape)}; make it so"
         )
-    by = plain(by)
+    return plain(by)
+
+
+def _runs(tensors: Sequence[Tensor], by: Any, dim: Any) -> tuple[Tensor, Tensor]:
+    """The keys and offsets of runs of equal keys."""
+    by = _keys(tensors, by, dim)
     with torch.no_grad(), as_given(by.device):
-        if num_segments is not None:
-            return None, _bisected(by, _number_of(num_segments), validate)
         if is_abstract(by) or by.is_meta:
             raise ArgumentError(
                 f"{CALL}: the number of keys must be known where there is no data, got num_segments=None; pass it"

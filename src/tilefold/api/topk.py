@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.dtypes import E8M0
 from tilefold.api import dispatch
+from tilefold.api.recorded import between_graphs, is_differentiated, recorded_selection
 from tilefold.api.requests import Selected
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.planner.selections import MOST
@@ -22,13 +24,11 @@ from tilefold.problem.validate import (
     is_abstract,
     plain,
 )
-from tilefold.runtime.modes import check_not_recorded
+from tilefold.runtime.modes import check_not_recorded, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import layout
-from tilefold.runtime.uncompiled import uncompiled
 
 
-@uncompiled
 def topk(
     x: torch.Tensor,
     k: int,
@@ -60,7 +60,7 @@ def topk(
         ShapeError: k is greater than the dim.
         ArgumentError: k is greater than 32.
         DimError, KindError, DtypeError, DeviceError: the call does not fit.
-        GradientError: the input requires grad outside `torch.no_grad()`.
+        GradientError: `out` is given while a gradient is asked, or the input carries a forward derivative.
 
     Example:
         >>> values, indices = tilefold.topk(torch.tensor([[3, 7, 7, 1]]), 2)
@@ -69,6 +69,11 @@ def topk(
 
     Source: the k best elements are in the k groups whose own best elements are best; a known first step of selection.
     """
+    if is_dynamo_compiling():
+        if out is not None:
+            named = {"out": out, "guarantee": guarantee}
+            return between_graphs(topk, x, k, dim, largest, sorted, **named)  # type: ignore[no-any-return]  # this one
+        return torch.return_types.topk(recorded_selection(x, k, dim, largest, guarantee))  # type: ignore[arg-type]  # two
     if overridden(x, *listed(out)):
         named = {"out": out, "guarantee": guarantee}
         return override(topk, [x, *listed(out)], x, k, dim, largest, sorted, **named)  # type: ignore[no-any-return]  # theirs
@@ -85,7 +90,11 @@ def topk(
 def _selected(
     x: Any, k: Any, dim: Any, largest: Any, ordered: Any, out: Any, guarantee: str, key: Any
 ) -> Sequence[Tensor]:
-    along, k = _checked(x, k, dim, largest, ordered, guarantee)
+    if out is None and isinstance(x, Tensor) and is_seen([x]):
+        return recorded_selection(x, k, dim, largest, guarantee)
+    along, k = _checked(x, k, dim, largest, ordered, guarantee, out is None)
+    if out is None and is_differentiated([x]):
+        return recorded_selection(x, k, dim, largest, guarantee)
     shape = tuple(k if d == along else n for d, n in enumerate(x.shape))
     dtypes = (x.dtype, torch.int64)
     targets = check_out(out, dtypes, shape, [x], "topk")
@@ -106,10 +115,12 @@ def _selected(
     return dispatch.run(request, [seen], key, targets)
 
 
-def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: str) -> tuple[int, int]:
+def _checked(
+    x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: str, differentiable: bool
+) -> tuple[int, int]:
     """The dim and k, of a call that may run."""
     check_is_tensor(x, "topk")
-    check_tensors([x], "topk")
+    check_tensors([x], "topk", differentiable=differentiable)
     check_guarantee(guarantee, "topk")
     for name, value in (("largest", largest), ("sorted", ordered)):
         if not isinstance(value, bool):

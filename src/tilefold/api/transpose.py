@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.api import dispatch
+from tilefold.api.recorded import between_graphs, is_differentiated, recorded_transpose
 from tilefold.api.requests import Rearrangement
 from tilefold.errors import DtypeError
 from tilefold.problem.canonical import one_dim
@@ -19,10 +21,9 @@ from tilefold.problem.validate import (
     is_abstract,
     plain,
 )
-from tilefold.runtime.modes import check_not_recorded, check_not_traced
+from tilefold.runtime.modes import check_not_recorded, check_not_traced, is_seen
 from tilefold.runtime.overrides import overridden, override
 from tilefold.runtime.switch import layout
-from tilefold.runtime.uncompiled import uncompiled
 
 # Dtypes that a kernel moves as they are; it sees others as integers of their width.
 _MOVED = frozenset(
@@ -32,7 +33,6 @@ _MOVED = frozenset(
 _BY_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-@uncompiled
 def transpose(
     x: torch.Tensor, dim0: int, dim1: int, *, out: torch.Tensor | None = None, guarantee: str = "run_to_run"
 ) -> torch.Tensor:
@@ -52,7 +52,7 @@ def transpose(
 
     Raises:
         DimError, KindError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
-        GradientError: the input requires grad outside `torch.no_grad()`.
+        GradientError: `out` is given while a gradient is asked, or the input carries a forward derivative.
 
     Example:
         >>> tilefold.transpose(torch.tensor([[1, 2, 3], [4, 5, 6]]), 0, 1)
@@ -60,6 +60,11 @@ def transpose(
                 [2, 5],
                 [3, 6]])
     """
+    if is_dynamo_compiling():
+        if out is None:
+            return recorded_transpose(x, dim0, dim1, guarantee)
+        named = {"out": out, "guarantee": guarantee}
+        return between_graphs(transpose, x, dim0, dim1, **named)  # type: ignore[no-any-return]  # this one
     if overridden(x, out):
         return override(transpose, [x, out], x, dim0, dim1, out=out, guarantee=guarantee)  # type: ignore[no-any-return]  # theirs
     key = None
@@ -71,7 +76,11 @@ def transpose(
 
 
 def _transposed(x: Any, dim0: Any, dim1: Any, out: Any, guarantee: str, key: Any) -> Tensor:
-    first, second = _checked(x, dim0, dim1, guarantee)
+    if out is None and isinstance(x, Tensor) and is_seen([x]):
+        return recorded_transpose(x, dim0, dim1, guarantee)
+    first, second = _checked(x, dim0, dim1, guarantee, out is None)
+    if out is None and is_differentiated([x]):
+        return recorded_transpose(x, dim0, dim1, guarantee)
     view = x.transpose(first, second) if x.ndim else x
     targets = check_out(out, [x.dtype], view.shape, [x], "transpose")
     check_not_recorded("transpose", x.is_cuda)
@@ -93,9 +102,9 @@ def _transposed(x: Any, dim0: Any, dim1: Any, out: Any, guarantee: str, key: Any
     return targets[0]
 
 
-def _checked(x: Any, dim0: Any, dim1: Any, guarantee: str) -> tuple[int, int]:
+def _checked(x: Any, dim0: Any, dim1: Any, guarantee: str, differentiable: bool) -> tuple[int, int]:
     check_is_tensor(x, "transpose")
-    check_tensors([x], "transpose", any_dtype=True)
+    check_tensors([x], "transpose", any_dtype=True, differentiable=differentiable)
     check_guarantee(guarantee, "transpose")
     if x.is_quantized:
         raise DtypeError(f"transpose: the input must hold plain numbers, got {x.dtype}; pass int_repr()")

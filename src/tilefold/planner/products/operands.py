@@ -73,8 +73,10 @@ class Contraction(Problem):
         return math.prod(d.size for d in self.batch)
 
 
-def check_operands(a: Any, b: Any, bias: Any, extras: Sequence[Any]) -> None:
-    """Refuse operands that have no product.
+def check_operands(
+    a: Any, b: Any, bias: Any, extras: Sequence[Any], differentiable: bool = False
+) -> None:
+    """Refuse operands that have no product. A `differentiable` call may be asked for a gradient.
 
     Raises:
         DeviceError, DtypeError, GradientError, KindError, ShapeError: a rule is broken; the message says which.
@@ -85,7 +87,7 @@ def check_operands(a: Any, b: Any, bias: Any, extras: Sequence[Any]) -> None:
         )
     biases = [] if bias is None else [bias]
     called: list[str | None] = [None, None, *["bias"] * len(biases), *["epilogue_args"] * len(extras)]
-    check_tensors([a, b, *biases, *extras], "matmul", names=called)
+    check_tensors([a, b, *biases, *extras], "matmul", names=called, differentiable=differentiable)
     if a.dtype != b.dtype:
         raise DtypeError(
             f"matmul: both operands must have one dtype, got {a.dtype} and {b.dtype}; convert one of them"
