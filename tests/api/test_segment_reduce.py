@@ -22,7 +22,6 @@ from tilefold.errors import (
     DeviceError,
     DtypeError,
     EmptyError,
-    GradientError,
     KindError,
     ShapeError,
 )
@@ -498,8 +497,6 @@ def test_other_refusals() -> None:
         tilefold.segment_reduce(drawn(4), monoids.FIRST, offsets)
     with pytest.raises(ShapeError, match="must have a dim"):
         tilefold.segment_reduce(torch.tensor(1), monoids.SUM, offsets)
-    with pytest.raises(GradientError, match="must not require grad"):
-        tilefold.segment_reduce(torch.ones(4, requires_grad=True), monoids.SUM, offsets)
     with pytest.raises(BackendError, match="segment_reduce: the backend in force"), tilefold.backend("torch"):
         tilefold.segment_reduce(drawn(4), monoids.SUM, offsets)
     with warnings.catch_warnings():

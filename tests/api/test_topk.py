@@ -199,7 +199,13 @@ REFUSED = {
     "dims": (lambda: tilefold.topk(X, 2, (0, 1)), errors.KindError, r"`dim` must be one int, got \(0, 1\)"),
     "dim": (lambda: tilefold.topk(X, 2, 2), errors.DimError, r"in \[-2, 1\] .*got 2"),
     "complex": (lambda: tilefold.topk(X.to(torch.complex64), 2), errors.DtypeError, r"complex64"),
-    "gradient": (lambda: tilefold.topk(X.clone().requires_grad_(), 2), errors.GradientError, r"require grad"),
+    "gradient": (
+        lambda: tilefold.topk(
+            X.clone().requires_grad_(), 1, out=(X[:, :1].clone(), torch.empty(len(X), 1, dtype=torch.int64))
+        ),
+        errors.GradientError,
+        r"require grad",
+    ),
     "out": (lambda: tilefold.topk(X, 2, out=(X, X)), errors.DtypeError, r"int64|shape"),
 }
 

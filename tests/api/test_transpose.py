@@ -147,7 +147,7 @@ REFUSED = {
     ),
     "no tensor": (lambda: tilefold.transpose([1], 0, 0), errors.KindError, r"must be a tensor, got list"),
     "gradient": (
-        lambda: tilefold.transpose(X.clone().requires_grad_(), 0, 1),
+        lambda: tilefold.transpose(X.clone().requires_grad_(), 0, 1, out=X.T.clone()),
         errors.GradientError,
         r"must not require grad",
     ),

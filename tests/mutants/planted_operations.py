@@ -34,6 +34,27 @@ OPERATIONS = (
         ("tests/api/test_operations.py::test_transforms_give_the_gradient[softmax]",),
     ),
     Mutant(
+        "a segment's first element has the state before its segment as its prefix",
+        "api/segment_gradients.py",
+        "math.where(first, i, s)",
+        "math.where(last, i, s)",
+        ("tests/api/test_other_operations.py::test_gradients_by_finite_differences[prefix and suffix]",),
+    ),
+    Mutant(
+        "elements in no segment have a cotangent",
+        "api/segment_gradients.py",
+        "(at >= offsets[0]) & (at < offsets[-1])",
+        "at >= offsets[0]",
+        ("tests/api/test_other_operations.py::test_gradients_by_finite_differences[lengths of some]",),
+    ),
+    Mutant(
+        "a product's backward takes the accumulator for what the epilogue made",
+        "api/product_gradients.py",
+        "accumulated() if reads else of_value",
+        "of_value",
+        ("tests/api/test_other_operations.py::test_gradients_by_finite_differences[gelu]",),
+    ),
+    Mutant(
         "the suffix of an element is combined in the order of the prefix",
         "algebra/derivatives/folds.py",
         "algebra.combine(*v[n:], *v[:n])",

@@ -16,10 +16,11 @@ from tilefold.errors import BackendError
 from tilefold.monoids import LAST, MAX_WITH_INDEX, SUM, WELFORD
 from tilefold.runtime import modes
 from tilefold.runtime.modes import widened
+from tilefold.runtime.overrides import listed
 
 SEEDED = torch.Generator().manual_seed(0)
 A, B = torch.randn(5, 300, generator=SEEDED), torch.randn(300, 7, generator=SEEDED)
-# What is no operation of a graph: its arguments are more than tensors, names and numbers.
+# What torch.compile calls between its graphs: arguments are more than tensors, names and numbers.
 UNNAMED: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "function": lambda a, b: tilefold.matmul(a, b, epilogue=lambda x: 2 * x + 1),
     "extra": lambda a, b: tilefold.matmul(a, b, epilogue=lambda x, r: x + r, epilogue_args=(torch.ones(7),)),
@@ -66,10 +67,17 @@ def test_an_exported_layer(strict: bool) -> None:
     [*UNNAMED.values(), lambda a, b: tilefold.topk(a, 3), lambda a, b: tilefold.transpose(a, 0, 1)],
     ids=[*UNNAMED, "topk", "transpose"],
 )
-def test_what_cannot_be_recorded_says_so(function: Callable[..., Any], mode: str) -> None:
+def test_every_call_is_recorded(function: Callable[..., Any], mode: str) -> None:
+    graph = make_fx(lambda a, b: function(a, b), tracing_mode=mode)(A, B)
+    for got, want in zip(listed(graph(A + 1, B)), listed(function(A + 1, B)), strict=True):
+        assert torch.equal(got, want)
+
+
+def test_what_cannot_be_recorded_says_so() -> None:
     """The graph would hold memory that nothing was written to."""
+    out = torch.empty(A.shape[::-1])
     with pytest.raises(BackendError, match="must be called, not recorded"):
-        make_fx(lambda a, b: function(a, b), tracing_mode=mode)(A, B)
+        make_fx(lambda a: tilefold.transpose(a, 0, 1, out=out))(A)
 
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]

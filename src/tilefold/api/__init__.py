@@ -2,4 +2,8 @@
 
 from tilefold.api import operations, other_operations, registered
 
-__all__ = ["operations", "other_operations", "registered"]  # what torch knows as soon as any of it is imported
+__all__ = [
+    "operations",
+    "other_operations",
+    "registered",
+]  # what torch knows as soon as any of it is imported

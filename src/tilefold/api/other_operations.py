@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api import topk as selections
@@ -22,12 +21,11 @@ from tilefold.api import transpose as transposes
 from tilefold.api.move_gradients import Selection, Swap
 from tilefold.api.operations import Tensors, Where, all_mapped, fresh, in_front, register
 from tilefold.api.product_gradients import Multiplied
-from tilefold.api.products import multiply
+from tilefold.api.products import multiplied
 from tilefold.api.segment_gradients import Segmented
 from tilefold.api.segment_reduce import Cut, fold_segments
 from tilefold.planner.products.functions import of_text
 from tilefold.runtime.modes import as_given
-from tilefold.runtime.overrides import listed
 
 OPERATIONS: Any = torch.ops.tilefold
 
@@ -134,8 +132,8 @@ def _product(
     bias, beside = (extras[0], extras[1:]) if has_bias else (None, extras)
     function, row = of_text(epilogue) if epilogue else None, _row_of(monoid, apply)
     with torch.no_grad(), as_given(operands[0].device):
-        made = multiply(*operands, bias, function, tuple(beside), row, out_dtype, precision, guarantee, None)
-    return [made] if row is None else [made[0], *listed(made[1])]
+        a, b = operands
+        return multiplied(a, b, bias, function, tuple(beside), row, out_dtype, precision, guarantee, None)
 
 
 def _mapped_product(

@@ -52,8 +52,10 @@ class Multiplied:
         """
         if self.row is None:
             return
-        value = torch.empty((2, 2), dtype=self._ending(tensors).value, device="meta")
-        if any(self.moves(i + 1, tensors) for i in range(len(self._ending(tensors).row.program.outputs))):
+        ending = self._ending(tensors)
+        value = torch.empty((2, 2), dtype=ending.value, device="meta")
+        assert ending.row is not None
+        if any(self.moves(i + 1, tensors) for i in range(len(ending.row.program.outputs))):
             self._fold.check([value])
         if self.row[1] is not None:
             self._map.check([value])
@@ -91,7 +93,11 @@ class Multiplied:
             def accumulated() -> Tensor:
                 if not whole:
                     dtype = accumulator_dtype(a.dtype)
-                    whole.append(products.multiply(a, b, None, None, (), None, dtype, self.precision, self.guarantee, None))
+                    whole.append(
+                        products.multiply(
+                            a, b, None, None, (), None, dtype, self.precision, self.guarantee, None
+                        )
+                    )
                 return whole[0]
 
             of_value = grads[0] if self.row is None else self._of_row(ending, accumulated(), beside, grads)
@@ -99,7 +105,9 @@ class Multiplied:
             of_sum = 0 in wrt or 1 in wrt
             function, reads = _pulled(ending.typed, places, of_sum)
             made = cells(function, [accumulated() if reads else of_value, *beside, of_value])
-            found: dict[int, Tensor] = dict(zip([*([0] if of_sum else []), *(p + 1 for p in places)], made, strict=True))
+            found: dict[int, Tensor] = dict(
+                zip([*([0] if of_sum else []), *(p + 1 for p in places)], made, strict=True)
+            )
             if of_sum:
                 found |= self._of_operands(a, b, found.pop(0), wrt)
             return as_inputs([found[i] for i in wrt], tensors, wrt)
@@ -132,12 +140,14 @@ class Multiplied:
             found[0] = self._product(g, right.mT).sum_to_size(left.shape).reshape(a.shape)
         if 1 in wrt:
             if right.ndim == 2:
-                left, g = left.reshape(-1, left.shape[-1]), g.reshape(-1, g.shape[-1])
+                left, g = left.flatten(0, -2), g.flatten(0, -2)
             found[1] = self._product(left.mT, g).sum_to_size(right.shape).reshape(b.shape)
         return found
 
     def _product(self, a: Tensor, b: Tensor) -> Tensor:
-        made: Tensor = products.multiply(a, b, None, None, (), None, None, self.precision, self.guarantee, None)
+        made: Tensor = products.multiply(
+            a, b, None, None, (), None, None, self.precision, self.guarantee, None
+        )
         return made
 
 

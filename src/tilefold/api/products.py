@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.recorded import is_differentiated, recorded_product
 from tilefold.api.requests import Product
@@ -48,6 +47,23 @@ def multiply(
     """`matmul` of plain tensors, not recorded: validate, trace the epilogue, make a request, dispatch. Arguments as there."""
     if row is not None or not (epilogue is None or type(epilogue) is str):
         epilogue, row = _run_once(epilogue, epilogue_args, row)
+    made = multiplied(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, out)
+    return made[0] if row is None else (made[0], row[0].pack(made[1:]))
+
+
+def multiplied(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    epilogue: Any,
+    epilogue_args: Sequence[torch.Tensor],
+    row: Any,
+    out_dtype: torch.dtype | None,
+    precision: str | None,
+    guarantee: str,
+    out: torch.Tensor | None,
+) -> list[torch.Tensor]:
+    """`multiply`, whose functions have been run, without packing: the result, then those of a row's fold."""
     if out is None and torch._C._is_any_autocast_enabled():
         a, b, bias, precision = as_autocast(a, b, bias, precision)
     every = [t for t in (a, b, bias, *listed(epilogue_args)) if isinstance(t, torch.Tensor)]
@@ -58,7 +74,7 @@ def multiply(
         key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
         extras = (() if bias is None else (bias,)) + tuple(epilogue_args)
         if (made := dispatch.repeated(key, a, b, *extras)) is not None:
-            return _packed(made, row)
+            return made
     request, inputs = _checked(
         a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, out is None
     )
@@ -68,25 +84,18 @@ def multiply(
     check_row_fits(None if row is None else row[0], a, b, request.shape, out, guarantee)
     targets = check_out(out, [request.ending.result], request.shape, inputs, "matmul")
     if any(is_abstract(t) for t in inputs):
-        return _packed(_abstract(request, inputs) if targets is None else targets, row)
+        return _abstract(request, inputs) if targets is None else list(targets)
     # A view that negates has no memory of its own values.
-    return _packed(
-        dispatch.run(request, [t.resolve_neg() if t.is_neg() else t for t in inputs], key, targets), row
-    )
+    return dispatch.run(request, [t.resolve_neg() if t.is_neg() else t for t in inputs], key, targets)
 
 
 def _recorded(
     a: torch.Tensor, b: torch.Tensor, bias: Any, epilogue: Any, epilogue_args: Any, row: Any, *options: Any
-) -> Any:
+) -> list[torch.Tensor]:
     """The product as one operation."""
     function, pair = traced_ending(epilogue, len(epilogue_args), row)
     extras = [*([] if bias is None else [bias]), *epilogue_args]
-    return _packed(recorded_product([a, b], extras, bias is not None, function, pair, *options), row)
-
-
-def _packed(results: Sequence[torch.Tensor], row: tuple[Monoid, Any] | None) -> Any:
-    """The caller's value: the result, and with a row's fold the results of that fold."""
-    return results[0] if row is None else (results[0], row[0].pack(results[1:]))
+    return recorded_product([a, b], extras, bias is not None, function, pair, *options)
 
 
 def _run_once(epilogue: Any, epilogue_args: Any, row: Any) -> tuple[Any, Any]:

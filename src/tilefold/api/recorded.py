@@ -99,7 +99,16 @@ def recorded_segments(
     """`fold_segments` as one operation."""
     axis = one_dim(dim, max(t.ndim for t in tensors), "segment_reduce")
     made: list[Tensor] = OPERATIONS.segment_reduce(
-        tensors, [numbers], monoid.text, cut.kind, cut.count, axis, dtype, cut.partial, cut.validate, guarantee
+        tensors,
+        [numbers],
+        monoid.text,
+        cut.kind,
+        cut.count,
+        axis,
+        dtype,
+        cut.partial,
+        cut.validate,
+        guarantee,
     )
     return made
 

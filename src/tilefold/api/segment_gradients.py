@@ -1,4 +1,4 @@
-"""The backward of `segment_reduce`: an element's cotangent is made of its segment's state, or of what is before and after it."""
+"""The backward of `segment_reduce`: from its segment's state, or from what is before and after an element."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Segmented:
         gradient = gradient_of_call(self.monoid, inputs, None)
         shape = broadcast_shape(inputs, self.call)
         dim = segments.dim_of(self.dim, len(shape))
-        places = _Places.of(segments.offsets_of(inputs, numbers, self.cut, dim), shape[dim])
+        places = _Places.of(segments.unchecked_offsets(numbers, self.cut), shape[dim])
         if 0 in shape or not places.count:
             return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(tensors)]
         wide = Wide(inputs, shape, (dim,), None, self.guarantee)
@@ -88,7 +88,12 @@ class Segmented:
         return as_inputs([torch.where(inside, t, 0) for t in made], tensors, wrt)
 
     def _around(
-        self, gradient: Gradient, wide: Wide, places: _Places, cotangents: Sequence[Tensor], wrt: tuple[int, ...]
+        self,
+        gradient: Gradient,
+        wide: Wide,
+        places: _Places,
+        cotangents: Sequence[Tensor],
+        wrt: tuple[int, ...],
     ) -> list[Tensor]:
         """From the prefix and the suffix of each element of a segment."""
         (dim,), shape = wide.dims, wide.shape
@@ -96,9 +101,17 @@ class Segmented:
         if gradient.algebra.index:
             x = [*x, places.along(places.positions, dim, ndim).expand(shape)]
         first, last = (places.along(t, dim, ndim).expand(shape) for t in (places.first, places.last))
-        options = {"exclusive": True, "guarantee": self.guarantee}
-        _, *before = scans.scan_tensors([*x, first], _restarted(gradient, False), dim, **options)
-        _, *after = scans.scan_tensors([*x, last], _restarted(gradient, True), dim, reverse=True, **options)
+        _, *before = scans.scan_tensors(
+            [*x, first], _restarted(gradient, False), dim, exclusive=True, guarantee=self.guarantee
+        )
+        _, *after = scans.scan_tensors(
+            [*x, last],
+            _restarted(gradient, True),
+            dim,
+            exclusive=True,
+            reverse=True,
+            guarantee=self.guarantee,
+        )
         return cells(_of_neighbours(gradient, wrt), [first, last, *before, *x, *after, *cotangents])
 
 
@@ -126,7 +139,8 @@ class _Places:
         segment = (torch.searchsorted(offsets, at, right=True) - 1).clamp(0, max(offsets.shape[0] - 2, 0))
         begin = offsets[segment]
         inside = (at >= offsets[0]) & (at < offsets[-1])
-        return cls(offsets, segment, at - begin, at == begin, at == offsets[(segment + 1).clamp_max(offsets.shape[0] - 1)] - 1, inside)
+        last = at + 1 == offsets[(segment + 1).clamp_max(offsets.shape[0] - 1)]
+        return cls(offsets, segment, at - begin, at == begin, last, inside)
 
     def spread(self, t: Tensor, dim: int) -> Tensor:
         """A tensor of a value a segment as one of a value a position."""
@@ -150,7 +164,8 @@ def _restarted(gradient: Gradient, turned: bool) -> Monoid:
         return (a[0] | b[0], *(math.where(b[0], new, c) for new, c in zip(b[1:], both, strict=True)))
 
     algebra = Algebra(
-        fields=("begins", *states.fields), identity=("bool False", *(states.identity or ())), dtypes=(torch.bool, *states.dtypes),
+        fields=("begins", *states.fields), identity=("bool False", *(states.identity or ())),
+        dtypes=(torch.bool, *states.dtypes),
         inputs=k + 1, index=False, commutative=False, lift=trace(lambda *x: (x[k], *states.lift(*x[:k])), k + 1),
         combine=trace(combine, 2 * (n + 1)), project=None, absorb=None, derives=False,
         domain=states.domain and (*states.domain, ANY),
@@ -160,7 +175,7 @@ def _restarted(gradient: Gradient, turned: bool) -> Monoid:
 
 @kept_outside_modes(512)
 def _of_neighbours(gradient: Gradient, wrt: tuple[int, ...]) -> Monoid:
-    """(first, last, prefix, elements, suffix, cotangents) -> cotangents of elements: a first one has no prefix of its segment."""
+    """(first, last, prefix, elements, suffix, cotangents of the results) -> cotangents of elements."""
     n, k = gradient.n, gradient.program.lift.graph.arity
     identity = gradient.program.identity
 

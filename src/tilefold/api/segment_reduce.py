@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -121,7 +121,9 @@ def segment_reduce(
         "num_segments": num_segments, "dtype": dtype, "partial": partial, "validate": validate, "guarantee": guarantee
     }  # fmt: skip
     if is_dynamo_compiling():
-        return _in_a_graph(inputs, monoid, {"offsets": offsets, "lengths": lengths, "by": by}, dim, out, options)
+        return _in_a_graph(
+            inputs, monoid, {"offsets": offsets, "lengths": lengths, "by": by}, dim, out, options
+        )
     given = {"offsets": offsets, "lengths": lengths, "by": by}
     ragged = [t for t in listed(inputs) if isinstance(t, Tensor) and t.is_nested]
     if ragged:
@@ -228,24 +230,43 @@ def _only_one(given: dict[str, Any]) -> tuple[str, Any]:
 
 
 def offsets_of(tensors: Sequence[Tensor], numbers: Any, cut: Cut, dim: Any) -> Tensor:
-    """The offsets, given or made of lengths or keys.
+    """The offsets, given or made of lengths or keys, of numbers that fit.
 
     Raises:
-        ArgumentError, DeviceError, DtypeError, KindError, ShapeError: the numbers do not fit.
+        ArgumentError, DeviceError, DtypeError, KindError, ShapeError: they do not.
     """
     if cut.kind == "by":
-        by = _keys(tensors, numbers, dim)
-        with torch.no_grad(), as_given(by.device):
-            return _bisected(by, _number_of(cut.count), cut.validate)
+        numbers = _keys(tensors, numbers, dim)
+        cut = replace(cut, count=_number_of(cut.count))
+        _check_keys(numbers, cut.validate)
+        return unchecked_offsets(numbers, cut)
     _check_whole(tensors, numbers, cut.kind, cut.count)
-    return numbers if cut.kind == "offsets" else _of_lengths(tensors, numbers, dim, cut.partial, cut.validate)
+    if cut.kind == "offsets":
+        return numbers  # type: ignore[no-any-return]  # a tensor
+    offsets = unchecked_offsets(plain(numbers), cut)
+    _check_lengths(tensors, numbers, offsets, dim, cut)
+    return offsets
+
+
+def unchecked_offsets(numbers: Tensor, cut: Cut) -> Tensor:
+    """`offsets_of` numbers that were checked before.
+
+    Raises:
+        ArgumentError: they do not fit in memory.
+    """
+    with torch.no_grad(), as_given(numbers.device):
+        if cut.kind == "offsets":
+            return numbers
+        if cut.kind == "lengths":
+            return torch.nn.functional.pad(numbers.cumsum(0, dtype=torch.int64), (1, 0))
+        return _bisected(numbers, cut.count or 0)
 
 
 def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
     """Refuse offsets or lengths that are not a vector of whole numbers."""
     check_is_tensor(numbers, CALL, f"`{name}`")
     check_memory(numbers, CALL, name)
-    beyond = name == "offsets"
+    beyond = int(name == "offsets")
     if num_segments is not None:
         raise ArgumentError(
             f"{CALL}: `num_segments` must come with `by`, got {name}, which have {numbers.numel() - beyond}; leave it out"
@@ -262,19 +283,13 @@ def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segment
         )
 
 
-def _of_lengths(
-    tensors: Sequence[Tensor], lengths: Tensor, dim: Any, partial: bool, validate: bool
-) -> Tensor:
-    """The offsets of segments of these lengths. Where these are looked at, they are in [0, N], so that no sum wraps."""
-    check_tensors(
-        [*tensors, lengths], CALL, names=(*[None] * len(tensors), "lengths"), differentiable=True
-    )
+def _check_lengths(tensors: Sequence[Tensor], lengths: Tensor, offsets: Tensor, dim: Any, cut: Cut) -> None:
+    """Refuse lengths beyond the dim, and `offsets`, their sums, that do not end with it."""
+    check_tensors([*tensors, lengths], CALL, names=(*[None] * len(tensors), "lengths"), differentiable=True)
     shape = broadcast_shape(tensors, CALL)
-    length, lengths = shape[dim_of(dim, len(shape))], plain(lengths)
-    with torch.no_grad(), as_given(lengths.device):
-        offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int64), (1, 0))
-    if not _are_looked_at(lengths, validate):
-        return offsets
+    length = shape[dim_of(dim, len(shape))]
+    if not _are_looked_at(lengths, cut.validate):
+        return
     low, high = (int(v) for v in lengths.aminmax()) if lengths.numel() else (0, 0)
     if low < 0 or high > length:
         raise ArgumentError(
@@ -282,14 +297,13 @@ def _of_lengths(
             "each segment"
         )
     total = int(offsets[-1])
-    if total > length or (total < length and not partial):
+    if total > length or (total < length and not cut.partial):
         fix = (
             ", or pass partial=True where the elements behind belong to no segment" if total < length else ""
         )
         raise ArgumentError(
             f"{CALL}: `lengths` must sum to the dim's length {length}, got {total}; give every segment's{fix}"
         )
-    return offsets
 
 
 def _are_looked_at(numbers: Tensor, validate: bool) -> bool:
@@ -336,25 +350,34 @@ def _number_of(num_segments: Any) -> int:
     return number
 
 
-def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
+def _check_keys(by: Tensor, validate: bool) -> None:
+    """Refuse keys that are no sorted whole numbers."""
     if by.is_floating_point() or by.dtype == torch.bool:
         raise DtypeError(
             f"{CALL}: with num_segments, `by` must hold whole numbers, got {by.dtype}; convert it, or leave num_segments out"
         )
-    keys = by.view(torch.int64) ^ _LEAST if by.dtype == torch.uint64 else by.to(torch.int64)
+    keys = _ordered(by)
     if _are_looked_at(by, validate) and bool((keys[1:] < keys[:-1]).any()):
         at = int((keys[1:] < keys[:-1]).nonzero()[0])
         raise ArgumentError(
             f"{CALL}: with num_segments, `by` must be sorted, got {by[at].tolist()} before {by[at + 1].tolist()} at position "
             f"{at}; pass by[order] and x.index_select(dim, order) with order = by.argsort(stable=True)"
         )
+
+
+def _ordered(by: Tensor) -> Tensor:
+    """Keys as signed numbers of the same order."""
+    return by.view(torch.int64) ^ _LEAST if by.dtype == torch.uint64 else by.to(torch.int64)
+
+
+def _bisected(by: Tensor, number: int) -> Tensor:
     try:
         wanted = torch.arange(number + 1, dtype=torch.int64, device=by.device)
     except RuntimeError:  # torch's error where the memory does not suffice
         raise ArgumentError(
             f"{CALL}: `num_segments` offsets must fit in memory, got {shown(number)}; pass how many keys there are"
         ) from None
-    return torch.searchsorted(keys, wanted ^ _LEAST if by.dtype == torch.uint64 else wanted)
+    return torch.searchsorted(_ordered(by), wanted ^ _LEAST if by.dtype == torch.uint64 else wanted)
 
 
 def _check_offsets(offsets: Tensor, length: int, monoid: Monoid, whole: bool) -> None:

@@ -71,7 +71,7 @@ def topk(
     """
     if is_dynamo_compiling():
         if out is not None:
-            named = {"out": out, "guarantee": guarantee}
+            named: dict[str, Any] = {"out": out, "guarantee": guarantee}
             return between_graphs(topk, x, k, dim, largest, sorted, **named)  # type: ignore[no-any-return]  # this one
         return torch.return_types.topk(recorded_selection(x, k, dim, largest, guarantee))  # type: ignore[arg-type]  # two
     if overridden(x, *listed(out)):

@@ -73,9 +73,7 @@ class Contraction(Problem):
         return math.prod(d.size for d in self.batch)
 
 
-def check_operands(
-    a: Any, b: Any, bias: Any, extras: Sequence[Any], differentiable: bool = False
-) -> None:
+def check_operands(a: Any, b: Any, bias: Any, extras: Sequence[Any], differentiable: bool = False) -> None:
     """Refuse operands that have no product. A `differentiable` call may be asked for a gradient.
 
     Raises:
