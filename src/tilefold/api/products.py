@@ -66,15 +66,15 @@ def multiplied(
     """`multiply`, whose functions have been run, without packing: the result, then those of a row's fold."""
     if out is None and torch._C._is_any_autocast_enabled():
         a, b, bias, precision = as_autocast(a, b, bias, precision)
-    every = [t for t in (a, b, bias, *listed(epilogue_args)) if isinstance(t, torch.Tensor)]
-    if out is None and is_seen(every):
-        return _recorded(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
     key = None
     if out is None and type(a) is torch.Tensor and a.is_cuda:
         key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
         extras = (() if bias is None else (bias,)) + tuple(epilogue_args)
         if (made := dispatch.repeated(key, a, b, *extras)) is not None:
             return made
+    every = [t for t in (a, b, bias, *listed(epilogue_args)) if isinstance(t, torch.Tensor)]
+    if out is None and is_seen(every):
+        return _recorded(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
     request, inputs = _checked(
         a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, out is None
     )
