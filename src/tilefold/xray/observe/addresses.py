@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tilefold.xray.evidence import Evidence
+from tilefold.xray.ir import element_bytes
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import Location
@@ -62,6 +65,25 @@ def by_thread(line: Line, access: Access, evidence: Evidence) -> list[Array]:
         for executed in first
         for thread in _some_threads(executed)
     ]
+
+
+def in_whole_tiles(line: Line, access: Access, evidence: Evidence) -> float:
+    """Of the requests of a line's loads or stores, the part that is for tiles of which every element is on."""
+    kind = {"copy": "load"}.get(access.kind, access.kind)
+    size = max((math.prod(x.shape) * element_bytes(x.element) for x in line.layouts if kind in x.operation), default=0)
+    every = whole = 0
+    for accesses in _each(line, access, evidence):
+        rounds: dict[int, list[Logged]] = {}
+        came: Counter[int] = Counter()
+        for a in accesses:
+            rounds.setdefault(came[a.instruction], []).append(a)
+            came[a.instruction] += 1
+        for parts in rounds.values():
+            requests = sum(int(a.active.reshape(-1, 32).any(1).sum()) for a in parts)
+            places = np.unique(np.concatenate([a.addresses[a.active] for a in parts]))
+            every += requests
+            whole += requests * (len(places) * access.bytes >= size)
+    return whole / max(every, 1)
 
 
 def _each(line: Line, access: Access, evidence: Evidence) -> list[list[Logged]]:
