@@ -72,18 +72,25 @@ def in_whole_tiles(line: Line, access: Access, evidence: Evidence) -> float:
     kind = {"copy": "load"}.get(access.kind, access.kind)
     size = max((math.prod(x.shape) * element_bytes(x.element) for x in line.layouts if kind in x.operation), default=0)
     every = whole = 0
-    for accesses in _each(line, access, evidence):
-        rounds: dict[int, list[Logged]] = {}
-        came: Counter[int] = Counter()
-        for a in accesses:
-            rounds.setdefault(came[a.instruction], []).append(a)
-            came[a.instruction] += 1
-        for parts in rounds.values():
-            requests = sum(int(a.active.reshape(-1, 32).any(1).sum()) for a in parts)
-            places = np.unique(np.concatenate([a.addresses[a.active] for a in parts]))
-            every += requests
-            whole += requests * (len(places) * access.bytes >= size)
+    for parts in rounds_of(line, access, evidence):
+        requests = sum(int(a.active.reshape(-1, 32).any(1).sum()) for a in parts)
+        places = np.unique(np.concatenate([a.addresses[a.active] for a in parts]))
+        every += requests
+        whole += requests * (len(places) * access.bytes >= size)
     return whole / max(every, 1)
+
+
+def rounds_of(line: Line, access: Access, evidence: Evidence) -> list[list[Logged]]:
+    """The accesses that belong to one tile: of each load or store of a line, in each program, those of one round."""
+    found: list[list[Logged]] = []
+    for accesses in _each(line, access, evidence):
+        rounds, came = dict[int, list[Logged]](), Counter[int]()
+        for a in accesses:
+            if a.space == access.space:
+                rounds.setdefault(came[a.instruction], []).append(a)
+                came[a.instruction] += 1
+        found += rounds.values()
+    return found
 
 
 def _each(line: Line, access: Access, evidence: Evidence) -> list[list[Logged]]:
