@@ -70,7 +70,10 @@ def by_thread(line: Line, access: Access, evidence: Evidence) -> list[Array]:
 def in_whole_tiles(line: Line, access: Access, evidence: Evidence) -> float:
     """Of the requests of a line's loads or stores, the part that is for tiles of which every element is on."""
     kind = {"copy": "load"}.get(access.kind, access.kind)
-    size = max((math.prod(x.shape) * element_bytes(x.element) for x in line.layouts if kind in x.operation), default=0)
+    size = max(
+        (math.prod(x.shape) * element_bytes(x.element) for x in line.layouts if kind in x.operation),
+        default=0,
+    )
     every = whole = 0
     for parts in rounds_of(line, access, evidence):
         requests = sum(int(a.active.reshape(-1, 32).any(1).sum()) for a in parts)

@@ -165,9 +165,7 @@ def _change(registers: int, rounds: int, kept: bool, *, stored: bool, itself: bo
     whole = f" of all rounds (one round instead of {rounds})" if rounds > 1 else ""
     if kept:
         return f"keep the tile{whole}: {fits}"
-    return (
-        f"{_ONE_PASS}, or keep the tile in more threads: {fits} now"
-    )
+    return f"{_ONE_PASS}, or keep the tile in more threads: {fits} now"
 
 
 def _shifted(place: tuple[str, int], before: tuple[str, int], evidence: Evidence, program: int) -> bool:

@@ -37,7 +37,9 @@ def classes(
     `known` gives integer arguments and `sizes` the bytes of pointers' elements, by their names in the TTIR.
     """
     operations = [*function.walk()]
-    if grid[0] * grid[1] * grid[2] > _MOST or any(o.name in _UNTOLD or "descriptor" in o.name for o in operations):
+    if grid[0] * grid[1] * grid[2] > _MOST or any(
+        o.name in _UNTOLD or "descriptor" in o.name for o in operations
+    ):
         return None
     worlds = [Programs(function, known, grid, ends=ends) for ends in ENDS]
     deciding = [v for o in operations for v in _deciding(o)]

@@ -259,7 +259,11 @@ class _Wide(Rows):
     """Rows that compute a sum of 16 bits once more in float32; `known` has wide values of names."""
 
     def __init__(
-        self, prefix: str, made: Mapping[str, Operation], known: Mapping[str, str], text: list[str] | None = None
+        self,
+        prefix: str,
+        made: Mapping[str, Operation],
+        known: Mapping[str, str],
+        text: list[str] | None = None,
     ) -> None:
         """`text`: the rows of the kernel, in which branches on the way are written otherwise."""
         super().__init__(f"{prefix}_w")
@@ -307,7 +311,9 @@ class _Wide(Rows):
             inner = _Wide(f"{self._prefix}_{end.row}", self._made, self._known, self._text)
             given, kinds = [spelled(v) for v in end.operands], split_types(end.types)
             given[index], kinds[index] = inner.value(end.operands[index], kind), wide_of(kind)
-            self._text[end.row] = "\n".join([*inner.rows, f"scf.yield {', '.join(given)} : {', '.join(kinds)}"])
+            self._text[end.row] = "\n".join(
+                [*inner.rows, f"scf.yield {', '.join(given)} : {', '.join(kinds)}"]
+            )
         self._text[branch.row] = retyped(self._text[branch.row], index, wide_of(kind))
         return spelled(name)
 

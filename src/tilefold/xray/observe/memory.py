@@ -315,7 +315,9 @@ def lone(line: Line, access: Access, evidence: Evidence) -> bool:
     touched = sectors = 0
     for parts in rounds_of(line, access, evidence):
         sectors += global_cost(parts).sectors
-        touched += len(np.unique(np.concatenate([a.addresses[a.active].astype(np.int64) // _SECTOR for a in parts])))
+        touched += len(
+            np.unique(np.concatenate([a.addresses[a.active].astype(np.int64) // _SECTOR for a in parts]))
+        )
     return touched > _LONE * sectors > 0
 
 

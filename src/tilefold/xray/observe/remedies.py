@@ -22,8 +22,8 @@ from tilefold.xray.observe.conflicts import PARTIAL, WARPS
 from tilefold.xray.observe.joined import ASTRAY, TURNED, UNPROVEN
 from tilefold.xray.observe.loops import BARRIER
 from tilefold.xray.observe.memory import LONE, SHARED, transposing
-from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.observe.threads import SHORT, axis_of
+from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Observation, Report
@@ -108,7 +108,11 @@ def _unless_it_spills(remedy: Remedy, report: Report) -> Remedy:
 
 def _by_trial(found: Observation) -> bool:
     """Whether only a trial shows that a change gains something."""
-    return found.code in ("older-tensor-core", "fold-in-loop", "small-axis-shuffles") or found.reason.startswith(UNPROVEN)
+    return found.code in (
+        "older-tensor-core",
+        "fold-in-loop",
+        "small-axis-shuffles",
+    ) or found.reason.startswith(UNPROVEN)
 
 
 def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observation:
@@ -437,8 +441,8 @@ def _behind(found: Observation, report: Report, evidence: Evidence, trials: Tria
 
 
 def _split(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
-    """Halves of a short axis combined in registers, measured by what is issued; where the tile then changes its layout through
-    shared memory for more than that, by the barriers."""
+    """Halves of a short axis combined in registers, measured by what is issued; where the tile then changes its layout
+    through shared memory for more than that, by the barriers."""
     folds = [
         o for o in _at(evidence, found, "tt.reduce") if tensors(o.types)[0].shape[axis_of(o)] <= SHORT
     ]  # fmt: skip

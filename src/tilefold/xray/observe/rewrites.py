@@ -83,7 +83,10 @@ def turned(ttir: str, moves: Sequence[Operation]) -> str:
 
 def _transposed(name: str, of: str, kind: str) -> str:
     (tile,) = tensors(kind)
-    there, order = tile_type(tile.shape[::-1], tile.element), ", ".join(map(str, range(len(tile.shape))[::-1]))
+    there, order = (
+        tile_type(tile.shape[::-1], tile.element),
+        ", ".join(map(str, range(len(tile.shape))[::-1])),
+    )
     return f"{name} = tt.trans {of} {{order = array<i32: {order}>}} : {kind} -> {there}"
 
 
@@ -100,7 +103,10 @@ def split_apart(ttir: str, reductions: Sequence[Operation]) -> str:
         length, rest = tile.shape[axis], [n for d, n in enumerate(tile.shape) if d != axis]
         if len(inner) != 1 or len(fold.results) != 1 or length & (length - 1) or not rest:
             raise UntriedError("its fold is not written here in halves")
-        made, order = Rows(f"%xray_split_{fold.row}"), [d for d in range(len(tile.shape)) if d != axis] + [axis]
+        made, order = (
+            Rows(f"%xray_split_{fold.row}"),
+            [d for d in range(len(tile.shape)) if d != axis] + [axis],
+        )
         here, there = tile_type(tile.shape, tile.element), tile_type((*rest, length), tile.element)
         value = made.row(
             f"tt.trans {spelled(fold.operands[0])} {{order = array<i32: {', '.join(map(str, order))}>}} : {here} -> {there}"
@@ -109,12 +115,16 @@ def split_apart(ttir: str, reductions: Sequence[Operation]) -> str:
             length //= 2
             halves = tile_type((*rest, length, 2) if length > 1 else (*rest, 2), tile.element)
             part = tile_type((*rest, length) if length > 1 else tuple(rest), tile.element)
-            value = made.row(f"tt.reshape {value} : {tile_type((*rest, 2 * length), tile.element)} -> {halves}")
+            value = made.row(
+                f"tt.reshape {value} : {tile_type((*rest, 2 * length), tile.element)} -> {halves}"
+            )
             made.rows.append(f"{value}_a, {value}_b = tt.split {value} : {halves} -> {part}")
             value = made.row(f"{inner[0]} {value}_a, {value}_b : {part}")
         last = next(n for n in range(fold.row, len(rows)) if rows[n].lstrip().startswith("}) :"))
         name = spelled(fold.results[0])
-        rows[fold.row : last + 1] = ["\n".join(made.rows).replace(f"{value} =", f"{name} =")] + [""] * (last - fold.row)
+        rows[fold.row : last + 1] = ["\n".join(made.rows).replace(f"{value} =", f"{name} =")] + [""] * (
+            last - fold.row
+        )
     return changed_text(ttir, rows, "there is no such fold")
 
 

@@ -43,8 +43,9 @@ def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
         found.setdefault(code, []).append((_issued(lines[place]), lines[place], tile, held))
     everything = sum(_issued(x) for x in report.lines)
     for code, places in found.items():
-        # What is computed of such a tile is repeated, too.
-        alike = {(x.file, x.line): _issued(x) for x in report.lines if _is_repeated(x, largest)}
+        # What is computed of such a tile is repeated, too; it is told once.
+        computed = report.lines if code == "redundant-threads" or len(found) == 1 else ()
+        alike = {(x.file, x.line): _issued(x) for x in computed if _is_repeated(x, largest)}
         spent = sum({**alike, **{(x.file, x.line): n for n, x, _, _ in places}}.values())
         if spent >= _SHARE * everything:
             yield _repeated(code, *min(places, key=lambda p: p[1].line)[1:], spent, report)
@@ -160,7 +161,9 @@ def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observat
             yield _smallaxis_of(place, tile, axis, held, shuffles)
 
 
-def _spreadaxis_of(operation: Operation, evidence: Evidence, warps: int) -> tuple[Tensor, int, Holding] | None:
+def _spreadaxis_of(
+    operation: Operation, evidence: Evidence, warps: int
+) -> tuple[Tensor, int, Holding] | None:
     """The tile, the axis and its layout, if the axis is short and crosses threads without need."""
     tile = next(iter(tensors(operation.types)), None)
     if tile is None:
@@ -177,7 +180,9 @@ def axis_of(reduction: Operation) -> int:
     return int(reduction.attributes.split("axis = ")[1].split()[0])
 
 
-def _smallaxis_of(place: tuple[str, int], tile: Tensor, axis: int, held: Holding, shuffles: int) -> Observation:
+def _smallaxis_of(
+    place: tuple[str, int], tile: Tensor, axis: int, held: Holding, shuffles: int
+) -> Observation:
     length, threads = tile.shape[axis], held.lanes[axis] * held.warps[axis]
     return Observation(
         "small-axis-shuffles",

@@ -35,7 +35,7 @@ def race_of_programs(report: Report, evidence: Evidence, trials: Trials) -> Iter
     execution = evidence.execution
     if execution is None or evidence.compiled.job.cluster > 1:
         return
-    by_chance = lines_by_chance(evidence, ("tt.store", "tt.load"))
+    by_chance = lines_by_chance(evidence, ("tt.store", "tt.load"), masks=True)
     seen: set[Line] = set()
     sides = [_Side(p, o, evidence) for p, o in zip(execution.programs, execution.outcomes, strict=True)]
     for one, other in itertools.chain(

@@ -31,8 +31,8 @@ from tilefold.xray.report.static import Lines, access_of, line_of
 
 _MASKED = "mask: "
 _NEVER_WHOLE = (
-    "nothing to do by itself: no tile of the executed programs is whole, so there is none that could go without a mask; where "
-    "the mask is alike for neighbours in every launch, tl.max_constancy tells the compiler so"
+    "nothing to do by itself: no tile of the executed programs is whole, so there is none that could go without a mask; "
+    "where the mask is alike for neighbours in every launch, tl.max_constancy tells the compiler so"
 )
 _NO_GAIN = "nothing was gained by "
 _OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
@@ -295,8 +295,8 @@ class Causes:
                 )
         if masked:
             return Cause(
-                f"{_MASKED}without it the access is {self._without_masks[place]} bytes (compiled so); the compiler must assume "
-                "that the mask changes inside a vector",
+                f"{_MASKED}without it the access is {self._without_masks[place]} bytes (compiled so); the compiler must "
+                "assume that the mask changes inside a vector",
                 "let whole tiles go without it: split the last tile off and mask it alone",
                 self._without_masks[place],
                 "note" if _of_memory(self._evidence, place, mask=True) else "warning",

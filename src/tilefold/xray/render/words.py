@@ -137,7 +137,9 @@ def observation(found: Observation) -> list[tuple[str, str]]:
         moved = f", {size(found.bytes_at_stake)} moved" if found.bytes_at_stake else ""
         n = found.estimated_from
         how = f" (estimated from {n} program{'s' * (n > 1)})" if n else ""
-        texts.insert(1, ("stake", f"{duration(found.us_at_stake)} of the whole launch at the most{moved}{how}"))
+        texts.insert(
+            1, ("stake", f"{duration(found.us_at_stake)} of the whole launch at the most{moved}{how}")
+        )
     return texts
 
 
