@@ -85,7 +85,9 @@ def looked_up(x_ptr, i_ptr, y_ptr, B: tl.constexpr):
     tl.store(y_ptr + offs, tl.load(x_ptr + tl.load(i_ptr + offs)))
 
 
-def told_apart(kernel: Any, args: dict[str, Any], constants: dict[str, Any], grid: tuple[int, int, int]) -> Any:
+def told_apart(
+    kernel: Any, args: dict[str, Any], constants: dict[str, Any], grid: tuple[int, int, int]
+) -> Any:
     compiled = compile_job(make_job(kernel, args, constants, grid=grid))
     ttir = read(compiled.ttir)
     pairs = [*zip(ttir.parameters, compiled.parameters, strict=False)]

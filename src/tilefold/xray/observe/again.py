@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tilefold.xray.evidence import Evidence
-from tilefold.xray.ir import element_bytes, tensors
-from tilefold.xray.machine import Outcome
+from tilefold.xray.evidence import Evidence, integer_arguments
+from tilefold.xray.execution import Program
+from tilefold.xray.ir import Operation, element_bytes, tensors
+from tilefold.xray.ir.programs import Programs
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.resources import registers_a_thread
 from tilefold.xray.report.model import Observation, Report
@@ -53,9 +54,8 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         part = 1.0 if before is None else found
         size = round(len(once) * part) * grain
         held = _tile(before or place, evidence)
-        # A kernel has registers for all rounds that some program makes, also where that one's masks are off. Copies ahead of
-        # a pipelined loop are not counted among its rounds, and their bytes are.
-        made = max(_rounds(before or place, outcome, evidence) for outcome in execution.outcomes)
+        # A kernel has registers for all rounds that some program makes, also where that one's masks are off.
+        made = _rounds(before or place, evidence, report.grid)
         rounds = max(
             made // (times if before is None else read[before][1]),
             -(-len(once) * grain // held),
@@ -96,18 +96,31 @@ def _before(before: tuple[str, int] | None, stored: tuple[str, int] | None, time
     return f"it has read {'once' if times == 2 else f'{times - 1} times'} before"
 
 
-def _rounds(place: tuple[str, int], outcome: Outcome, evidence: Evidence) -> int:
-    """How often a warp of a program came to a load of a line at most, with lanes on or not."""
-    here = [number for number, line in _loads(evidence).items() if line == place]
-    return int(outcome.issued[here].max()) if here else 0
+def _rounds(place: tuple[str, int], evidence: Evidence, grid: Program) -> int:
+    """How often a program of the grid comes to a load of a line at most, with lanes on or not; where memory decides that, an
+    executed one."""
+    programs, most = Programs(evidence.ttir, integer_arguments(evidence), grid), 1
+    for loop in _around(place, evidence):
+        start, stop, step = (programs.numbers(v) for v in loop.operands[:3])
+        if start is None or stop is None or step is None:
+            assert evidence.execution is not None
+            here = [number for number, line in _loads(evidence).items() if line == place]
+            return max(int(o.issued[here].max()) for o in evidence.execution.outcomes) if here else 0
+        most *= max(int((-(-(stop - start) // np.maximum(step, 1))).max()), 0)
+    return most
+
+
+def _around(place: tuple[str, int], evidence: Evidence) -> list[Operation]:
+    """The loops around a load of a line."""
+    loops = [o for o in evidence.ttir.walk() if o.name == "scf.for"]
+    loads = [o for o in evidence.ttir.walk() if o.name == "tt.load" and line_of(o.place) == place]
+    return [o for o in loops if any(i is load for load in loads[:1] for i in o.walk())]
 
 
 def _bounds_loaded(place: tuple[str, int], evidence: Evidence) -> bool:
     """Whether memory says how many rounds the loop of a line's load has: then no number of tiles is enough."""
     made = evidence.ttir.made_by()
-    loops = [o for o in evidence.ttir.walk() if o.name == "scf.for"]
-    around = [o for o in loops if any(i.name == "tt.load" and line_of(i.place) == place for i in o.walk())]
-    reached = evidence.ttir.reached_from(v for o in around for v in o.operands[:3])
+    reached = evidence.ttir.reached_from(v for o in _around(place, evidence) for v in o.operands[:3])
     return any(name in made and made[name].name == "tt.load" for name in reached)
 
 

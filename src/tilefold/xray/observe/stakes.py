@@ -126,6 +126,8 @@ class Stakes:
                 else self._scaled(lambda o: (c := cost_of(o)).sectors - c.ideal)
             )
             moved = spare or self._scaled(lambda o: cost_of(o).asked) or issued
+        if found.code == "spill" and self._outcomes:  # of every thread
+            moved = self._count / len(self._outcomes)
         if found.code in _REQUESTS:
             issued = self._scaled(lambda o: cost_of(o).requests) or issued
         issued = issued or self._scaled(lambda o: o.instructions)
