@@ -26,6 +26,10 @@ _BENT = tuple(
 )  # fmt: skip
 _OWN = ("tt.get_program_id", "tt.load", "tt.atomic_rmw")  # what differs from program to program
 _ROUNDS = 2  # of the ends, those of the first rounds
+# Whose results nothing but an execution tells.
+_OF_DATA = (
+    "tt.load", "tt.atomic_rmw", "tt.reduce", "tt.scan", "tt.gather", "tt.histogram", "arith.cmpf", "arith.fptosi",
+)  # fmt: skip
 _UNTOLD = ("scf.while", "tt.atomic_cas", "cf.cond_br")
 
 
@@ -44,6 +48,8 @@ def classes(
     worlds = [Programs(function, known, grid, ends=ends) for ends in ENDS]
     deciding = [v for o in operations for v in _deciding(o)]
     reached = function.reached_from(deciding)
+    if any(o.name in _OF_DATA and reached & set(o.results) for o in operations):
+        return None
     columns: list[Numbers] = []
     even = all(_goes_evenly(o, function, reached) for o in operations if o.name == "scf.for")
     for operation in operations:
