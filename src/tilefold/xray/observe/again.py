@@ -55,11 +55,13 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         size = round(len(once) * part) * grain
         held = _tile(before or place, evidence)
         # A kernel has registers for all rounds that some program makes, also where that one's masks are off.
-        made = _rounds(before or place, evidence, report.grid)
-        rounds = max(
-            made // (times if before is None else read[before][1]),
-            -(-len(once) * grain // held),
-        )
+        made = _rounds(place, evidence, report.grid)
+        if before is None:
+            made //= times
+        else:  # those of its rounds that bring what is read again
+            wanted = -(-made * _tile(place, evidence) // held)
+            made = min(_rounds(before, evidence, report.grid) // read[before][1], wanted)
+        rounds = max(made, -(-len(once) * grain // held))
         tiles = rounds if before is None else _power(rounds)
         registers = tiles * -(-held // (4 * 32 * report.num_warps))
         room = registers_a_thread(report) - report.resources.registers
@@ -175,7 +177,7 @@ def _change(registers: int, rounds: int, kept: bool, *, stored: bool, itself: bo
         return f"keep what is stored, rounded as it is stored: {fits}"
     if itself and kept and rounds > 1:
         return f"keep its {rounds} tiles: {fits}"
-    whole = f" of all rounds (one round instead of {rounds})" if rounds > 1 else ""
+    whole = f" of the rounds that bring it (one round instead of {rounds})" if rounds > 1 else ""
     if kept:
         return f"keep the tile{whole}: {fits}"
     return f"{_ONE_PASS}, or keep the tile in more threads: {fits} now"
