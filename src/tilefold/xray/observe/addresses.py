@@ -70,16 +70,18 @@ def by_thread(line: Line, access: Access, evidence: Evidence) -> list[Array]:
 def in_whole_tiles(line: Line, access: Access, evidence: Evidence) -> float:
     """Of the requests of a line's loads or stores, the part that is for tiles of which every element is on."""
     kind = {"copy": "load"}.get(access.kind, access.kind)
-    size = max(
-        (math.prod(x.shape) * element_bytes(x.element) for x in line.layouts if kind in x.operation),
-        default=0,
-    )
+    tiles = [x for x in line.layouts if kind in x.operation]
+    largest = max(tiles, key=lambda x: math.prod(x.shape) * element_bytes(x.element), default=None)
+    if largest is None:
+        return 0.0
+    size = math.prod(largest.shape) * element_bytes(largest.element)
+    copies = 1 if kind == "store" else largest.copies or 1  # of what several threads hold, one stores
     every = whole = 0
     for parts in rounds_of(line, access, evidence):
         requests = sum(int(a.active.reshape(-1, 32).any(1).sum()) for a in parts)
-        places = np.unique(np.concatenate([a.addresses[a.active] for a in parts]))
+        lanes = sum(int(a.active.sum()) for a in parts)
         every += requests
-        whole += requests * (len(places) * access.bytes >= size)
+        whole += requests * (lanes * access.bytes >= size * copies)
     return whole / max(every, 1)
 
 
