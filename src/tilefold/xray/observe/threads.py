@@ -15,6 +15,10 @@ from tilefold.xray.report.static import line_of
 _SHARE = 0.1  # of the instructions, from which repeated work is worth a word
 SHORT = 16
 _FRAMES = 2  # calls inside of Triton's library around a reduction: tl.sum has one, tl.argmax two
+_TILES = (
+    "tt.load", "tt.store", "tt.atomic_rmw", "ttg.async_copy_global_to_local", "tt.descriptor_load", "tt.dot",
+    "ttng.warp_group_dot",
+)  # fmt: skip
 _DOTS = ("tt.dot", "ttng.warp_group_dot")
 _FEW = 0.05  # shuffles among all instructions, up to which nothing is said
 
@@ -27,7 +31,9 @@ def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
     lines = {(x.file, x.line): x for x in report.lines}
     found: dict[str, list[tuple[int, Line, Tensor, Holding]]] = {}
     moves = [(o, looped, t) for o, looped in _moves(evidence) for t in tensors(o.types)[:1]]
-    largest = max((t.elements for _, _, t in moves), default=0)
+    largest = max(
+        (t.elements for o in evidence.ttgir.walk() if o.name in _TILES for t in tensors(o.types)), default=0
+    )
     for operation, looped, tile in moves:
         place = line_of(operation.place)
         # Few results of many elements are held by many threads, and that is well.
@@ -42,13 +48,16 @@ def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
         code = "idle-warps" if looped and spread_over < report.num_warps else "redundant-threads"
         found.setdefault(code, []).append((_issued(lines[place]), lines[place], tile, held))
     everything = sum(_issued(x) for x in report.lines)
-    for code, places in found.items():
-        # What is computed of such a tile is repeated, too; it is told once.
-        computed = report.lines if code == "redundant-threads" or len(found) == 1 else ()
-        alike = {(x.file, x.line): _issued(x) for x in computed if _is_repeated(x, largest)}
-        spent = sum({**alike, **{(x.file, x.line): n for n, x, _, _ in places}}.values())
-        if spent >= _SHARE * everything:
-            yield _repeated(code, *min(places, key=lambda p: p[1].line)[1:], spent, report)
+    own = {code: {(x.file, x.line): n for n, x, _, _ in places} for code, places in found.items()}
+    told = [code for code in found if sum(own[code].values()) >= _SHARE * everything]
+    if found and not told:  # what is computed of such a tile is repeated, too
+        alike = {(x.file, x.line): _issued(x) for x in report.lines if _is_repeated(x, largest)}
+        code = max(found)  # redundant-threads, if there are some
+        own[code] = {**alike, **own[code]}
+        told = [code] if sum(own[code].values()) >= _SHARE * everything else []
+    for code in told:
+        first = min(found[code], key=lambda p: p[1].line)
+        yield _repeated(code, *first[1:], sum(own[code].values()), report)
 
 
 def _moves(evidence: Evidence) -> Iterator[tuple[Operation, bool]]:
