@@ -305,7 +305,7 @@ def test_three_elements_are_a_note() -> None:
     found = narrow(rows, args, {"BLOCK": 1024})
     assert found
     assert {o.severity for o in found} == {"note"}
-    assert "% of what a program takes at the least" in found[0].evidence
+    assert "no tile of the executed programs is whole" in found[0].change
 
 
 def test_what_is_advised_of_a_pointer_is_where_it_begins() -> None:
