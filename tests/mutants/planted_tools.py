@@ -113,6 +113,22 @@ TOOLS = (
         ("tests/xray/test_issued.py::test_warps_that_part_around_a_block_come_to_its_end_twice",),
     ),
     Mutant(
+        "a tile that is kept has the rounds of the shortest program",
+        "xray/observe/again.py",
+        "np.maximum(step, 1))).max()), 0)",
+        "np.maximum(step, 1))).min()) // 2, 0)",
+        (
+            "tests/xray/observe/test_stakes.py::test_a_tile_that_is_kept_takes_the_registers_of_rounds_that_are_masked_off",
+        ),
+    ),
+    Mutant(
+        "programs whose masks end elsewhere are one class",
+        "xray/observe/alike.py",
+        "& (held != 0).all(0), np.sign(held), held)",
+        "| (held != 0).all(0), np.sign(held), held)",
+        ("tests/xray/observe/test_alike.py::test_programs_of_a_class_do_the_same[groups]",),
+    ),
+    Mutant(
         "bytes at stake are those of the executed programs",
         "xray/observe/stakes.py",
         "bytes_at_stake=round(found.bytes_at_stake * (moved or issued))",

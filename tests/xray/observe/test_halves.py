@@ -75,6 +75,17 @@ def summed(x_ptr, y_ptr, n, HOW: tl.constexpr, B: tl.constexpr):
             for i in range(n):
                 total += tl.load(x_ptr + (j * n + i) * B + offs)
         tl.store(y_ptr + offs, total)
+    elif HOW == "loop of a branch":
+        total = tl.zeros([B], kind)
+        for i in range(n):
+            y = tl.load(x_ptr + i * B + offs)
+            if i % 8 == 7:
+                tl.store(y_ptr + i * B + offs, total)
+                total = y
+            else:
+                if i % 8 != 3:
+                    total += y
+        tl.store(y_ptr + offs, total)
     elif HOW == "wide loop":
         wide = tl.zeros([B], tl.float32)
         for i in range(n):
@@ -110,7 +121,7 @@ def narrow(kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given
     [
         ("sum", HALVES), ("sum", BRAINS), ("rows", HALVES), ("scan", HALVES), ("chain", HALVES), ("loop", HALVES),
         ("loop", BRAINS), ("loop of a number", BRAINS), ("loop of some", BRAINS), ("rounded loop", HALVES),
-        ("read in the loop", HALVES), ("nested", BRAINS),
+        ("read in the loop", HALVES), ("nested", BRAINS), ("loop of a branch", BRAINS),
     ],
 )  # fmt: skip
 def test_a_sum_in_16_bits_is_shown_beside_float32(how: str, kind: dict[str, str]) -> None:

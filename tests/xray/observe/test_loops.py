@@ -210,6 +210,27 @@ def test_a_running_value_that_nothing_reads_can() -> None:
     assert "fold-in-loop" in report.codes()
 
 
+@triton.jit
+def kept_dims(x_ptr, y_ptr, n, KEEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    """Columns' sums of rounds of rows with the rows' dim kept, or a total as a tile of one element."""
+    rows, columns = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
+    total = tl.zeros([1, C] if KEEP else [1], tl.float32)
+    for start in range(0, n, R):
+        x = tl.load(x_ptr + (start + rows) * C + columns)
+        total += tl.sum(x, axis=0, keep_dims=True) if KEEP else tl.sum(x)
+    if KEEP:
+        tl.store(y_ptr + columns, total)
+    else:
+        tl.store(y_ptr + tl.arange(0, 1), total)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_fold_that_keeps_its_dim_can_wait(keep: bool) -> None:
+    report = xray.explain(kept_dims, {**XY, "n": 512}, {"KEEP": keep, "R": 32, "C": 16})
+    (found,) = [o for o in report.observations if o.code == "fold-in-loop"]
+    assert "(tried one fold behind the loop: barriers" in found.change
+
+
 def test_passes_and_barriers_of_copies_are_not_a_layout_s() -> None:
     """A change of layout, twice, with a barrier before each and between its store and its load; then copies, and waiting."""
     change = "bar.sync 0; st.shared.b32 [%r1], %r2; bar.sync 0; ld.shared.b32 %r2, [%r1];"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import triton
 import triton.language as tl
@@ -179,6 +180,29 @@ def test_a_tile_that_is_kept_takes_the_registers_of_its_masked_elements() -> Non
     (found,) = [o for o in report.observations if o.code == "read-again"]
     assert dict(found.numbers)["registers"] == 32
     assert "one round instead of 10" in found.change
+
+
+@triton.jit
+def ragged_twice(x_ptr, offsets_ptr, y_ptr, LONGEST: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows of a ragged array, all in as many rounds as the longest has, twice."""
+    first, end = tl.load(offsets_ptr + tl.program_id(0)), tl.load(offsets_ptr + tl.program_id(0) + 1)
+    offs, total = first + tl.arange(0, BLOCK), tl.zeros([BLOCK], tl.float32)
+    for start in range(0, LONGEST, BLOCK):
+        total += tl.load(x_ptr + start + offs, mask=start + offs < end, other=0.0)
+    most = tl.sum(total)
+    for start in range(0, LONGEST, BLOCK):
+        x = tl.load(x_ptr + start + offs, mask=start + offs < end, other=0.0)
+        tl.store(y_ptr + start + offs, x / most, mask=start + offs < end)
+
+
+def test_a_tile_that_is_kept_takes_the_registers_of_rounds_that_are_masked_off() -> None:
+    """The executed rows need one round of two; the program has to have both."""
+    offsets = np.array([0, 400, 1400, 1900, 2200], np.int32)
+    args = {"x_ptr": "*fp32[2200]", "offsets_ptr": offsets, "y_ptr": "*fp32"}
+    sizes = {"LONGEST": 1024, "BLOCK": 512}
+    report = xray.explain(ragged_twice, args, sizes, grid=4, programs=[(0, 0, 0), (2, 0, 0), (3, 0, 0)])
+    (found,) = [o for o in report.observations if o.code == "read-again"]
+    assert dict(found.numbers)["registers"] == 2 * 512 // 128
 
 
 @triton.jit

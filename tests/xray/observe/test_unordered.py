@@ -184,3 +184,19 @@ def test_programs_that_are_not_executed_together_are_tried_in_pairs(
     assert [o.severity for o in found] == ["error"] * races
     meeting = "(1, 0, 0) and (2, 0, 0)" if flat else "(1, 0, 0) and (0, 1, 0)"
     assert not races or f"programs {meeting} write y_ptr" in found[0].evidence
+
+
+@triton.jit
+def rows_of_one_grid(x_ptr, y_ptr, n, row, B: tl.constexpr):
+    """A grid of tiles for each row, which go on into the rows behind it: (d, s) and (d - 1, s + 1) meet."""
+    offs = tl.program_id(1) * row + tl.program_id(0) * B + tl.arange(0, B)
+    scale = (1 + tl.program_id(1)).to(tl.float32)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n) * scale, mask=offs < n)
+
+
+@pytest.mark.parametrize(("row", "tiles", "meets"), [(1500, 6, True), (2048, 2, False)])
+def test_programs_that_are_no_neighbours_meet(row: int, tiles: int, meets: bool) -> None:
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 4 * row, "row": row}
+    report = xray.explain(rows_of_one_grid, args, {"B": 1024}, grid=(tiles, 4))
+    found = [o for o in report.observations if o.code == "race"]
+    assert [o.severity for o in found] == ["error"] * meets

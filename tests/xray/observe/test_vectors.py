@@ -119,6 +119,14 @@ def test_a_promise_that_costs_barriers_or_spills_alone_is_given_with_the_others(
     assert found.change.startswith("nothing was gained" if together else "a and b")
 
 
+@pytest.mark.parametrize(("lost", "severity"), [("", "warning"), ("bytes spilled a thread 0 -> 8", "note")])
+def test_a_mask_whose_kernel_spills_without_it_is_a_note(lost: str, severity: str) -> None:
+    causes = Costing("")
+    causes.loses_unmasked = lambda: lost  # type: ignore[attr-defined]
+    found = _unless_it_loses(Cause("mask: without it", "split", 8), causes, [])  # type: ignore[arg-type]
+    assert (found.severity, lost in found.change) == (severity, True)
+
+
 @triton.jit
 def sums_of_rows(
     a_ptr, b_ptr, c_ptr, y_ptr, plane_a, row_a, plane_b, row_b, plane_c, row_c, BLOCK: tl.constexpr
@@ -174,17 +182,44 @@ def masked_rows(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
     tl.store(y_ptr + tl.program_id(0) * BLOCK + offs, x)
 
 
+@triton.jit
+def masked_tiles(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
 def test_a_tile_that_goes_alone_is_advised_only_against_a_mask() -> None:
     """Rows that are not aligned begin between vectors in every tile."""
-    (mask,) = narrow(
-        masked_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1001, "stride": 1024}, {"BLOCK": 1024}, grid=4
-    )
+    (mask,) = narrow(masked_tiles, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1001}, {"BLOCK": 512}, grid=2)
     assert "split the last tile off" in mask.change
+    assert dict(mask.numbers)["whole"] == pytest.approx(0.5, abs=0.02)
     (rows_,) = narrow(
         masked_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1008, "stride": 1009}, {"BLOCK": 1024}, grid=4
     )
     assert "stride a multiple of 4" in rows_.reason
     assert "split" not in rows_.change
+
+
+@triton.jit
+def exchanged(x_ptr, j, BLOCK: tl.constexpr):
+    """A step of a bitonic sort: half of the lanes of every tile are off."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    first = (offs ^ j) > offs
+    x = tl.load(x_ptr + offs, mask=first, other=0.0)
+    y = tl.load(x_ptr + (offs ^ j), mask=first, other=0.0)
+    tl.store(x_ptr + offs, tl.minimum(x, y), mask=first)
+    tl.store(x_ptr + (offs ^ j), tl.maximum(x, y), mask=first)
+
+
+def test_where_no_tile_is_whole_none_is_split_off() -> None:
+    """In every tile of a bitonic step, and of rows of one tile each, some lanes are off."""
+    found = narrow(exchanged, {"x_ptr": "*fp32", "j": 4}, {"BLOCK": 1024}, grid=8)
+    found += narrow(
+        masked_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1001, "stride": 1024}, {"BLOCK": 1024}, grid=4
+    )
+    of_masks = [o for o in found if o.reason.startswith("mask: ")]
+    assert len(of_masks) >= 2
+    assert all(o.severity == "note" and "split" not in o.change for o in of_masks)
 
 
 @triton.jit
@@ -270,7 +305,7 @@ def test_three_elements_are_a_note() -> None:
     found = narrow(rows, args, {"BLOCK": 1024})
     assert found
     assert {o.severity for o in found} == {"note"}
-    assert "% of what a program takes at the least" in found[0].evidence
+    assert "no tile of the executed programs is whole" in found[0].change
 
 
 def test_what_is_advised_of_a_pointer_is_where_it_begins() -> None:

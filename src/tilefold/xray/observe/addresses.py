@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tilefold.xray.evidence import Evidence
+from tilefold.xray.ir import element_bytes
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import Location
@@ -62,6 +65,37 @@ def by_thread(line: Line, access: Access, evidence: Evidence) -> list[Array]:
         for executed in first
         for thread in _some_threads(executed)
     ]
+
+
+def in_whole_tiles(line: Line, access: Access, evidence: Evidence) -> float:
+    """Of the requests of a line's loads or stores, the part that is for tiles of which every element is on."""
+    kind = {"copy": "load"}.get(access.kind, access.kind)
+    tiles = [x for x in line.layouts if kind in x.operation]
+    largest = max(tiles, key=lambda x: math.prod(x.shape) * element_bytes(x.element), default=None)
+    if largest is None:
+        return 0.0
+    size = math.prod(largest.shape) * element_bytes(largest.element)
+    copies = 1 if kind == "store" else largest.copies or 1  # of what several threads hold, one stores
+    every = whole = 0
+    for parts in rounds_of(line, access, evidence):
+        requests = sum(int(a.active.reshape(-1, 32).any(1).sum()) for a in parts)
+        lanes = sum(int(a.active.sum()) for a in parts)
+        every += requests
+        whole += requests * (lanes * access.bytes >= size * copies)
+    return whole / max(every, 1)
+
+
+def rounds_of(line: Line, access: Access, evidence: Evidence) -> list[list[Logged]]:
+    """The accesses that belong to one tile: of each load or store of a line, in each program, those of one round."""
+    found: list[list[Logged]] = []
+    for accesses in _each(line, access, evidence):
+        rounds, came = dict[int, list[Logged]](), Counter[int]()
+        for a in accesses:
+            if a.space == access.space:
+                rounds.setdefault(came[a.instruction], []).append(a)
+                came[a.instruction] += 1
+        found += rounds.values()
+    return found
 
 
 def _each(line: Line, access: Access, evidence: Evidence) -> list[list[Logged]]:

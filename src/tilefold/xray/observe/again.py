@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tilefold.xray.evidence import Evidence
-from tilefold.xray.ir import element_bytes, tensors
+from tilefold.xray.evidence import Evidence, integer_arguments
+from tilefold.xray.execution import Program
+from tilefold.xray.ir import Operation, element_bytes, tensors
+from tilefold.xray.ir.programs import Programs
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.resources import registers_a_thread
 from tilefold.xray.report.model import Observation, Report
@@ -20,6 +22,7 @@ _ALIKE = 0.5  # of the threads, that begin so many bytes apart at two lines
 _ATOMIC = ("an atomic", 0)
 _NOWHERE = np.iinfo(np.int64).max
 _HELD = 64  # registers of a thread that a tile may take, of 255, to be kept instead
+_ONE_PASS = "make one pass of it (a running fold, as online softmax or Welford's)"
 _SHIFTED = "nothing to do: the two windows overlap and are not the same; L1 may have what both hold"
 
 
@@ -32,7 +35,7 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
     grain = _grain(evidence, program)
     read = _read(evidence, program, grain)
     most, loads = _bytes_loaded(evidence, [program]), _bytes_loaded(evidence, range(len(execution.programs)))
-    for at, (place, (once, times, turns)) in enumerate(read.items()):
+    for at, (place, (once, times)) in enumerate(read.items()):
         if len(once) * grain < _LEAST:
             continue
         earlier = [*read.items()][:at]
@@ -51,15 +54,19 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         part = 1.0 if before is None else found
         size = round(len(once) * part) * grain
         held = _tile(before or place, evidence)
-        # Copies ahead of a pipelined loop are not counted among its rounds, and their bytes are.
-        rounds = max(
-            turns // times if before is None else read[before][2] // read[before][1],
-            -(-len(once) * grain // held),
-        )
+        # A kernel has registers for all rounds that some program makes, also where that one's masks are off.
+        made = _rounds(place, evidence, report.grid)
+        if before is None:
+            made //= times
+        else:  # those of its rounds that bring what is read again
+            wanted = -(-made * _tile(place, evidence) // held)
+            made = min(_rounds(before, evidence, report.grid) // read[before][1], wanted)
+        rounds = max(made, -(-len(once) * grain // held))
         tiles = rounds if before is None else _power(rounds)
         registers = tiles * -(-held // (4 * 32 * report.num_warps))
         room = registers_a_thread(report) - report.resources.registers
-        kept = registers <= min(_HELD, room)
+        open_ = rounds > 1 and _bounds_loaded(place, evidence)
+        kept = registers <= min(_HELD, room) and not open_
         # A window beside another: a tile that is kept cannot be shifted from thread to thread.
         shifted = before is not None and (found < _WHOLLY or _shifted(place, before, evidence, program))
         yield Observation(
@@ -71,7 +78,9 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
             _SHIFTED
             if shifted
-            else _change(size, registers, rounds, kept, stored=stored is not None, itself=before is None),
+            else f"{_ONE_PASS}; memory says how many rounds there are, so no number of tiles is enough to keep it"
+            if open_
+            else _change(registers, rounds, kept, stored=stored is not None, itself=before is None),
             bytes_at_stake=(1 if before is not None else times - 1)
             * size
             * loads[place]
@@ -87,6 +96,34 @@ def _before(before: tuple[str, int] | None, stored: tuple[str, int] | None, time
     if before is not None:
         return f"line {before[1]} has read before"
     return f"it has read {'once' if times == 2 else f'{times - 1} times'} before"
+
+
+def _rounds(place: tuple[str, int], evidence: Evidence, grid: Program) -> int:
+    """How often a program of the grid comes to a load of a line at most, with lanes on or not; where memory decides that, an
+    executed one."""
+    programs, most = Programs(evidence.ttir, integer_arguments(evidence), grid), 1
+    for loop in _around(place, evidence):
+        start, stop, step = (programs.numbers(v) for v in loop.operands[:3])
+        if start is None or stop is None or step is None:
+            assert evidence.execution is not None
+            here = [number for number, line in _loads(evidence).items() if line == place]
+            return max(int(o.issued[here].max()) for o in evidence.execution.outcomes) if here else 0
+        most *= max(int((-(-(stop - start) // np.maximum(step, 1))).max()), 0)
+    return most
+
+
+def _around(place: tuple[str, int], evidence: Evidence) -> list[Operation]:
+    """The loops around a load of a line."""
+    loops = [o for o in evidence.ttir.walk() if o.name == "scf.for"]
+    loads = [o for o in evidence.ttir.walk() if o.name == "tt.load" and line_of(o.place) == place]
+    return [o for o in loops if any(i is load for load in loads[:1] for i in o.walk())]
+
+
+def _bounds_loaded(place: tuple[str, int], evidence: Evidence) -> bool:
+    """Whether memory says how many rounds the loop of a line's load has: then no number of tiles is enough."""
+    made = evidence.ttir.made_by()
+    reached = evidence.ttir.reached_from(v for o in _around(place, evidence) for v in o.operands[:3])
+    return any(name in made and made[name].name == "tt.load" for name in reached)
 
 
 def _bytes_loaded(evidence: Evidence, programs: Iterable[int]) -> dict[tuple[str, int], int]:
@@ -133,20 +170,17 @@ def _tile(place: tuple[str, int], evidence: Evidence) -> int:
     return sum(t.elements * element_bytes(t.pointee) for t in tiles) or 1
 
 
-def _change(size: int, registers: int, rounds: int, kept: bool, *, stored: bool, itself: bool) -> str:
+def _change(registers: int, rounds: int, kept: bool, *, stored: bool, itself: bool) -> str:
     """What to do about bytes that were read before, in so many rounds of a loop."""
     fits = f"they are {registers} registers a thread"
     if stored and kept:
         return f"keep what is stored, rounded as it is stored: {fits}"
     if itself and kept and rounds > 1:
         return f"keep its {rounds} tiles: {fits}"
-    whole = f" of all {size} bytes (one round instead of {rounds})" if rounds > 1 else ""
+    whole = f" of the rounds that bring it (one round instead of {rounds})" if rounds > 1 else ""
     if kept:
         return f"keep the tile{whole}: {fits}"
-    return (
-        "make one pass of it (a running fold, as online softmax or Welford's), or keep the tile in more threads: "
-        f"{fits} now"
-    )
+    return f"{_ONE_PASS}, or keep the tile in more threads: {fits} now"
 
 
 def _shifted(place: tuple[str, int], before: tuple[str, int], evidence: Evidence, program: int) -> bool:
@@ -183,9 +217,9 @@ def _grain(evidence: Evidence, program: int) -> int:
     return min([4, *(a.bytes for a in accesses if a.space == "global" and a.instruction in loads)])
 
 
-def _read(evidence: Evidence, program: int, grain: int) -> dict[tuple[str, int], tuple[Array, int, int]]:
-    """For each line that loads: the different pieces of `grain` bytes, how often each is asked for (1 where not all are
-    alike), and rounds."""
+def _read(evidence: Evidence, program: int, grain: int) -> dict[tuple[str, int], tuple[Array, int]]:
+    """For each line that loads: the different pieces of `grain` bytes, and how often each is asked for (1 where not all are
+    alike)."""
     assert evidence.execution is not None
     loads = _loads(evidence)
     # By line and round: a tile's load is many instructions, and pieces of a word, or rows that wrap around, are one reading.
@@ -206,5 +240,5 @@ def _read(evidence: Evidence, program: int, grain: int) -> dict[tuple[str, int],
     for place in sorted(asked, key=lambda p: first[p]):
         each = [np.unique(np.concatenate(parts)) for parts in asked[place].values()]
         once, times = np.unique(np.concatenate(each), return_counts=True)
-        found[place] = (once, int(times[0]) if (times == times[0]).all() else 1, len(each))
+        found[place] = (once, int(times[0]) if (times == times[0]).all() else 1)
     return found

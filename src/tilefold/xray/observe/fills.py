@@ -204,20 +204,26 @@ def _changed_rows(
 ) -> Iterator[Counterexample]:
     """Masked rows that are folded on their own first, and then with the others: distances, of which the least is taken."""
     made, loaded = world.made, tensors(load.types)[-1]
-    varies = dims.get(load.operands[1], set(range(len(loaded.shape))))
-    if len(loaded.shape) != 2 or len(tensors(reduction.types)[0].shape) != 1:
+    varies, folded = dims.get(load.operands[1], set(range(len(loaded.shape)))), tensors(reduction.types)[0]
+    if len(folded.shape) != len(loaded.shape) - 1:
         return
     for name in closure(made, reduction.operands):
         inner = made.get(name)
         if inner is None or inner.name != "tt.reduce" or len(inner.operands) != 1:
             continue
-        axis = int(inner.attributes.split("axis = ")[1].split()[0])
-        if 1 - axis in varies and set(load.results) & closure(made, inner.operands):
+        axis = _axis(inner)
+        rest = {d - (d > axis) for d in varies - {axis}}
+        whole = tensors(inner.types)[0].shape == loaded.shape
+        if whole and _axis(reduction) in rest and set(load.results) & closure(made, inner.operands):
             world.through = frozenset([name])
             try:
                 yield from (replace(e, rows=axis) for e in _changed_reduction(world, load, reduction))
             finally:
                 world.through = frozenset()
+
+
+def _axis(reduction: Operation) -> int:
+    return int(reduction.attributes.split("axis = ")[1].split()[0])
 
 
 def _spoiled_product(

@@ -24,7 +24,7 @@ _BITS = {"f16": 10, "bf16": 7}  # of the mantissa
 _NAMES = {"f16": "float16", "bf16": "bfloat16"}
 _CHAIN = 4  # additions of one expression that are a sum
 _LINES = 6  # that are tried
-_PATH = ("arith.addf", "arith.subf", "arith.select", "tt.dot", "arith.truncf", "arith.extf")
+_PATH = ("arith.addf", "arith.subf", "arith.select", "tt.dot", "arith.truncf", "arith.extf", "scf.if")
 
 
 @dataclass(frozen=True)
@@ -151,14 +151,22 @@ def _path(last: str, name: str, made: Mapping[str, Operation]) -> set[str]:
     if operation is None or operation.name not in _PATH:
         return set()
     given = operation.operands[2:3] if operation.name == "tt.dot" else operation.operands
+    given = _chosen(operation, last) if operation.name == "scf.if" else given
     found = set[str]().union(*(_path(v, name, made) for v in given))
     return found | {last} if found or name in given else set()
 
 
+def _chosen(branch: Operation, name: str) -> tuple[str, ...]:
+    """What the two ways of a branch hand on as one of its results."""
+    return tuple(block.operations[-1].operands[branch.results.index(name)] for block in branch.blocks)
+
+
 def _update(one: Sum, function: Function) -> Operation:
-    """The operation that makes the next value of a loop's variable."""
-    made = function.made_by()
-    return made[one.operation.blocks[0].operations[-1].operands[one.index]]
+    """The operation that makes the next value of a loop's variable; where a branch does, the addition in it."""
+    made, (block,) = function.made_by(), one.operation.blocks
+    last, name = block.operations[-1].operands[one.index], block.arguments[1:][one.index]
+    added = (made[v] for v in sorted(_path(last, name, made)) if made[v].name in _PATH[:2])
+    return next(added, made[last]) if made[last].name == "scf.if" else made[last]
 
 
 def accumulated_wide(ttir: str, function: Function, found: Sequence[Sum]) -> str:
@@ -231,7 +239,8 @@ def _widen_loop(rows: list[str], one: Sum, made: Mapping[str, Operation], prefix
         [f"{prefix}_begin = arith.extf {start} : {kind} to {whole}", retyped(head, index, whole),
          _rounded(variable, f"{prefix}_now", kind)]
     )  # fmt: skip
-    wide = _Wide(prefix, made, {block.arguments[1:][index]: f"{prefix}_now"})
+    _forward(rows, variable, f"{prefix}_now", kind, loop.row + 1)
+    wide = _Wide(prefix, made, {block.arguments[1:][index]: f"{prefix}_now"}, rows)
     after = wide.value(end.operands[index], kind)
     yielded = [spelled(v) for v in end.operands]
     yielded[index], kinds[index] = after, whole
@@ -249,9 +258,16 @@ def _widen_loop(rows: list[str], one: Sum, made: Mapping[str, Operation], prefix
 class _Wide(Rows):
     """Rows that compute a sum of 16 bits once more in float32; `known` has wide values of names."""
 
-    def __init__(self, prefix: str, made: Mapping[str, Operation], known: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        made: Mapping[str, Operation],
+        known: Mapping[str, str],
+        text: list[str] | None = None,
+    ) -> None:
+        """`text`: the rows of the kernel, in which branches on the way are written otherwise."""
         super().__init__(f"{prefix}_w")
-        self._made, self._known = made, known
+        self._made, self._known, self._text = made, known, text
 
     def value(self, name: str, kind: str) -> str:
         """The wide value of a name of a type."""
@@ -282,7 +298,24 @@ class _Wide(Rows):
             a, b = (self.value(v, own) for v in given[1:])
             kinds = ", ".join(filter(None, [flags, wide_of(own)]))
             return self.row(f"arith.select {spelled(given[0])}, {a}, {b} : {kinds}")
+        if operation.name == "scf.if":
+            return self._branch(operation, name, kind)
         return self.value(given[0], own.partition(" to ")[0])  # a conversion there or back
+
+    def _branch(self, branch: Operation, name: str, kind: str) -> str:
+        """A branch that hands on wide values as one of its results: on each way what makes them stands there."""
+        assert self._text is not None
+        index = branch.results.index(name)
+        for block in branch.blocks:
+            end = block.operations[-1]
+            inner = _Wide(f"{self._prefix}_{end.row}", self._made, self._known, self._text)
+            given, kinds = [spelled(v) for v in end.operands], split_types(end.types)
+            given[index], kinds[index] = inner.value(end.operands[index], kind), wide_of(kind)
+            self._text[end.row] = "\n".join(
+                [*inner.rows, f"scf.yield {', '.join(given)} : {', '.join(kinds)}"]
+            )
+        self._text[branch.row] = retyped(self._text[branch.row], index, wide_of(kind))
+        return spelled(name)
 
     def _is_on(self, name: str) -> bool:
         """Whether a value is part of the sum, and no term of it."""

@@ -112,11 +112,11 @@ def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observatio
 
 
 def _saved(narrow: Observation, cost: Observation) -> int:
-    """Bytes of sectors that wider accesses save: rows that begin between two sectors still cost one more of each request, of
-    which there are fewer then."""
+    """Bytes of sectors that wider accesses save, where they are for whole tiles only those of these: rows that begin between
+    two sectors still cost one more of each request, of which there are fewer then."""
     numbers = dict(narrow.numbers)
     share = float(numbers["bytes"]) / float(numbers["possible"]) if cost.reason.startswith(ASTRAY) else 0.0
-    return round(cost.bytes_at_stake * (1 - share))
+    return round(cost.bytes_at_stake * (1 - share) * float(numbers.get("whole", 1)))
 
 
 def _places(o: Observation) -> set[tuple[str, int]]:

@@ -14,7 +14,7 @@ from tilefold.xray.ir import Operation, read, tensors
 from tilefold.xray.layouts import holding
 from tilefold.xray.observe.joined import NARROWED
 from tilefold.xray.observe.racing import drawn_values
-from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, masked_moves, spread_into
+from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, lifts, masked_moves, spread_into
 from tilefold.xray.observe.stakes import sampled
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.observe.values import is_elementwise
@@ -73,10 +73,9 @@ def _could_wait(reduction: Operation, loop: Operation) -> bool:
         return False
     if spread_into(reduction, loop) is not None:
         return True
-    users = [o for o in loop.walk() if o is not loop and set(reduction.results) & set(o.operands)]
-    if len(users) != 1 or users[0].name != inner[0].name or users[0] not in block.operations:
+    user = lifts(reduction, loop)[1]
+    if user is None or user.name != inner[0].name or user not in block.operations:
         return False
-    (user,) = users
     carried = next((v for v in user.operands if v in block.arguments[1:]), None)
     yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
     if carried is None or not set(user.results) & set(yielded):

@@ -73,6 +73,8 @@ def _of_folds(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Ob
             yield _observed(suspect, first, world.made, place, "", None)
             continue
         programs = [_program(evidence, world, first)]
+        if first.rows >= 0:  # of which programs whole rows are masked, one element does not tell
+            programs = [*dict.fromkeys([*programs, *evidence.execution.programs])]
         try:
             if _matters(trials, evidence, suspect.load, programs):
                 yield from _confirmed(suspect, world, place, report, trials, evidence, programs)
@@ -216,20 +218,27 @@ def _confirmed(
         if undefined is not None:
             enough = _enough(suspect, example, right, report, trials, evidence, programs)
             yield _of_undefined(
-                suspect, example, world.made, place, undefined, programs[0], enough=enough,
+                suspect, example, world.made, place, undefined, programs, enough=enough,
                 block=_by_block(report, suspect.load),
             )  # fmt: skip
         return
     if len(suspect.examples) > 1:  # which of the folds it is
         alone = ((e, corrected(evidence, suspect.load, (e,))) for e in suspect.examples)
         example = next((e for e, text in alone if _shown(trials, evidence, text, programs)), example)
-    found = f"executed, program {programs[0]} stores {shown}"
+    found = f"executed, {_said(programs)} {shown}"
     enough = _enough(suspect, example, right, report, trials, evidence, programs)
     observed = _observed(suspect, example, world.made, place, found, None, enough=enough)
     if _of_signs(suspect, right, trials, evidence, programs):
         said = f"{observed.evidence}; where no whole number is negative, nothing else is stored (tried)"
         observed = replace(observed, severity="warning", evidence=said)
     yield observed
+
+
+def _said(programs: Sequence[Program]) -> str:
+    """Who stores."""
+    names = [str(p) for p in programs]
+    one = f"program {names[0]} stores"
+    return one if len(names) == 1 else f"programs {', '.join(names[:-1])} and {names[-1]} store"
 
 
 def _of_signs(
@@ -507,7 +516,7 @@ def _mask_of(
     """
     mask, wanted = load.operands[1], tile_type(shape, "i1")
     loaded, rows = tensors(load.types)[0].shape, example.rows
-    if rows >= 0 and len(loaded) == 2 and shape == (loaded[1 - rows],):
+    if rows >= 0 and shape == loaded[:rows] + loaded[rows + 1 :]:
         return [
             f'{kept} = "tt.reduce"({spelled(mask)}) <{{axis = {rows} : i32}}> ({{',
             f"^bb0({kept}_a: i1, {kept}_b: i1):",
@@ -617,7 +626,7 @@ def _severity(suspect: Suspect, example: Counterexample, shown: str, untried: st
 
 def _of_undefined(
     suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int],
-    found: tuple[float, Difference], program: Program, *, enough: str | None, block: bool,
+    found: tuple[float, Difference], programs: Sequence[Program], *, enough: str | None, block: bool,
 ) -> Observation:  # fmt: skip
     value, shown = found
     what, identity = identity_of(example.folding)
@@ -631,8 +640,8 @@ def _of_undefined(
         "wrong-fill",
         "warning",
         *place,
-        f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: executed with {held} in them, program "
-        f"{program} stores {shown}",
+        f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: executed with {held} in them, "
+        f"{_said(programs)} {shown}",
         f"this Triton puts 0 there, which may do for this {what}, but nothing promises it",
         f"say {'padding_option=' + quoted if block else 'other=' + enough} (tried: then nothing else is stored than now, and "
         "it is promised)"

@@ -9,9 +9,10 @@ import numpy as np
 
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, tensors
+from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
-from tilefold.xray.observe.addresses import run_of
+from tilefold.xray.observe.addresses import rounds_of, run_of
 from tilefold.xray.observe.joined import ASTRAY, PIECES
 from tilefold.xray.observe.resources import MOST_WARPS
 from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
@@ -28,6 +29,14 @@ _FIRST = (
     "load the tile with its dims in the other order and transpose it in registers (tl.trans): lanes go along the first dim",
     "transpose the tile in registers (tl.trans) and store it so: lanes go along the first dim",
 )
+# Of tiles that hold nothing of what lies side by side.
+_ALONG = (
+    "give the tile a longer dim along what lies side by side in the array, of which it has one element now",
+    "give the tile a longer dim along what lies side by side in the array, of which it has one element now, and store it so",
+)
+LONE = ", whatever the order of the tile's dims: it has no neighbours"
+SHARED = "; other executed programs ask for most of these sectors, too"
+_LONE = 0.8  # of a tile's requests' sectors, which the whole tile touches
 _SECTOR = 32  # bytes
 _UNLESS = "; nothing to do where the next request finds the rest in a cache"
 _APART = "neighbouring lanes are "
@@ -138,7 +147,7 @@ def _wasted(
         source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
         reason += f"; the program's other requests take most of the rest of these sectors, from {source}"
     elif shared:
-        reason += "; other executed programs ask for most of these sectors, too"
+        reason += SHARED
     if cached and not due and reason.startswith(_APART):
         change = _joined_up(access, quiet=quiet)
     return Observation(
@@ -207,6 +216,8 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
                 else "keep what is read together side by side (an array of its own), or load whole rows and pick from them; "
                 "nothing to do where the stride is the caller's",
             )
+        if lone(line, access, evidence):
+            return f"{reason}{LONE}", _ALONG[access.kind in _WRITES]
         return reason, transposing((line.file, line.line), evidence, writes=access.kind in _WRITES)
     if stride is not None and stride > access.bytes:
         return (
@@ -297,6 +308,17 @@ def _narrower(line: Line, access: Access, held: int, report: Report) -> tuple[in
         and element_bytes(layout.element) * held == WHOLE * size
     )
     return next(found, None)
+
+
+def lone(line: Line, access: Access, evidence: Evidence) -> bool:
+    """Whether the elements of a line's tiles have sectors of their own, so that no order of a tile's dims saves any."""
+    touched = sectors = 0
+    for parts in rounds_of(line, access, evidence):
+        sectors += global_cost(parts).sectors
+        touched += len(
+            np.unique(np.concatenate([a.addresses[a.active].astype(np.int64) // _SECTOR for a in parts]))
+        )
+    return touched > _LONE * sectors > 0
 
 
 def _dims(line: Line, access: Access) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from tilefold.xray.evidence import Evidence
@@ -74,13 +75,20 @@ def _value(found: Race, thread: int, outcome: Outcome, evidence: Evidence) -> st
     return value
 
 
-def lines_by_chance(evidence: Evidence, names: Sequence[str] = ("tt.store",)) -> set[tuple[str, int]]:
-    """Lines of stores (or of loads, too) whose places come out of unfilled memory."""
+def lines_by_chance(
+    evidence: Evidence, names: Sequence[str] = ("tt.store",), *, masks: bool = False
+) -> set[tuple[str, int]]:
+    """Lines of stores (or of loads, too) whose places come out of unfilled memory; with `masks` also those whose masks come
+    out of whole numbers in it, as of lengths that nobody gave."""
     ttir, drawn = evidence.ttir, drawn_values(evidence)
-    found = set()
+    made, found = ttir.made_by(), set()
+    whole = {v for v in drawn if re.search(r"ptr<i(?!1>)", made[v].types)}
     for operation in ttir.walk():
-        place = line_of(operation.place)
-        if operation.name in names and place and drawn & ttir.reached_from(operation.operands[:1]):
+        place, at = line_of(operation.place), 2 if operation.name == "tt.store" else 1
+        if operation.name not in names or not place:
+            continue
+        masked = masks and whole & ttir.reached_from(operation.operands[at : at + 1])
+        if masked or drawn & ttir.reached_from(operation.operands[:1]):
             found.add(place)
     return found
 

@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from tilefold.xray.compile import offline
 from tilefold.xray.compile.job import Compiled, Resources
 from tilefold.xray.evidence import Evidence
-from tilefold.xray.ir import Operation
+from tilefold.xray.ir import Operation, tensors
 from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL, WARPS
 from tilefold.xray.observe.joined import ASTRAY, TURNED, UNPROVEN
 from tilefold.xray.observe.loops import BARRIER
-from tilefold.xray.observe.memory import transposing
+from tilefold.xray.observe.memory import LONE, SHARED, transposing
+from tilefold.xray.observe.threads import SHORT, axis_of
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.ptx import parse
@@ -38,7 +39,7 @@ _SECTOR = 32  # bytes; of elements as many suffice, too
 # Codes that say that one change gains something: where it gains nothing, or stores something else, they are notes.
 _ONE_REMEDY = (
     "older-tensor-core", "redundant-threads", "idle-warps", "repeated-dot", "strong-atomic", "fold-in-loop", "bank-conflict",
-    "wasted-sectors",
+    "wasted-sectors", "small-axis-shuffles",
 )  # fmt: skip
 _MOVING = ("tt.load", "tt.store", "tt.atomic_rmw")
 _STRONG = ("acq_rel", "acquire", "release")
@@ -107,7 +108,11 @@ def _unless_it_spills(remedy: Remedy, report: Report) -> Remedy:
 
 def _by_trial(found: Observation) -> bool:
     """Whether only a trial shows that a change gains something."""
-    return found.code in ("older-tensor-core", "fold-in-loop") or found.reason.startswith(UNPROVEN)
+    return found.code in (
+        "older-tensor-core",
+        "fold-in-loop",
+        "small-axis-shuffles",
+    ) or found.reason.startswith(UNPROVEN)
 
 
 def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observation:
@@ -179,7 +184,7 @@ def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
     return f"{change} (tried {remedy.what}: {came}, and the same is stored{rounding})"
 
 
-def _issued(outcomes: tuple[Outcome, ...]) -> int:
+def _issued(outcomes: Sequence[Outcome]) -> int:
     return sum(o.instructions for o in outcomes)
 
 
@@ -399,6 +404,8 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
         assert evidence.execution is not None
         before, after = _moved(evidence.execution.outcomes), _moved(trials.run(made).outcomes)
         return Remedy(launch[0], made, "bytes moved", before, after)
+    if LONE in found.reason and SHARED in found.reason:
+        return None  # a longer tile, which other programs' work would be part of
     moves = [*_at(evidence, found, "tt.load"), *_at(evidence, found, "tt.store")]
     try:
         text = rewrites.turned(evidence.compiled.ttir, moves)
@@ -433,6 +440,23 @@ def _behind(found: Observation, report: Report, evidence: Evidence, trials: Tria
     return remedy
 
 
+def _split(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """Halves of a short axis combined in registers, measured by what is issued; where the tile then changes its layout
+    through shared memory for more than that, by the barriers."""
+    folds = [
+        o for o in _at(evidence, found, "tt.reduce") if tensors(o.types)[0].shape[axis_of(o)] <= SHORT
+    ]  # fmt: skip
+    remedy = _text(
+        rewrites.split_apart(evidence.compiled.ttir, folds), "folding halves behind the load", "instructions issued", _issued,
+        evidence, trials,
+    )  # fmt: skip
+    assert evidence.execution is not None
+    before, after = _barriers(evidence.execution.outcomes), _barriers(trials.run(remedy.compiled).outcomes)
+    if BARRIER * report.num_warps * (after - before) > remedy.before - remedy.after > 0:
+        return replace(remedy, measure="barriers", before=before, after=after)
+    return remedy
+
+
 def _spilled(used: Resources) -> int:
     return used.spill_stores + used.spill_loads
 
@@ -453,5 +477,5 @@ _REMEDIES: dict[str, Callable[[Observation, Report, Evidence, Trials], Remedy | 
     "redundant-threads": _fewer_warps, "idle-warps": _fewer_warps, "older-tensor-core": _warp_group, "spill": _more_warps,
     "occupancy": _fewer_stages, "strong-atomic": _weaker, "tf32-dot": _exact, "no-tensor-core": _rounded,
     "bank-conflict": _other_warps, "read-again": _kept, "wasted-sectors": _turned, "per-element-atomic": _folded,
-    "fold-in-loop": _behind, "scalar-access": _promised,
+    "fold-in-loop": _behind, "small-axis-shuffles": _split, "scalar-access": _promised,
 }  # fmt: skip

@@ -21,6 +21,7 @@ _FOLDS = {
 }  # fmt: skip
 _IDEMPOTENT = ("arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf", "arith.maxsi", "arith.minsi",
                "arith.maxui", "arith.minui", "arith.andi", "arith.ori")  # fmt: skip
+_LIFTS = ("tt.splat", "tt.expand_dims", "tt.broadcast", "ttg.convert_layout")
 _ZERO = ("fadd", "add", "or", "xor")
 
 
@@ -53,7 +54,7 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
 
 
 def turned(ttir: str, moves: Sequence[Operation]) -> str:
-    """Loads and stores of two dims in the other order of dims, the tile transposed in registers.
+    """Loads and stores of several dims in the opposite order of dims, the tile transposed in registers.
 
     Raises:
         UntriedError: there are none.
@@ -61,7 +62,7 @@ def turned(ttir: str, moves: Sequence[Operation]) -> str:
     rows = ttir.splitlines()
     for move in moves:
         tile = next(iter(tensors(move.types)), None)
-        if tile is None or len(tile.shape) != 2 or min(tile.shape) < 2:
+        if tile is None or sum(n > 1 for n in tile.shape) < 2:
             continue
         here, there = tile_type(tile.shape, tile.element), tile_type(tile.shape[::-1], tile.element)
         own = tile_type(tile.shape, tile.pointee)
@@ -81,10 +82,50 @@ def turned(ttir: str, moves: Sequence[Operation]) -> str:
 
 
 def _transposed(name: str, of: str, kind: str) -> str:
-    sizes = re.match(r"tensor<(\d+)x(\d+)x", kind)
-    assert sizes is not None
-    other = kind.replace(f"<{sizes[1]}x{sizes[2]}x", f"<{sizes[2]}x{sizes[1]}x", 1)
-    return f"{name} = tt.trans {of} {{order = array<i32: 1, 0>}} : {kind} -> {other}"
+    (tile,) = tensors(kind)
+    there, order = (
+        tile_type(tile.shape[::-1], tile.element),
+        ", ".join(map(str, range(len(tile.shape))[::-1])),
+    )
+    return f"{name} = tt.trans {of} {{order = array<i32: {order}>}} : {kind} -> {there}"
+
+
+def split_apart(ttir: str, reductions: Sequence[Operation]) -> str:
+    """Reductions of an axis as folds of its halves, again and again: reshaped to [..., 2], split, combined.
+
+    Raises:
+        UntriedError: there are none, or one is not of a single operation, or its axis is no power of two.
+    """
+    rows = ttir.splitlines()
+    for fold in reductions:
+        tile, inner = tensors(fold.types)[0], [o.name for o in fold.blocks[0].operations[:-1]]
+        axis = int(fold.attributes.split("axis = ")[1].split()[0])
+        length, rest = tile.shape[axis], [n for d, n in enumerate(tile.shape) if d != axis]
+        if len(inner) != 1 or len(fold.results) != 1 or length & (length - 1) or not rest:
+            raise UntriedError("its fold is not written here in halves")
+        made, order = (
+            Rows(f"%xray_split_{fold.row}"),
+            [d for d in range(len(tile.shape)) if d != axis] + [axis],
+        )
+        here, there = tile_type(tile.shape, tile.element), tile_type((*rest, length), tile.element)
+        value = made.row(
+            f"tt.trans {spelled(fold.operands[0])} {{order = array<i32: {', '.join(map(str, order))}>}} : {here} -> {there}"
+        )
+        while length > 1:
+            length //= 2
+            halves = tile_type((*rest, length, 2) if length > 1 else (*rest, 2), tile.element)
+            part = tile_type((*rest, length) if length > 1 else tuple(rest), tile.element)
+            value = made.row(
+                f"tt.reshape {value} : {tile_type((*rest, 2 * length), tile.element)} -> {halves}"
+            )
+            made.rows.append(f"{value}_a, {value}_b = tt.split {value} : {halves} -> {part}")
+            value = made.row(f"{inner[0]} {value}_a, {value}_b : {part}")
+        last = next(n for n in range(fold.row, len(rows)) if rows[n].lstrip().startswith("}) :"))
+        name = spelled(fold.results[0])
+        rows[fold.row : last + 1] = ["\n".join(made.rows).replace(f"{value} =", f"{name} =")] + [""] * (
+            last - fold.row
+        )
+    return changed_text(ttir, rows, "there is no such fold")
 
 
 def folded_first(ttir: str, function: Function, atomics: Sequence[Operation]) -> str:
@@ -185,16 +226,28 @@ def spread_into(reduction: Operation, loop: Operation) -> Operation | None:
     return splats[0] if len(splats) == 1 and len(users) == 2 else None
 
 
+def lifts(reduction: Operation, loop: Operation) -> tuple[tuple[Operation, ...], Operation | None]:
+    """What gives a reduction's result the shape of a loop's variable (a dim that it keeps, a tile of one element), and what
+    then uses it; None where several do."""
+    found: list[Operation] = []
+    while True:
+        name = (found[-1] if found else reduction).results[0]
+        users = [o for o in loop.walk() if o is not loop and name in o.operands]
+        if len(users) != 1 or users[0].name not in _LIFTS:
+            return tuple(found), users[0] if len(users) == 1 else None
+        found.append(users[0])
+
+
 def _fold_behind(
     rows: list[str], loop: Operation, reduction: Operation, number: int, kinds: list[str]
 ) -> None:
     """The rows of one loop, in which one fold waits; `kinds` are the types that it hands on."""
     (block,) = loop.blocks
     end, mark = block.operations[-1], f"%xray_{number}"
-    user, splat = (
-        next(o for o in block.operations if reduction.results[0] in o.operands),
-        spread_into(reduction, loop),
-    )
+    splat, (lifted, only) = spread_into(reduction, loop), lifts(reduction, loop)
+    user = only or next(o for o in block.operations if reduction.results[0] in o.operands)
+    if splat is None and (only is None or user not in block.operations):
+        raise UntriedError("its result is used in several places")
     joining = user.name if splat is None else reduction.blocks[0].operations[0].name
     kept = user.results[0] if splat is None else reduction.results[0]
     index = end.operands.index(kept)
@@ -218,7 +271,13 @@ def _fold_behind(
     rows[end.row] = f"scf.yield {', '.join(map(spelled, end.operands))} : {', '.join(kinds)}"
     for n in range(end.row + 2, len(rows)):
         rows[n] = re.sub(rf"{re.escape(result)}(?![\w.$#-])", f"{mark}_all", rows[n])
-    after = [*folding, f"{mark}_all = {joining} {start}, {mark}_folded : {narrow}"]
+    held = f"{mark}_folded"
+    for n, lift in enumerate(lifted if splat is None else ()):
+        wide = f"{mark}_lifted_{n}"
+        given, made = re.escape(spelled(lift.operands[0])), rows[lift.row].partition("=")[2]
+        folding.append(f"{wide} =" + re.sub(rf"{given}(?![\w.$#-])", held, made, count=1))
+        held = wide
+    after = [*folding, f"{mark}_all = {joining} {start}, {held} : {narrow}"]
     rows[end.row + 1] = "\n".join([rows[end.row + 1], *after])
 
 

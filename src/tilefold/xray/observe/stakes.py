@@ -10,18 +10,19 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tilefold.errors import TilefoldError
 from tilefold.planner.chips import Chip
-from tilefold.xray.evidence import Evidence
-from tilefold.xray.execution import Program, execute
+from tilefold.xray.evidence import Evidence, integer_arguments
+from tilefold.xray.execution import Execution, Program, execute
 from tilefold.xray.machine import Outcome, all_programs, chosen_programs
 from tilefold.xray.machine.counts import GlobalCost, global_cost
 from tilefold.xray.machine.types import Array
+from tilefold.xray.observe.alike import classes
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.build import PORT
 from tilefold.xray.report.model import Observation, Report
@@ -32,9 +33,9 @@ SHARE = 0.02  # of a program's least time, from which something is a warning
 BANKS = 0.05  # the same for passes through shared memory: these mostly hide behind what other units do
 # Of layouts, which no trial changes, more.
 _SHARES = {"bank-conflict": BANKS, "layout-in-loop": 0.1, "small-axis-shuffles": 0.1}
-_STEPS = 100_000  # instructions of a warp, in all programs that are executed to learn what is at stake
+_STEPS = 400_000  # instructions of a warp, in all programs that are executed to learn what is at stake
 _ALL, _RUN, _LEAST = (
-    64,
+    512,
     16,
     4,
 )  # programs of a grid that are all executed; of another those between its ends, and the least
@@ -57,9 +58,9 @@ def clocks(found: Observation, chip: Chip) -> float:
 
 class Stakes:
     """What is at stake in a whole launch: what an observation's line moves and issues in all programs, over that of the
-    executed ones. Of a small grid all programs are executed for it; of others, if short, more than for the report:
-    neighbours, since rows begin between two sectors in turns. Without an execution every program is like the one that was
-    looked at.
+    executed ones. Where the TTIR says which programs do the same (`alike`), one of each class is executed for it; else all of
+    a small grid; of others, if short, more than for the report, from which the grid's is an estimate. Without an execution
+    every program is like the one that was looked at.
     """
 
     def __init__(self, report: Report, evidence: Evidence, stages: Stages | None = None) -> None:
@@ -73,24 +74,35 @@ class Stakes:
             self._of.setdefault(evidence.places.line(instruction) or ("", 0), []).append(number)
 
     @functools.cached_property
-    def _like(self) -> tuple[tuple[Outcome, ...], Array]:
-        """Executed programs, and how many of the grid each stands for."""
+    def _like(self) -> tuple[tuple[Outcome, ...], Array, bool]:
+        """Executed programs, how many of the grid each stands for, and whether that is known and no estimate."""
         execution = self._evidence.execution
         assert execution is not None
+        usual = execution.programs == chosen_programs(self._grid)
+        if usual and self._stages is not None:
+            done_ = dict(zip(execution.programs, execution.outcomes, strict=True))
+            for programs, many, known in self._plans(execution):
+                missing = [p for p in programs if p not in done_]
+                compiled = self._evidence.compiled
+                with contextlib.suppress(TilefoldError), self._stages.stage("executing more programs"):
+                    more = execute(compiled, parse(compiled.ptx), missing) if missing else None
+                    if more is None or len(more.programs) == len(missing):
+                        done_ |= zip(missing, () if more is None else more.outcomes, strict=True)
+                        return tuple(done_[p] for p in programs), many, known
+        many = weights(execution.programs, self._grid, done(execution))
+        return execution.outcomes, many, len(execution.programs) == self._count
+
+    def _plans(self, execution: Execution) -> Iterator[tuple[tuple[Program, ...], Array, bool]]:
+        """Programs that may be executed, how many of the grid each stands for, and whether that is known: the best first."""
         steps = max(o.instructions // max(o.issued.shape[1], 1) for o in execution.outcomes)
+        most = _STEPS // max(steps, 1)
+        found = one_of_each(self._evidence, self._grid, execution.programs)
+        if found is not None and len(found[0]) <= max(most, len(execution.programs)):
+            yield *found, True
         alike = len({o.instructions for o in execution.outcomes}) == 1
-        programs, many = sampled(self._grid, _STEPS // max(steps, 1), alike=alike)
-        if (
-            self._stages is not None
-            and execution.programs == chosen_programs(self._grid)
-            and len(programs) > 3
-        ):
-            compiled = self._evidence.compiled
-            with contextlib.suppress(TilefoldError), self._stages.stage("executing more programs"):
-                more = execute(compiled, parse(compiled.ptx), programs)
-                if more.programs == programs:
-                    return more.outcomes, many
-        return execution.outcomes, weights(execution.programs, self._grid, done(execution))
+        programs, many = sampled(self._grid, most, alike=alike)
+        if len(programs) >= min(_LEAST, self._count):
+            yield programs, many, len(programs) == self._count
 
     def over_grid(self, found: Observation) -> Observation:
         """An observation of the executed programs with what is at stake in the grid."""
@@ -114,13 +126,17 @@ class Stakes:
                 else self._scaled(lambda o: (c := cost_of(o)).sectors - c.ideal)
             )
             moved = spare or self._scaled(lambda o: cost_of(o).asked) or issued
+        if found.code == "spill" and self._outcomes:  # of every thread
+            moved = self._count / len(self._outcomes)
         if found.code in _REQUESTS:
             issued = self._scaled(lambda o: cost_of(o).requests) or issued
         issued = issued or self._scaled(lambda o: o.instructions)
+        outcomes, _, known = self._like if self._outcomes else ((), None, True)
         return replace(
             found,
             bytes_at_stake=round(found.bytes_at_stake * (moved or issued)),
             cycles_at_stake=round(found.cycles_at_stake * issued),
+            estimated_from=0 if known else len(outcomes),
         )
 
     def least_clocks(self, report: Report) -> float | None:
@@ -144,13 +160,33 @@ class Stakes:
             return float(self._count)
         if not (own := sum(map(each, self._outcomes))):
             return 0.0
-        outcomes, many = self._like
+        outcomes, many, _ = self._like
         return float(many @ np.array([*map(each, outcomes)], float)) / own
 
     def timed(self, found: Observation) -> Observation:
         """With the time of it on the SMs that the grid fills."""
         sms = min(self._chip.sms, self._count)
         return replace(found, us_at_stake=clocks(found, self._chip) / (sms * self._chip.clock_mhz))
+
+
+def one_of_each(
+    evidence: Evidence, grid: Program, executed: Sequence[Program]
+) -> tuple[tuple[Program, ...], Array] | None:
+    """A program of each class that does the same, an executed one where there is one, and how many there are of each; None
+    where classes are not known."""
+    if evidence.compiled.job.cluster > 1:
+        return None
+    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
+    sizes = {name: a.itemsize for name, a in pairs if a.pointer}
+    found = classes(evidence.ttir, integer_arguments(evidence), grid, sizes)
+    if found is None:
+        return None
+    first, counts = np.unique(found, return_index=True, return_counts=True)[1:]
+    x, y, _ = grid
+    of_class = {int(found[n]): (int(n % x), int(n // x % y), int(n // (x * y))) for n in first}
+    for program in executed:
+        of_class[int(found[program[0] + x * (program[1] + y * program[2])])] = program
+    return tuple(of_class[n] for n in range(len(counts))), counts.astype(float)
 
 
 def sampled(grid: Program, most: int, *, alike: bool, run: int = _RUN) -> tuple[tuple[Program, ...], Array]:

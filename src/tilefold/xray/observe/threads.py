@@ -13,8 +13,12 @@ from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import line_of
 
 _SHARE = 0.1  # of the instructions, from which repeated work is worth a word
-_SHORT = 16
+SHORT = 16
 _FRAMES = 2  # calls inside of Triton's library around a reduction: tl.sum has one, tl.argmax two
+_TILES = (
+    "tt.load", "tt.store", "tt.atomic_rmw", "ttg.async_copy_global_to_local", "tt.descriptor_load", "tt.dot",
+    "ttng.warp_group_dot",
+)  # fmt: skip
 _DOTS = ("tt.dot", "ttng.warp_group_dot")
 _FEW = 0.05  # shuffles among all instructions, up to which nothing is said
 
@@ -27,7 +31,9 @@ def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
     lines = {(x.file, x.line): x for x in report.lines}
     found: dict[str, list[tuple[int, Line, Tensor, Holding]]] = {}
     moves = [(o, looped, t) for o, looped in _moves(evidence) for t in tensors(o.types)[:1]]
-    largest = max((t.elements for _, _, t in moves), default=0)
+    largest = max(
+        (t.elements for o in evidence.ttgir.walk() if o.name in _TILES for t in tensors(o.types)), default=0
+    )
     for operation, looped, tile in moves:
         place = line_of(operation.place)
         # Few results of many elements are held by many threads, and that is well.
@@ -42,10 +48,16 @@ def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
         code = "idle-warps" if looped and spread_over < report.num_warps else "redundant-threads"
         found.setdefault(code, []).append((_issued(lines[place]), lines[place], tile, held))
     everything = sum(_issued(x) for x in report.lines)
-    for code, places in found.items():
-        spent = sum({(x.file, x.line): n for n, x, _, _ in places}.values())
-        if spent >= _SHARE * everything:
-            yield _repeated(code, *min(places, key=lambda p: p[1].line)[1:], spent, report)
+    own = {code: {(x.file, x.line): n for n, x, _, _ in places} for code, places in found.items()}
+    told = [code for code in found if sum(own[code].values()) >= _SHARE * everything]
+    if found and not told:  # what is computed of such a tile is repeated, too
+        alike = {(x.file, x.line): _issued(x) for x in report.lines if _is_repeated(x, largest)}
+        code = max(found)  # redundant-threads, if there are some
+        own[code] = {**alike, **own[code]}
+        told = [code] if sum(own[code].values()) >= _SHARE * everything else []
+    for code in told:
+        first = min(found[code], key=lambda p: p[1].line)
+        yield _repeated(code, *first[1:], sum(own[code].values()), report)
 
 
 def _moves(evidence: Evidence) -> Iterator[tuple[Operation, bool]]:
@@ -61,6 +73,13 @@ def _moves(evidence: Evidence) -> Iterator[tuple[Operation, bool]]:
     for operation in evidence.ttgir.walk():
         if operation.name in ("tt.load", "tt.store", "tt.atomic_rmw"):
             yield operation, id(operation) in looped
+
+
+def _is_repeated(line: Line, elements: int) -> bool:
+    """Whether all of a line's tiles have so many elements, each held by several threads."""
+    return bool(line.layouts) and all(
+        math.prod(x.shape) == elements and (x.copies or 1) > 1 for x in line.layouts
+    )
 
 
 def _issued(line: Line) -> int:
@@ -137,9 +156,9 @@ def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observat
         if operation.name != "tt.reduce" or place is None or operation.place.index(place) > _FRAMES:
             continue
         for tile in tensors(operation.types)[:1]:
-            axis = _axis(operation)
-            axes.setdefault(tile.shape, set()).update({axis} if tile.shape[axis] <= _SHORT else ())
-        spread = _spread_axis(operation, evidence, report.num_warps)
+            axis = axis_of(operation)
+            axes.setdefault(tile.shape, set()).update({axis} if tile.shape[axis] <= SHORT else ())
+        spread = _spreadaxis_of(operation, evidence, report.num_warps)
         if spread is not None:
             found.setdefault(place, spread)
     for place, (tile, axis, held) in found.items():
@@ -148,26 +167,31 @@ def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observat
         line = lines.get(place)
         shuffles = line.work.shuffles if line is not None and line.work is not None else 0
         if report.totals.work is None or shuffles >= _FEW * report.totals.work.issued:
-            yield _small_axis(place, tile, axis, held, shuffles)
+            yield _smallaxis_of(place, tile, axis, held, shuffles)
 
 
-def _spread_axis(operation: Operation, evidence: Evidence, warps: int) -> tuple[Tensor, int, Holding] | None:
+def _spreadaxis_of(
+    operation: Operation, evidence: Evidence, warps: int
+) -> tuple[Tensor, int, Holding] | None:
     """The tile, the axis and its layout, if the axis is short and crosses threads without need."""
     tile = next(iter(tensors(operation.types)), None)
     if tile is None:
         return None
-    axis = _axis(operation)
+    axis = axis_of(operation)
     held, length = holding(tile, evidence.ttgir.aliases, warps), tile.shape[axis]
-    if held is None or length > _SHORT or held.lanes[axis] * held.warps[axis] < 2:
+    if held is None or length > SHORT or held.lanes[axis] * held.warps[axis] < 2:
         return None
     return (tile, axis, held) if tile.elements // length >= 32 * warps else None
 
 
-def _axis(reduction: Operation) -> int:
+def axis_of(reduction: Operation) -> int:
+    """The dim that a reduction folds."""
     return int(reduction.attributes.split("axis = ")[1].split()[0])
 
 
-def _small_axis(place: tuple[str, int], tile: Tensor, axis: int, held: Holding, shuffles: int) -> Observation:
+def _smallaxis_of(
+    place: tuple[str, int], tile: Tensor, axis: int, held: Holding, shuffles: int
+) -> Observation:
     length, threads = tile.shape[axis], held.lanes[axis] * held.warps[axis]
     return Observation(
         "small-axis-shuffles",
@@ -175,8 +199,7 @@ def _small_axis(place: tuple[str, int], tile: Tensor, axis: int, held: Holding, 
         *place,
         f"an axis of {length} is spread over {threads} threads: {shuffles} shuffles",
         "the layout was chosen for the loads, and the reduction takes it as it is",
-        f"load the {tile.elements // length} rows as one run, then fold {length.bit_length() - 1} times: reshape to "
-        "[..., 2], tl.split, combine; all of it stays in registers",
+        f"combine halves of the axis in registers, {length.bit_length() - 1} times: reshape to [..., 2], tl.split, combine",
         cycles_at_stake=2 * shuffles,
         numbers=(("length", length), ("threads", threads), ("shuffles", shuffles)),
     )

@@ -35,7 +35,7 @@ def race_of_programs(report: Report, evidence: Evidence, trials: Trials) -> Iter
     execution = evidence.execution
     if execution is None or evidence.compiled.job.cluster > 1:
         return
-    by_chance = lines_by_chance(evidence, ("tt.store", "tt.load"))
+    by_chance = lines_by_chance(evidence, ("tt.store", "tt.load"), masks=True)
     seen: set[Line] = set()
     sides = [_Side(p, o, evidence) for p, o in zip(execution.programs, execution.outcomes, strict=True)]
     for one, other in itertools.chain(
@@ -59,7 +59,7 @@ def _neighbours(
 ) -> Iterator[tuple[_Side, _Side]]:
     """Programs that follow each other whose stores may meet by what is known of them before an execution, executed as pairs;
     one pair of those whose tiles begin equally far apart."""
-    for pair in itertools.islice(_close(report, evidence, executed), _PAIRS):
+    for pair in itertools.islice(dict.fromkeys(_close(report, evidence, executed)), _PAIRS):
         try:
             ran = trials.run(evidence.compiled, pair)
         except UntriedError:
@@ -72,19 +72,22 @@ def _neighbours(
 def _close(
     report: Report, evidence: Evidence, executed: Sequence[Program]
 ) -> Iterator[tuple[Program, Program]]:
-    """Pairs of programs, neighbours along a dim of the grid, that may store to one place; none of a grid that is too large
-    to be looked at whole."""
+    """Pairs of programs that may store to one place: neighbours along a dim of the grid, and any two whose stores begin next
+    to each other; none of a grid that is too large to be looked at whole."""
     x, y, z = report.grid
     if x * y * z > _LOOKED:
         return
     known = integer_arguments(evidence)
     worlds = [Programs(evidence.ttir, known, report.grid, ends=ends) for ends in ENDS]
     reached: dict[str, list[Array]] = {}
+    off = np.ones(worlds[0].count, bool)  # programs of which every store is known to be masked off
     for operation in evidence.ttir.walk():
         for world in worlds if operation.name == "tt.store" else ():
             place = world.places.get(operation.operands[0])
             if place is not None:
                 reached.setdefault(place.argument, []).append(np.broadcast_to(place.offset, (world.count,)))
+            on = world.truth(operation.operands[2]) if len(operation.operands) > 2 else None
+            off &= on is not None and ~on
     ends = [(np.min(columns, 0), np.max(columns, 0)) for columns in reached.values()]
     for step in dict.fromkeys((1, x, x * y)) if ends else ():
         if step >= x * y * z:
@@ -97,6 +100,24 @@ def _close(
             pair = worlds[0].program(first), worlds[0].program(first + step)
             if meet[first] and not set(pair) <= set(executed):
                 yield pair
+    for low, high in ends:
+        for one, other in _overlapping(low, high, ~off):
+            pair = worlds[0].program(one), worlds[0].program(other)
+            if not set(pair) <= set(executed):
+                yield pair
+
+
+def _overlapping(low: Array, high: Array, on: Array) -> list[tuple[int, int]]:
+    """Of programs whose stores reach from `low` to `high`, those that overlap the one that begins next before them: of all
+    pairs that are as far apart in the grid the one that shares most, and those first that share most."""
+    order = np.flatnonzero(on)[np.argsort(low[on], kind="stable")]
+    one, other = order[:-1], order[1:]
+    shared = np.minimum(high[one], high[other]) - low[other] + 1
+    found: dict[int, int] = {}
+    for n in np.argsort(-shared, kind="stable").tolist():
+        if shared[n] > 0:
+            found.setdefault(int(other[n] - one[n]), n)
+    return [(min(int(one[n]), int(other[n])), max(int(one[n]), int(other[n]))) for n in found.values()]
 
 
 def _meetings(one: _Side, other: _Side) -> Iterator[_Meeting]:

@@ -18,6 +18,7 @@ from tilefold.xray.observe.addresses import (
     asked_by_all,
     backwards,
     in_equal_runs,
+    in_whole_tiles,
     run_of,
     runs_of,
     turned,
@@ -28,6 +29,11 @@ from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
 from tilefold.xray.report.static import Lines, access_of, line_of
 
+_MASKED = "mask: "
+_NEVER_WHOLE = (
+    "nothing to do by itself: no tile of the executed programs is whole, so there is none that could go without a mask; "
+    "where the mask is alike for neighbours in every launch, tl.max_constancy tells the compiler so"
+)
 _NO_GAIN = "nothing was gained by "
 _OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
 WHOLE = 16  # bytes that one thread can move at once
@@ -65,7 +71,12 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             cause = _unproven(line, a, evidence)
         cause = _unless_it_loses(cause, causes, [c.promise for c in of.values() if c is not None])
         width = cause.width or possible_width(line, a, evidence)
-        spare = (a.requests or a.instructions) - (a.requests or a.instructions) * a.bytes // width
+        asked_for, whole = a.requests or a.instructions, 1.0
+        if cause.reason.startswith(_MASKED) and evidence.execution is not None:
+            whole = in_whole_tiles(line, a, evidence)
+            asked_for = round(asked_for * whole)
+            cause = cause if whole else replace(cause, severity="note", change=_NEVER_WHOLE)
+        spare = asked_for - asked_for * a.bytes // width
         copied = a.kind == "copy"
         kinds = "stores" if a.kind == "store" else "asynchronous copies" if copied else "loads"
         yield Observation(
@@ -78,16 +89,20 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             cause.reason,
             cause.change,
             cycles_at_stake=4 * max(spare, 0),  # an SM has one unit for them
-            numbers=(("bytes", a.bytes), ("instructions", a.instructions), ("possible", width)),
+            numbers=(("bytes", a.bytes), ("instructions", a.instructions), ("possible", width))
+            + ((("whole", round(whole, 3)),) if whole < 1 else ()),
         )
 
 
 def _unless_it_loses(cause: Cause, causes: Causes, promises: Sequence[Mapping[str, int]]) -> Cause:
     """A promise that makes spills or barriers grow alone, and not with those of all entries, is given with these; one that
     does with these, too, is no remedy."""
-    if not cause.promise or cause.severity != "warning":
+    if cause.severity != "warning" or not (cause.promise or cause.reason.startswith(_MASKED)):
         return cause
     with contextlib.suppress(UntriedError):
+        if not cause.promise:
+            lost = causes.loses_unmasked()
+            return replace(cause, severity="note", change=f"{_NO_GAIN}it: tried, {lost}") if lost else cause
         lost = causes.loses(cause.promise)
         if not lost:
             return cause
@@ -224,7 +239,8 @@ class Causes:
         self._held = {
             a.name: a.value for a in parameters if isinstance(a.value, int) and not a.pointer and a.value
         }
-        self._without_masks = self._widths_of(_unmasked(evidence, set(widths)))
+        self._unmasked = _unmasked(evidence, set(widths))
+        self._without_masks = self._widths_of(self._unmasked)
         self._of = {place: unpromised(evidence, {place}) for place in widths}
         names = self._names = [*dict.fromkeys(n for listed in self._of.values() for n in listed)]
         self._promised = self._widths_of(self._promise(names)) if names else {}
@@ -279,9 +295,9 @@ class Causes:
                 )
         if masked:
             return Cause(
-                f"mask: without it the access is {self._without_masks[place]} bytes (compiled so); the compiler must assume "
-                "that the mask changes inside a vector",
-                "split the last tile off and mask it alone",
+                f"{_MASKED}without it the access is {self._without_masks[place]} bytes (compiled so); the compiler must "
+                "assume that the mask changes inside a vector",
+                "let whole tiles go without it: split the last tile off and mask it alone",
                 self._without_masks[place],
                 "note" if _of_memory(self._evidence, place, mask=True) else "warning",
             )
@@ -298,9 +314,14 @@ class Causes:
 
     def loses(self, promise: Mapping[str, int]) -> str:
         """What a promise costs, spills or barriers, where it makes either grow; nothing where it does not."""
-        compiled = self._evidence.compiled
-        made = self._trials.compile(self._promising(promise))
-        kernels = (compiled, made)
+        return self._loses(self._promising(promise))
+
+    def loses_unmasked(self) -> str:
+        """The same of the kernel without the masks."""
+        return self._loses(self._unmasked)
+
+    def _loses(self, ttir: str) -> str:
+        kernels = (self._evidence.compiled, self._trials.compile(ttir))
         before, after = (_spilled(offline.resources(k)) for k in kernels)
         if after > before:
             return f"bytes spilled a thread {before:,} -> {after:,}"

@@ -135,7 +135,11 @@ def observation(found: Observation) -> list[tuple[str, str]]:
     texts = [("found", found.evidence), ("why", found.reason), ("do", found.change)]
     if found.us_at_stake:
         moved = f", {size(found.bytes_at_stake)} moved" if found.bytes_at_stake else ""
-        texts.insert(1, ("stake", f"{duration(found.us_at_stake)} of the whole launch at the most{moved}"))
+        n = found.estimated_from
+        how = f" (estimated from {n} program{'s' * (n > 1)})" if n else ""
+        texts.insert(
+            1, ("stake", f"{duration(found.us_at_stake)} of the whole launch at the most{moved}{how}")
+        )
     return texts
 
 

@@ -170,6 +170,7 @@ class Observation:
     `evidence` states numbers, `numbers` holds them; `reason` says why, `change` what to do. `bytes_at_stake` (moved
     needlessly) and `cycles_at_stake` (of a warp's issue slots) are estimates for the whole grid, scaled up from the executed
     programs; `us_at_stake` is the time of both on the SMs that the grid fills. Observations come in its order, errors first.
+    `estimated_from`: of how many programs, where not all kinds of programs were executed; 0 where the stake is that of all.
     `also` are further places (file, line) with the same cause.
     """
 
@@ -185,6 +186,7 @@ class Observation:
     numbers: tuple[tuple[str, int | float | str], ...] = ()
     also: tuple[tuple[str, int], ...] = ()
     us_at_stake: float = 0.0
+    estimated_from: int = 0
 
     @property
     def lines(self) -> tuple[int, ...]:
