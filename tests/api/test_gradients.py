@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import tilefold
 from tilefold import Monoid, math, monoids
-from tilefold.api import gradients, map_gradients
+from tilefold.api import gradients, map_rules
 from tilefold.api.gradients import derived
 from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
@@ -428,5 +428,5 @@ def test_both_forms_of_a_gradient_agree(name: str, monkeypatch: pytest.MonkeyPat
     function, like, given = LIKE_TORCH[name]
     far = [(t.detach() * 3).requires_grad_() for t in given]
     monkeypatch.setattr(gradients, "_needs_total_alone", lambda *_: False)
-    monkeypatch.setattr(map_gradients._Parts, "needs_total_alone", False)
+    monkeypatch.setattr(map_rules.Rules, "needs_row_alone", False)
     assert_alike(function, like, *far)

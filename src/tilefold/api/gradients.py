@@ -45,7 +45,9 @@ class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is un
     ) -> Any:
         made = run(tensors)
         ctx.call = call
-        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(call.fills)
+        wrt = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        ctx.save_for_backward(*call.saved(tensors, made, wrt))
         flat = [t for i, t in enumerate(made) if not (t.is_floating_point() and call.moves(i, tensors))]
         ctx.mark_non_differentiable(*flat)
         return tuple(made)
@@ -65,7 +67,8 @@ def applied(
         GradientError: it has none.
     """
     call.check(tensors)
-    return list(_Differentiated.apply(call, run, *tensors))
+    made = list(_Differentiated.apply(call, run, *tensors))
+    return call.given(made)
 
 
 # ------------------------------------------------------------------------------------------------------------ folds
@@ -80,6 +83,16 @@ class Fold:
     convert: torch.dtype | None
     guarantee: str
     call: str = "reduce"
+
+    fills = True
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The results that the caller gets."""
+        return made
+
+    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]) -> Sequence[Tensor]:
+        """What the backward reads."""
+        return tensors
 
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Refuse a fold that has no derivative.

@@ -47,6 +47,16 @@ class Scanned:
     count: int
     call: str = "scan"
 
+    fills = True
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The results that the caller gets."""
+        return made
+
+    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]) -> Sequence[Tensor]:
+        """What the backward reads."""
+        return tensors
+
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Refuse a scan that has no derivative.
 

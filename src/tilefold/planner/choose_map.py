@@ -17,6 +17,7 @@ from tilefold.planner.geometry import SECTOR
 from tilefold.planner.maps import elements_stage, rows_along, whole_stage, windows_stage
 from tilefold.planner.moves import after_copies
 from tilefold.planner.offset_rows import offset_stage, small_offset_stage, unalike_stage
+from tilefold.planner.products.row import Row
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.rings import last_rings, rings_stage
 from tilefold.planner.spans import fills_tiles, is_flat, spans_stage
@@ -50,10 +51,11 @@ def rows_in_order(problem: Problem, program: Program, results: Dtypes) -> Proble
 
 
 def planned_map(
-    problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str
+    problem: Problem, row: Row, device: Device, guarantee: str
 ) -> tuple[Problem, Plan]:
     """The problem that the steps are of, and the plan: inputs that lie in another order than the results are copied first,
     where reads or writes would be sectors in part (docs/experiments/scans.md#copied)."""
+    program, results = row.program, row.results
     plan = map_plan(problem, program, results, device, guarantee)
     copied = () if guarantee == "batch_invariant" else inputs_apart(problem)
     if not copied or not _are_copied(problem, copied, plan, results):

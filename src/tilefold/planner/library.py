@@ -48,13 +48,14 @@ class LibraryMap:
     """The name of torch's function that makes the same of each element and its row, and its arguments but the tensors.
 
     One that `asks` its results may find that float32 did not hold what they were made of, and gives none. `any_rank`: dims
-    in front of all others may be added, since the arguments count from the last.
+    in front of all others may be added, since the arguments count from the last. `rows`: so many values a row it gives, too.
     """
 
     function: str
     arguments: tuple[Any, ...] = ()
     asks: bool = False
     any_rank: bool = True
+    rows: int = 0
 
     def plan(self, inputs: int, guarantee: str) -> Plan:
         """One call of that function."""
@@ -62,6 +63,13 @@ class LibraryMap:
         return Plan(
             "torch", (step,), guarantee=guarantee, strategy=self.function, reason="torch has this function"
         )
+
+
+def backward_of(
+    library: LibraryMap, roles: tuple[str, ...], which: tuple[int, ...], ndim: int
+) -> LibraryMap | None:
+    """Torch's function for the backward of a map that is torch's, of values in these roles; None where it has none."""
+    return None
 
 
 def library_plan(function: str, program: Program, guarantee: str) -> Plan:
