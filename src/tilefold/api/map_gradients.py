@@ -153,7 +153,8 @@ class Map:
         if any(g is not None for g in grads):
             of_rows = self._of_rows if self.is_of_rows else self._around
             for i, g in of_rows(saved, grads, tuple(wrt)).items():
-                found[i] = g.sum_to_size(self.sizes[i]).to(self.dtypes[i])
+                size = self.sizes[i]
+                found[i] = (g.view(size) if g.numel() == math.prod(size) else g.sum_to_size(size)).to(self.dtypes[i])
         return found
 
     def _of_rows(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: tuple[int, ...]) -> dict[int, Tensor]:
@@ -191,7 +192,7 @@ class Map:
         if self.library is None or self.convert not in (None, *self.dtypes[:1]):
             return None
         roles = tuple(f"{kind}{i}" for kind, i in (self.rules.values[p] for p in reads))
-        return backward_of(self.library, roles, (*whole, *sums), len(self.shape))
+        return backward_of(self.library, roles, (*whole, *sums))
 
     def _values(self, reads: Sequence[int], kept: dict[tuple[str, int], Tensor], grads: dict[tuple[str, int], Any]) -> list[Tensor]:
         """A rule's values, of the whole shape."""

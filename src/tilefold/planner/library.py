@@ -66,9 +66,19 @@ class LibraryMap:
 
 
 def backward_of(
-    library: LibraryMap, roles: tuple[str, ...], which: tuple[int, ...], ndim: int
+    library: LibraryMap, roles: tuple[str, ...], which: tuple[int, ...]
 ) -> LibraryMap | None:
-    """Torch's function for the backward of a map that is torch's, of values in these roles; None where it has none."""
+    """Torch's function for the backward of a map that is torch's; None where it has none.
+
+    `roles` are those of the tensors that it gets (`api.map_rules`), `which` the tensors whose cotangents it gives, in this order.
+    """
+    of_rows = {"input0", "extra0", "of_result0", "row0", "row1", "length0"}
+    if library.function in ("torch.softmax", "torch.log_softmax") and set(roles) == {"result0", "of_result0"}:
+        return LibraryMap(f"{library.function} backward", library.arguments[:1])
+    if library.function == "torch.layer_norm" and of_rows.issuperset(roles) and not library.arguments[-1]:
+        dims, _, which_given, _ = library.arguments
+        if roles[:1] == ("input0",) and "of_result0" in roles:
+            return LibraryMap("torch.layer_norm backward", (dims, roles, which, which_given))
     return None
 
 

@@ -210,6 +210,41 @@ def _normalized(
     return of_sum if of_sums else alone
 
 
+def _softmax_backward(function: Callable[..., Tensor], dim: int) -> MakeMap:
+    """Of results and their cotangents: halves as float32, since torch rounds to halves on the way."""
+
+    def make(y: Tensor, gy: Tensor) -> list[Tensor]:
+        if y.dtype not in _HALVES:
+            return [function(gy, y, dim, y.dtype)]
+        return [function(gy.float(), y.float(), dim, torch.float32).to(y.dtype)]
+
+    return make
+
+
+def _normalized_backward(
+    dims: int, roles: tuple[str, ...], which: tuple[int, ...], given: tuple[bool, bool]
+) -> MakeMap:
+    """Of values in these roles: of an element, of all rows' parameters, of each row."""
+
+    def make(*values: Tensor) -> list[Tensor]:
+        named = dict(zip(roles, values, strict=True))
+        x, gy = named["input0"], named["of_result0"]
+        shape, kind = x.shape[x.ndim - dims :], x.dtype if x.dtype not in _HALVES else torch.float32
+        lead, row = (0,) * (x.ndim - dims), (..., *[slice(0, 1)] * dims)
+        weight = named["extra0"][lead].to(kind).contiguous() if given[0] else None
+        bias = gy[lead].to(kind) if given[1] else None  # asked for its dtype alone
+        mask = [0 in which, given[0] and 1 in which, given[1] and 1 + given[0] in which]
+        made = torch.ops.aten.native_layer_norm_backward(
+            gy.to(kind), x.to(kind), shape, named["row0"][row].to(kind), named["row1"][row].to(kind), weight, bias, mask
+        )
+        dx, dw, db = made
+        order = {0: dx, 1: dw if given[0] else db, 2: db}
+        column = (*[1] * len(lead), *shape)
+        return [order[i].to(x.dtype) if i == 0 else order[i].view(column) for i in which]
+
+    return make
+
+
 def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> MakeMap:
     """Of [N, G, C / G, *]; extra tensors are [.., G, C / G, 1 ...] or as much expanded."""
 
@@ -285,5 +320,8 @@ MAPS: dict[str, Callable[..., MakeMap]] = {
     "torch.layer_norm": functools.partial(_normalized, torch.native_layer_norm),
     "torch.rms_norm": functools.partial(_normalized, torch._fused_rms_norm),
     "torch.group_norm": _grouped,
+    "torch.softmax backward": functools.partial(_softmax_backward, torch._softmax_backward_data),
+    "torch.log_softmax backward": functools.partial(_softmax_backward, torch._log_softmax_backward_data),
+    "torch.layer_norm backward": _normalized_backward,
     "torch.linalg.vector_norm": _by_norm,
 }
