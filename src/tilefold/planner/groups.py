@@ -1,0 +1,181 @@
+"""Maps whose programs take rows one after another: where rows have values of their own, or sums go over rows.
+
+The kernel is `map_groups`. A program, or a cluster of them, holds rows that are contiguous; else rows are folded in a launch
+before, and programs map parts of them. What a group of rows sums up is summed in a launch behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from tilefold.algebra.expression import trace
+from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.program import Program, specialize
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.device import NOMINAL, PORTABLE, Device
+from tilefold.planner.folds import narrowed, partial_dtypes
+from tilefold.planner.plan import Buffer, Launch, Plan, count, names
+from tilefold.planner.products.row import Row
+from tilefold.planner.registers import MANY_FIELDS, fields_of
+from tilefold.planner.sizes import MAX_WARPS, WARP, power_above, power_below
+from tilefold.planner.stages.maps import Groups, folding
+from tilefold.problem.canonical import Dim, Problem
+
+# Not measured:
+WORDS = 80  # registers of a thread that hold elements, those of the next rows, and sums
+MOST, FEWEST = 16, 4  # elements of a tile that a thread has
+TILE = 4096  # elements of a program, at least, where there are so many
+WARPS_OF_AN_SM = 16
+
+
+def needs_groups(problem: Problem, row: Row) -> bool:
+    """Whether a map is for this kernel: it sums over rows, or folds inputs that have one value a row."""
+    folded = range(row.program.algebra.inputs)
+    return bool(row.sums) or any(all(d.strides[i] == 0 for d in problem.reduced_dims) for i in folded)
+
+
+def groups_plan(problem: Problem, row: Row, device: Device, guarantee: str, *, folds: bool = True) -> Plan:
+    """The steps: rows that are held are folded and mapped in one launch, others (or all, not `folds`) are folded before."""
+    invariant = guarantee == "batch_invariant"
+    chip = NOMINAL if invariant else device
+    most = min(device.cluster, PORTABLE) if invariant else device.cluster
+    whole = folds and problem.outputs * problem.length > 0
+    held = _held(problem, row, most) if whole else None
+    first: Plan | None = None
+    operands, workspaces = names("input", len(problem.dtypes)), list[Buffer]()
+    inputs = row.program.algebra.inputs
+    if held is None:
+        first = plan_fold(folding(problem, row.program, guarantee), row.program, device, guarantee)
+        rows = names("row", len(row.program.outputs))
+        workspaces += first.workspaces
+        workspaces += [Buffer(n, (problem.outputs,), d) for n, d in zip(rows, row.program.outputs, strict=True)]
+        operands = (*operands[:inputs], *rows, *operands[inputs:])
+    columns, cluster = held or (_columns(problem, row), 1)
+    stage = _stage(problem, row, columns, cluster, held is not None, chip.sms)
+    outputs = names("output", len(row.results) + len(row.of_rows) + len(row.sums))
+    stored, summed = outputs[: len(outputs) - len(row.sums)], outputs[len(outputs) - len(row.sums) :]
+    of_groups = names("group", len(row.sums))
+    workspaces += [
+        Buffer(n, (stage.groups, problem.length), d) for n, d in zip(of_groups, row.sums, strict=True)
+    ]
+    launch = Launch("map_groups", stage, operands, (*stored, *of_groups))
+    before = () if first is None else tuple(
+        replace(step, writes=rows) if step.writes[0].startswith("output") else step for step in first.steps
+    )  # fmt: skip
+    after = _summing(problem, row, stage, of_groups, summed, device, guarantee)
+    how = f"each held whole by {count(cluster, 'program')}" if first is None else f"{first.reason}; then every element"
+    reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, {how}"
+    reason += f", summed in {count(stage.groups, 'group')}" if row.sums else ""
+    return Plan(
+        "triton", (*before, launch, *after), results_of(problem, row), tuple(workspaces), guarantee, "groups", reason
+    )
+
+
+def results_of(problem: Problem, row: Row) -> tuple[Buffer, ...]:
+    """The results as buffers: of elements, of rows, of sums over rows."""
+    size = problem.outputs * problem.length
+    sizes = [(size, row.results), (problem.outputs, row.of_rows), (problem.length, row.sums)]
+    made = [(n, d) for n, dtypes in sizes for d in dtypes]
+    return tuple(Buffer(f"output{i}", (n,), d) for i, (n, d) in enumerate(made))
+
+
+def _held(problem: Problem, row: Row, cluster: int) -> tuple[int, int] | None:
+    """(columns of a program, programs that hold a row) of rows that are contiguous; None where they cannot be held."""
+    program = narrowed(row.program, problem.length)
+    plain = len(problem.reduced_dims) <= 1 and all(
+        d.output == 1 and set(d.strides) <= {0, 1} for d in problem.reduced_dims
+    )
+    if not plain or not program.algebra.commutative or program.algebra.index or fields_of(program) >= MANY_FIELDS:
+        return None
+    most = _most(problem, row)
+    meets = all(d.itemsize == 4 for d in partial_dtypes(program))
+    forms = [
+        (power_above(math.ceil(problem.length / parts)), parts) for parts in range(1, (cluster if meets else 1) + 1)
+    ]
+    forms = [form for form in forms if form[0] <= most]
+    # The fewest lanes without an element, then the fewest programs.
+    return min(forms, key=lambda form: (form[0] * form[1], form[1]), default=None)
+
+
+def _most(problem: Problem, row: Row) -> int:
+    """Elements of a row that a program holds at most."""
+    return _each(problem, row) * WARP * MAX_WARPS
+
+
+def _each(problem: Problem, row: Row) -> int:
+    """Elements of a tile that a thread has at most: as many as there are registers for."""
+    words = 0.0
+    for i, dtype in enumerate(problem.dtypes):
+        by_row = any(d.strides[i] for d in problem.output_dims)
+        by_column = any(d.strides[i] for d in problem.reduced_dims)
+        words += by_column * (1 + by_row) * dtype.itemsize / 4
+    words += sum(d.itemsize / 4 for d in row.sums) + len(row.results)
+    return max(FEWEST, min(MOST, power_below(int(WORDS / max(1.0, words)))))
+
+
+def _columns(problem: Problem, row: Row) -> int:
+    """Columns of a program whose rows were folded before: a few vectors of each."""
+    return min(power_above(problem.length), max(WARP, _most(problem, row) // 4))
+
+
+def _stage(problem: Problem, row: Row, columns: int, cluster: int, folds: bool, sms: int) -> Groups:
+    parts = max(1, math.ceil(problem.length / columns))
+    rows = 1 if cluster > 1 else max(1, min(TILE // columns, power_above(problem.outputs)))
+    warps = max(1, min(MAX_WARPS, rows * columns // (WARP * _each(problem, row))))
+    warps = max(warps, min(4, rows * columns // WARP or 1))
+    blocks = math.ceil(problem.outputs / rows)
+    groups = max(1, min(blocks, sms * max(1, WARPS_OF_AN_SM // warps) // parts))
+    return Groups(rows, columns, parts, groups, cluster, folds, warps)
+
+
+def _summing(
+    problem: Problem,
+    row: Row,
+    stage: Groups,
+    groups: Sequence[str],
+    results: Sequence[str],
+    device: Device,
+    guarantee: str,
+) -> tuple[Launch, ...]:
+    """The launches that sum what the groups did."""
+    if not groups:
+        return ()
+    plan = plan_fold(problem_of_groups(problem, row, stage.groups), summing(row.sums), device, guarantee)
+    named = dict(zip(names("input", len(groups)), groups, strict=True))
+    named |= dict(zip(names("output", len(results)), results, strict=True))
+    return tuple(
+        replace(
+            step, kernel=f"sum_{step.kernel}", reads=tuple(named.get(n, n) for n in step.reads),
+            writes=tuple(named.get(n, n) for n in step.writes), early=False, releases=False,
+        )
+        for step in plan.launched
+    )  # fmt: skip
+
+
+def problem_of_groups(problem: Problem, row: Row, groups: int) -> Problem:
+    """The fold of the groups' sums: [groups, columns], with results in the order of the reduced dims' results."""
+    n, length = len(row.sums), problem.length
+    inner = problem.reduced_dims
+    dims = [Dim("reduce", groups, (length,) * n, position=1)] if groups > 1 else []
+    outer = []
+    for i, d in enumerate(inner):
+        step = math.prod(e.size for e in inner[i + 1 :])
+        output = math.prod(e.size for e in inner if e.output < d.output)
+        outer.append(Dim("map", d.size, (step,) * n, output=output))
+    return Problem((*outer, *dims), row.sums, (16,) * n, (0,) * n)
+
+
+def summing(dtypes: tuple[torch.dtype, ...]) -> Program:
+    """The fold of several sums at once."""
+    n = len(dtypes)
+    same = trace(lambda *v: v, n)
+    algebra = Algebra(
+        fields=tuple(f"s{i}" for i in range(n)), identity=("float 0.0",) * n, dtypes=dtypes, inputs=n, index=False,
+        commutative=True, lift=same, combine=trace(lambda *v: tuple(v[i] + v[n + i] for i in range(n)), 2 * n),
+        project=None, absorb=None,
+    )  # fmt: skip
+    return specialize(algebra, dtypes)
