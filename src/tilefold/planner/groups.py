@@ -18,7 +18,7 @@ from tilefold.algebra.program import Program, specialize
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import NOMINAL, PORTABLE, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
-from tilefold.planner.plan import Buffer, Launch, Plan, count, names
+from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
 from tilefold.planner.products.row import Row
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.sizes import MAX_WARPS, WARP, power_above, power_below
@@ -30,6 +30,8 @@ WORDS = 80  # registers of a thread that hold elements, those of the next rows, 
 MOST, FEWEST = 16, 4  # elements of a tile that a thread has
 TILE = 4096  # elements of a program, at least, where there are so many
 WARPS_OF_AN_SM = 16
+SHARE = 1024  # elements of a row, at least, of each program that shares one
+SHARED = 0.04  # of a row's time, that one program more costs where it has no fewer elements
 
 
 def needs_groups(problem: Problem, row: Row) -> bool:
@@ -43,14 +45,16 @@ def groups_plan(problem: Problem, row: Row, device: Device, guarantee: str, *, f
     invariant = guarantee == "batch_invariant"
     chip = NOMINAL if invariant else device
     most = min(device.cluster, PORTABLE) if invariant else device.cluster
-    whole = folds and problem.outputs * problem.length > 0
-    held = _held(problem, row, most) if whole else None
+    whole = problem.outputs * problem.length > 0
+    held = _held(problem, row, most) if folds and whole else None
     first: Plan | None = None
     operands, workspaces = names("input", len(problem.dtypes)), list[Buffer]()
     inputs = row.program.algebra.inputs
     if held is None:
-        first = plan_fold(folding(problem, row.program, guarantee), row.program, device, guarantee)
         rows = names("row", len(row.program.outputs))
+        first = Plan("triton", (Fill(rows),), reason="no elements")
+        if whole:
+            first = plan_fold(folding(problem, row.program, guarantee), row.program, device, guarantee)
         workspaces += first.workspaces
         workspaces += [Buffer(n, (problem.outputs,), d) for n, d in zip(rows, row.program.outputs, strict=True)]
         operands = (*operands[:inputs], *rows, *operands[inputs:])
@@ -96,9 +100,8 @@ def _held(problem: Problem, row: Row, cluster: int) -> tuple[int, int] | None:
     forms = [
         (power_above(math.ceil(problem.length / parts)), parts) for parts in range(1, (cluster if meets else 1) + 1)
     ]
-    forms = [form for form in forms if form[0] <= most]
-    # The fewest lanes without an element, then the fewest programs.
-    return min(forms, key=lambda form: (form[0] * form[1], form[1]), default=None)
+    forms = [form for form in forms if form[0] <= most and (form[1] == 1 or form[0] >= SHARE)]
+    return min(forms, key=lambda form: form[0] * form[1] * (1 + SHARED * (form[1] - 1)), default=None)
 
 
 def _most(problem: Problem, row: Row) -> int:

@@ -18,7 +18,7 @@ from tilefold.backends.triton.kernels.tiles import outer_offset, reduced_offset
 
 
 def rows_begin(m, outer_sizes, output_size, shift, outer_steps, output_step):
-    """Where rows begin, in one operand: [ROWS, 1]."""
+    """Where rows begin, in one operand: [ROWS]."""
     if len(outer_sizes) == 0:
         begin = shift + m * output_step
     else:
@@ -27,24 +27,29 @@ def rows_begin(m, outer_sizes, output_size, shift, outer_steps, output_step):
 
 
 def load_operand(
-    x, m, n, keep_rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
-    ROW: tl.constexpr, COLUMN: tl.constexpr, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr,
+    x, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
+    ROW: tl.constexpr, COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of one operand, of length 1 along an axis that it does not vary along."""
-    offset = tl.full([1, 1], 0, tl.int64)
-    keep = tl.full([1, 1], 1, tl.int1)
+    """A tile of one operand: [1, COLUMNS] of one that all rows share, [ROWS, 1] of one with a value a row, or a number."""
+    begin = x[1]
     if ROW:
-        offset = offset + rows_begin(m, outer_sizes, output_size, x[1], x[2], x[3])
-        keep = keep & keep_rows
+        begin = rows_begin(m, outer_sizes, output_size, x[1], x[2], x[3])
+    if not COLUMN:
+        if ROW:  # loaded once a thread, not once for each element that it has beside it
+            value = tl.load(x[0] + begin, mask=m < rows)[:, None]
+        else:
+            value = tl.load(x[0] + begin)
     else:
-        offset = offset + x[1]
-    if COLUMN:
-        offset = offset + reduced_offset(n, deep_sizes, reduced_size, x[4], x[5])
-        keep = keep & keep_columns
-    if (ROW and MASK_ROWS) or (COLUMN and MASK_COLUMNS):
-        value = tl.load(x[0] + offset, mask=keep)
-    else:
-        value = tl.load(x[0] + offset)
+        column = reduced_offset(n, deep_sizes, reduced_size, x[4], x[5])
+        if ROW:
+            keep = (m < rows)[:, None]
+            if MASK_COLUMNS:
+                keep = keep & keep_columns
+            value = tl.load(x[0] + (begin[:, None] + column), mask=keep)
+        elif MASK_COLUMNS:
+            value = tl.load(x[0] + (begin + column), mask=keep_columns)
+        else:
+            value = tl.load(x[0] + (begin + column))
     return value
 
 
@@ -60,8 +65,8 @@ def load_operands(
         else:
             values = values + (
                 load_operand(
-                    inputs[i], m, n, m < rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
-                    (BY_ROW >> i) & 1, (BY_COLUMN >> i) & 1, True, MASK_COLUMNS,
+                    inputs[i], m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
+                    (BY_ROW >> i) & 1, (BY_COLUMN >> i) & 1, MASK_COLUMNS,
                 ),
             )  # fmt: skip
     return values
@@ -113,7 +118,7 @@ def map_groups(
         first = first.to(tl.int32)
     n = first + tl.arange(0, COLUMNS)[None, :]
     keep_columns = n < columns
-    m = group.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    m = group.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     ahead = load_operands(
@@ -129,13 +134,13 @@ def map_groups(
     number = 0
     for block in range(group, blocks, groups):
         values = ahead
-        m = (0 * group + block).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        later = (0 * group + block + groups).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        m = (0 * group + block).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        later = (0 * group + block + groups).to(tl.int64) * ROWS + tl.arange(0, ROWS)
         ahead = load_operands(
             inputs, values, later, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
             BY_COLUMN, MASK_COLUMNS,
         )  # fmt: skip
-        keep = m < rows
+        keep = (m < rows)[:, None]
         if MASK_COLUMNS:
             keep = keep & keep_columns
         keep = tl.broadcast_to(keep, (ROWS, COLUMNS))
@@ -156,9 +161,10 @@ def map_groups(
             at = rows_begin(m, outer_sizes, output_size, 0, r_outer, r_output)
             of_rows = OF_ROWS(*results)
             for r in tl.static_range(len(r_ptrs)):
-                tl.store(r_ptrs[r] + at, tl.broadcast_to(of_rows[r], (ROWS, 1)), mask=(m < rows) & (part == 0))
+                value = tl.broadcast_to(of_rows[r], (ROWS, 1))
+                tl.store(r_ptrs[r] + at[:, None], value, mask=((m < rows) & (part == 0))[:, None])
         made = APPLY(*elements, *results, *extras)
-        offset = rows_begin(m, outer_sizes, output_size, 0, y_outer, y_output) + y_column
+        offset = rows_begin(m, outer_sizes, output_size, 0, y_outer, y_output)[:, None] + y_column
         for y in tl.static_range(len(y_ptrs)):
             tl.store(y_ptrs[y] + offset, tl.broadcast_to(made[y], (ROWS, COLUMNS)), mask=keep)
         more = ()
