@@ -47,13 +47,18 @@ def backward_of(
         if device == "meta":
             return torch.empty(size, dtype=FP32 if kind in ("row", "length") else dtype, device=device)
         made = torch.rand(size, generator=generator)
-        return torch.full((), float(shape[1])) if kind == "length" else made if kind == "row" else made.to(dtype)
+        return (
+            torch.full((), float(shape[1])) if kind == "length" else made if kind == "row" else made.to(dtype)
+        )
 
     roles = [rules.values[p] for p in backward.reads]
     tensors = {f"{kind}{i}": tensor(kind).expand(shape) for kind, i in roles}
     places = tuple(p for p, i in enumerate(wrt) if not i), tuple(p for p, i in enumerate(wrt) if i)
     row = make_row_map(
-        backward.summed().total, backward.of_row(*places, (dtype,)), tuple(t.dtype for t in tensors.values()), ()
+        backward.summed().total,
+        backward.of_row(*places, (dtype,)),
+        tuple(t.dtype for t in tensors.values()),
+        (),
     )
     return RowMap(row, (1,), "run_to_run", shape), tensors
 
@@ -69,7 +74,9 @@ def by_formula(name: str, values: dict[str, torch.Tensor]) -> list[torch.Tensor]
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "softmax"])
-@pytest.mark.parametrize(("shape", "least"), [((16384, 8192), 0.95), ((4096, 65536), 0.95), ((5000, 4104), 0.9)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "least"), [((16384, 8192), 0.95), ((4096, 65536), 0.95), ((5000, 4104), 0.9)], ids=str
+)
 def test_bytes_are_compulsory_and_nothing_is_spilled(
     name: str, shape: tuple[int, int], least: float, tmp_path: Path
 ) -> None:
@@ -111,7 +118,10 @@ def test_each_sector_is_read_once(
     outcomes = run_plan(plan, problem, request.computation, tensors, results, 90)
     for got, want in zip(results, by_formula(name, values), strict=True):
         torch.testing.assert_close(
-            got.double(), want, rtol=torch.finfo(got.dtype).eps, atol=64 * torch.finfo(FP32).eps * want.abs().max().item()
+            got.double(),
+            want,
+            rtol=torch.finfo(got.dtype).eps,
+            atol=64 * torch.finfo(FP32).eps * want.abs().max().item(),
         )
     assert not any(race.differing for o in outcomes for race in races(o))
     elements, columns = shape[0] * shape[1] * dtype.itemsize // 32, shape[1] * stage.groups

@@ -90,7 +90,9 @@ class Fold:
         """The results that the caller gets."""
         return made
 
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]) -> Sequence[Tensor]:
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
         """What the backward reads."""
         return tensors
 

@@ -1,4 +1,4 @@
-"""The backward of `reduce_map`: a map of the same rows, that sums what a rule says along each (`map_rules`), and sums over rows.
+"""The backward of `reduce_map`: a map of the same rows, that sums what a rule says along each (`map_rules`), and over rows.
 
 The forward call stores the values of a row that the backward reads; so the backward reads tensors once.
 """
@@ -81,8 +81,8 @@ class Map:
     def stores_rows(self) -> bool:
         """Whether the forward call stores the row's values.
 
-        Not states in units, which a CPU does without. Nor of halves on a CPU, where torch saves rows as halves: they are folded
-        again.
+        Not states in units, which a CPU does without. Nor of halves on a CPU, where torch saves rows as halves: they are
+        folded again.
         """
         halves = self.on_cpu and any(d.itemsize <= 2 for d in self.rules.elements)
         known = bool(self.rules.rule) or self.monoid.total.quick is None
@@ -154,16 +154,24 @@ class Map:
             of_rows = self._of_rows if self.is_of_rows else self._around
             for i, g in of_rows(saved, grads, tuple(wrt)).items():
                 size = self.sizes[i]
-                found[i] = (g.view(size) if g.numel() == math.prod(size) else g.sum_to_size(size)).to(self.dtypes[i])
+                found[i] = (g.view(size) if g.numel() == math.prod(size) else g.sum_to_size(size)).to(
+                    self.dtypes[i]
+                )
         return found
 
-    def _of_rows(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: tuple[int, ...]) -> dict[int, Tensor]:
+    def _of_rows(
+        self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: tuple[int, ...]
+    ) -> dict[int, Tensor]:
         """In one map; cotangents of extra tensors that were repeated otherwise than over whole rows by folds."""
         rules, given = self.rules, self._of_made(grads)
         asked = tuple(
-            given.get((kind, i)) is not None for kind, n in (("result", rules.results), ("row", rules.rows)) for i in range(n)
+            given.get((kind, i)) is not None
+            for kind, n in (("result", rules.results), ("row", rules.rows))
+            for i in range(n)
         )
         plan = rules.backward(wrt, asked)
+        if not plan.reads:  # no result that has a cotangent is made of these
+            return {}
         values = self._values(plan.reads, dict(zip(self._kept(wrt), saved, strict=True)), given)
         whole = [i for i in wrt if i < self.count or tuple(self.sizes[i]) == self.shape]
         column = [n if d in self.dims else 1 for d, n in enumerate(self.shape)]
@@ -174,11 +182,19 @@ class Map:
             found = dict(zip(whole, cells(function, values), strict=True))
         elif whole:
             places = [tuple(wrt.index(i) for i in some) for some in (whole, sums)]
-            dtypes = tuple(self.convert or self.dtypes[i] if i < self.count else self.dtypes[i] for i in whole)
+            dtypes = tuple(
+                self.convert or self.dtypes[i] if i < self.count else self.dtypes[i] for i in whole
+            )
             of_row = plan.of_row(*places, dtypes)
             library = self._library(plan.reads, tuple(whole), tuple(sums))
             made = maps.map_tensors(
-                values, plan.summed(), of_row, self.dims, guarantee=self.guarantee, library=library, call=self.call
+                values,
+                plan.summed(),
+                of_row,
+                self.dims,
+                guarantee=self.guarantee,
+                library=library,
+                call=self.call,
             )
             found = dict(zip([*whole, *sums], made, strict=True))
         for i in wrt:
@@ -188,13 +204,17 @@ class Map:
                 found[i] = self._summed(values, terms, i)
         return found
 
-    def _library(self, reads: Sequence[int], whole: tuple[int, ...], sums: tuple[int, ...]) -> LibraryMap | None:
+    def _library(
+        self, reads: Sequence[int], whole: tuple[int, ...], sums: tuple[int, ...]
+    ) -> LibraryMap | None:
         if self.library is None or self.convert not in (None, *self.dtypes[:1]):
             return None
         roles = tuple(f"{kind}{i}" for kind, i in (self.rules.values[p] for p in reads))
         return backward_of(self.library, roles, (*whole, *sums))
 
-    def _values(self, reads: Sequence[int], kept: dict[tuple[str, int], Tensor], grads: dict[tuple[str, int], Any]) -> list[Tensor]:
+    def _values(
+        self, reads: Sequence[int], kept: dict[tuple[str, int], Tensor], grads: dict[tuple[str, int], Any]
+    ) -> list[Tensor]:
         """A rule's values, of the whole shape."""
         rules, again, found = self.rules, list[Tensor](), list[Tensor]()
         if any(rules.values[p][0] == "row" and ("row", rules.values[p][1]) not in kept for p in reads):
@@ -236,7 +256,9 @@ class Map:
         (made,) = folds.fold_tensors(given, terms, repeated, True, guarantee=self.guarantee)
         return made.reshape(self.sizes[i])
 
-    def _around(self, tensors: Sequence[Tensor], grads: Sequence[Any], wrt: tuple[int, ...]) -> dict[int, Tensor]:
+    def _around(
+        self, tensors: Sequence[Tensor], grads: Sequence[Any], wrt: tuple[int, ...]
+    ) -> dict[int, Tensor]:
         """By states that are folded again, and for each element what is before it and after it."""
         rules, shape, dims, parts = self.rules, self.shape, self.dims, self._of_made(grads)
         wide = Wide(tensors, shape, dims, self.convert, self.guarantee)
@@ -247,13 +269,21 @@ class Map:
         gs = [(absent if parts[name] is None else parts[name]).expand(shape) for name in names]
         several = bool(dims) and 0 not in shape
         if several:
-            made = folds.fold_tensors(x, states_of(rules.gradient), dims, True, guarantee=self.guarantee, call=self.call)
+            made = folds.fold_tensors(
+                x, states_of(rules.gradient), dims, True, guarantee=self.guarantee, call=self.call
+            )
             states = [t.expand(shape) for t in made]
         else:
             states = cells(lifts_of(rules.gradient), wide.elements[: self.count])
         given = [*every, *gs, *states]
         inner = tuple(i for i in wrt if i < self.count or tuple(self.sizes[i]) == shape)
-        found = dict(zip(inner, cells(rules.around("tensors" if several else "lifted", inner), given), strict=True)) if inner else {}
+        found = (
+            dict(
+                zip(inner, cells(rules.around("tensors" if several else "lifted", inner), given), strict=True)
+            )
+            if inner
+            else {}
+        )
         places = rules.results_read
         if several and (places or rules.asked) and inner and inner[0] < self.count:
             of_fold = [i for i in inner if i < self.count]

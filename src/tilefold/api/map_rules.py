@@ -72,7 +72,9 @@ class Backward:
         n = len(self.reads)
         if any(max(self.made.reads(i), default=0) >= n for i in which):
             return None
-        return function_of(trace(lambda *v: [self.made(*v, *[0.0] * len(self.terms.outputs))[i] for i in which], n))
+        return function_of(
+            trace(lambda *v: [self.made(*v, *[0.0] * len(self.terms.outputs))[i] for i in which], n)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +159,7 @@ class Rules:
             return (*(own(*v[:m]) if own else ()), *v[m:])
 
         more = trace(lambda *s: (*(project(*s) if project else s), *s), n)
-        graph = trace(
-            lambda *v: self.apply.graph(*v[: k + m], *v[k + m + n :]), k + m + n + len(self.extras)
-        )
+        graph = trace(lambda *v: self.apply.graph(*v[: k + m], *v[k + m + n :]), k + m + n + len(self.extras))
         function = self.apply.but(graph=graph, rebase=None, rows=trace(rows, m + n))
         return monoid_of_algebra(replace(total, project=more, quick=None)), function
 
@@ -221,7 +221,9 @@ class Rules:
             return made(*placed(v[: len(reads)]), *sums)
 
         fewer = trace(lambda *v: [summed(*placed(v))[i] for i in used] or 0.0, len(reads))
-        return Backward(tuple(reads), fewer if used else Graph(len(reads), (), ()), trace(again, len(reads) + len(used)))
+        return Backward(
+            tuple(reads), fewer if used else Graph(len(reads), (), ()), trace(again, len(reads) + len(used))
+        )
 
     def _is_asked(self, kind: str, i: int, asked: tuple[bool, ...]) -> bool:
         return asked[i] if kind == "of_result" else asked[self.results + i] if kind == "of_row" else True
@@ -303,7 +305,9 @@ class Rules:
             project = self.gradient.program.project
             of_rows = [0] * len(of_results)
             if self.row.rows is not None:
-                of_rows = pullback(self.row.rows, project.graph(*states), v[k + e + m : k + e + m + self.asked])
+                of_rows = pullback(
+                    self.row.rows, project.graph(*states), v[k + e + m : k + e + m + self.asked]
+                )
             if what == "lifted":
                 through = [add(a, b) for a, b in zip(of_results, of_rows, strict=True)]
                 own = pullback(self.gradient.program.lift, v[:k], pullback(project, states, through))

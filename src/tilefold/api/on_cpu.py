@@ -209,7 +209,12 @@ def _known_map(request: RowMap) -> LibraryMap | None:
     A trace would hold what one that asks its results decided for the elements at hand.
     """
     library = request.library
-    if library is None or library.rows != len(request.row.of_rows) or request.guarantee == "batch_invariant" or 0 in request.shape:
+    if (
+        library is None
+        or library.rows != len(request.row.of_rows)
+        or request.guarantee == "batch_invariant"
+        or 0 in request.shape
+    ):
         return None
     return None if library.asks and torch._C._is_tracing() else library
 

@@ -144,9 +144,7 @@ def _as_extras(extras: Any) -> list[Tensor]:
 
 
 @constant_in_graphs
-def _applied(
-    apply: Callable[..., Any], others: int, rows: Callable[..., Any] | None, folded: int
-) -> Traced:
+def _applied(apply: Callable[..., Any], others: int, rows: Callable[..., Any] | None, folded: int) -> Traced:
     """`apply` of a value and so many others, with `rows` of one and so many others, if there is one."""
     made = traced(apply, others, _ROLE)
     if rows is None:

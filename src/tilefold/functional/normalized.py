@@ -324,7 +324,11 @@ def _rule_of_norms(centred: bool, which: tuple[bool, bool], of_sums: bool) -> tu
         x = v[0] + v[1] if of_sums else v[0]
         at = inputs + extras + results
         gy, of_sum = v[at], v[at + 1] if of_sums else 0.0
-        row, of_row, (length, *sums) = v[at + results :][:rows], v[at + results + rows :][:rows], v[at + results + 2 * rows :]
+        row, of_row, (length, *sums) = (
+            v[at + results :][:rows],
+            v[at + results + rows :][:rows],
+            v[at + results + 2 * rows :],
+        )
         z = (x - row[0]) * row[-1] if centred else x * row[-1]
         return gy, of_sum, z, gy * v[inputs] if which[0] else gy, row[-1], of_row, length, sums
 

@@ -18,8 +18,8 @@ from tilefold.planner.groups import groups_plan, needs_groups, results_of
 from tilefold.planner.maps import elements_stage, rows_along, whole_stage, windows_stage
 from tilefold.planner.moves import after_copies
 from tilefold.planner.offset_rows import offset_stage, small_offset_stage, unalike_stage
-from tilefold.planner.products.row import Row
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
+from tilefold.planner.products.row import Row
 from tilefold.planner.rings import last_rings, rings_stage
 from tilefold.planner.spans import fills_tiles, is_flat, spans_stage
 from tilefold.planner.stages.maps import Clear, Dtypes, Windows, elements_of, folding, row_blocks
@@ -51,9 +51,7 @@ def rows_in_order(problem: Problem, program: Program, results: Dtypes) -> Proble
     return rows_along(problem, program.algebra.inputs)
 
 
-def planned_map(
-    problem: Problem, row: Row, device: Device, guarantee: str
-) -> tuple[Problem, Plan]:
+def planned_map(problem: Problem, row: Row, device: Device, guarantee: str) -> tuple[Problem, Plan]:
     """The problem that the steps are of, and the plan: inputs that lie in another order than the results are copied first,
     where reads or writes would be sectors in part (docs/experiments/scans.md#copied)."""
     program, results = row.program, row.results
@@ -72,7 +70,7 @@ def planned_map(
 
 
 def _plan_with_rows(problem: Problem, row: Row, device: Device, guarantee: str) -> Plan:
-    """The steps where something is stored of each row: by the programs that hold rows in registers, else in a second launch."""
+    """The steps where something is stored of each row: by the programs that hold it in registers, else in a second launch."""
     invariant = guarantee == "batch_invariant"
     asked = problem, row.program, row.results
     cluster = min(device.cluster, PORTABLE) if invariant else device.cluster

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import torch
 
-from tilefold.algebra.expression import trace
 from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.expression import trace
 from tilefold.algebra.program import Program, specialize
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import NOMINAL, PORTABLE, Device
@@ -56,7 +56,9 @@ def groups_plan(problem: Problem, row: Row, device: Device, guarantee: str, *, f
         if whole:
             first = plan_fold(folding(problem, row.program, guarantee), row.program, device, guarantee)
         workspaces += first.workspaces
-        workspaces += [Buffer(n, (problem.outputs,), d) for n, d in zip(rows, row.program.outputs, strict=True)]
+        workspaces += [
+            Buffer(n, (problem.outputs,), d) for n, d in zip(rows, row.program.outputs, strict=True)
+        ]
         operands = (*operands[:inputs], *rows, *operands[inputs:])
     columns, cluster = held or (_columns(problem, row), 1)
     stage = _stage(problem, row, columns, cluster, held is not None, chip.sms)
@@ -71,11 +73,21 @@ def groups_plan(problem: Problem, row: Row, device: Device, guarantee: str, *, f
         replace(step, writes=rows) if step.writes[0].startswith("output") else step for step in first.steps
     )  # fmt: skip
     after = _summing(problem, row, stage, of_groups, summed, device, guarantee)
-    how = f"each held whole by {count(cluster, 'program')}" if first is None else f"{first.reason}; then every element"
+    how = (
+        f"each held whole by {count(cluster, 'program')}"
+        if first is None
+        else f"{first.reason}; then every element"
+    )
     reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, {how}"
     reason += f", summed in {count(stage.groups, 'group')}" if row.sums else ""
     return Plan(
-        "triton", (*before, launch, *after), results_of(problem, row), tuple(workspaces), guarantee, "groups", reason
+        "triton",
+        (*before, launch, *after),
+        results_of(problem, row),
+        tuple(workspaces),
+        guarantee,
+        "groups",
+        reason,
     )
 
 
@@ -93,12 +105,18 @@ def _held(problem: Problem, row: Row, cluster: int) -> tuple[int, int] | None:
     plain = len(problem.reduced_dims) <= 1 and all(
         d.output == 1 and set(d.strides) <= {0, 1} for d in problem.reduced_dims
     )
-    if not plain or not program.algebra.commutative or program.algebra.index or fields_of(program) >= MANY_FIELDS:
+    if (
+        not plain
+        or not program.algebra.commutative
+        or program.algebra.index
+        or fields_of(program) >= MANY_FIELDS
+    ):
         return None
     most = _most(problem, row)
     meets = all(d.itemsize == 4 for d in partial_dtypes(program))
     forms = [
-        (power_above(math.ceil(problem.length / parts)), parts) for parts in range(1, (cluster if meets else 1) + 1)
+        (power_above(math.ceil(problem.length / parts)), parts)
+        for parts in range(1, (cluster if meets else 1) + 1)
     ]
     forms = [form for form in forms if form[0] <= most and (form[1] == 1 or form[0] >= SHARE)]
     return min(forms, key=lambda form: form[0] * form[1] * (1 + SHARED * (form[1] - 1)), default=None)

@@ -65,12 +65,10 @@ class LibraryMap:
         )
 
 
-def backward_of(
-    library: LibraryMap, roles: tuple[str, ...], which: tuple[int, ...]
-) -> LibraryMap | None:
+def backward_of(library: LibraryMap, roles: tuple[str, ...], which: tuple[int, ...]) -> LibraryMap | None:
     """Torch's function for the backward of a map that is torch's; None where it has none.
 
-    `roles` are those of the tensors that it gets (`api.map_rules`), `which` the tensors whose cotangents it gives, in this order.
+    `roles` are those of the tensors that it gets (`api.map_rules`), `which` the tensors whose cotangents it gives, in order.
     """
     of_rows = {"input0", "extra0", "of_result0", "row0", "row1", "length0"}
     if library.function in ("torch.softmax", "torch.log_softmax") and set(roles) == {"result0", "of_result0"}:

@@ -18,8 +18,9 @@ from tilefold.problem.canonical import Problem, canonical
 
 @dataclass(frozen=True)
 class RowMap(Request):
-    """Fold `dims` of the first tensors, of one shape with the rest, and map each element; results have that `shape`, with 1 along
-    `dims` of one value a row, and along all others of sums over rows.
+    """Fold `dims` of the first tensors, of one shape with the rest, and map each element.
+
+    Results have that `shape`, with 1 along `dims` of one value a row, and along all others of sums over rows.
 
     `library` names the function of torch's that gives the same answers, where there is one.
     """

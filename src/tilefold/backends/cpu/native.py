@@ -16,7 +16,9 @@ from tilefold.algebra.program import Program
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
 Make = Callable[..., list[Tensor] | None]
-WithRows = tuple[list[Tensor], list[Tensor]]  # a map's elements, and the values of rows that torch found on the way
+WithRows = tuple[
+    list[Tensor], list[Tensor]
+]  # a map's elements, and the values of rows that torch found on the way
 MakeMap = Callable[..., "list[Tensor] | WithRows | None"]
 _TOGETHER = (
     512  # elements of which torch adds up powers in float32, one after another in each part of a vector
@@ -235,7 +237,14 @@ def _normalized_backward(
         bias = gy[lead].to(kind) if given[1] else None  # asked for its dtype alone
         mask = [0 in which, given[0] and 1 in which, given[1] and 1 + given[0] in which]
         made = torch.ops.aten.native_layer_norm_backward(
-            gy.to(kind), x.to(kind), shape, named["row0"][row].to(kind), named["row1"][row].to(kind), weight, bias, mask
+            gy.to(kind),
+            x.to(kind),
+            shape,
+            named["row0"][row].to(kind),
+            named["row1"][row].to(kind),
+            weight,
+            bias,
+            mask,
         )
         dx, dw, db = made
         order = {0: dx, 1: dw if given[0] else db, 2: db}

@@ -86,7 +86,9 @@ def map_rows(row: Row, folded: Sequence[Tensor]) -> list[Tensor]:
     """What is stored of each row, of what rows folded to."""
     if row.rows is None:
         return []
-    taken = [reference.read(reference.as_element(t, d)) for t, d in zip(folded, row.program.outputs, strict=False)]
+    taken = [
+        reference.read(reference.as_element(t, d)) for t, d in zip(folded, row.program.outputs, strict=False)
+    ]
     return _stored(row.rows, taken, row.of_rows, folded[0].shape)
 
 

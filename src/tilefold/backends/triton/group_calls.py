@@ -32,8 +32,8 @@ def groups_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     blocks = math.ceil(rows / stage.rows)
     arguments = (
         tuple(
-            (Pointer(dtype, aligned), 0, tuple(d.strides[i] for d in outer), last.strides[i], tuple(d.strides[i] for d in deep),
-             inner.strides[i])
+            (Pointer(dtype, aligned), 0, tuple(d.strides[i] for d in outer), last.strides[i],
+             tuple(d.strides[i] for d in deep), inner.strides[i])
             for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
         ),
         tuple(Pointer(dtype, VECTOR_BYTES) for dtype in row.results),
@@ -51,7 +51,7 @@ def groups_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         inner.size,
         rows,
         problem.length,
-        blocks,
+        math.ceil(blocks / stage.groups),
         stage.groups,
         stage.parts,
     )  # fmt: skip
@@ -63,7 +63,7 @@ def groups_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "RESULTS": 0 if stage.folds else len(row.program.outputs),
         "BY_ROW": _bits(problem.output_dims),
         "BY_COLUMN": _bits(problem.reduced_dims),
-        "MASK_COLUMNS": problem.length % stage.columns != 0,
+        "MASK_COLUMNS": not problem.length or problem.length % stage.columns != 0,
         "WIDE": _reach(problem, stage) > NARROW,
         "CLUSTER": stage.cluster,
         "EXCHANGE": exchange(stage.cluster, len(program.state), again=True) if stage.cluster > 1 else "",
@@ -103,7 +103,10 @@ def _with_results(problem: Problem, row: Row) -> Problem:
         return (*own[:inputs], *others, *own[inputs:])
 
     return Problem(
-        dims, among(problem.dtypes, folded), among(problem.aligned, (VECTOR_BYTES,) * n), among(problem.residues, (0,) * n)
+        dims,
+        among(problem.dtypes, folded),
+        among(problem.aligned, (VECTOR_BYTES,) * n),
+        among(problem.residues, (0,) * n),
     )
 
 

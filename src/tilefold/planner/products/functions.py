@@ -28,8 +28,8 @@ class Traced:
     `rebase`: a graph of what some elements of a row fold to and what the whole row folds to, giving results with which the
     function makes the same of these elements as with the whole row's.
     `rows`: a graph of what a row folds to, giving what is stored of it, one value a row.
-    `sums`: so many of the function's last values are not stored, but summed over rows. `dtypes`: what the others are stored as,
-    where that is said.
+    `sums`: so many of the function's last values are not stored, but summed over rows. `dtypes`: what the others are stored
+    as, where that is said.
     `rule`: of a map, graphs of its backward (`api.map_gradients`).
     """
 
@@ -53,7 +53,6 @@ class Traced:
         """The object with some parts changed."""
         names = ("graph", "rebase", "rows", "sums", "dtypes", "rule")
         return of_graph(*({**dict(zip(names, self._parts, strict=True)), **parts}[name] for name in names))
-
 
 
 @kept_outside_modes(1024)

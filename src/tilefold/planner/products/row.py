@@ -37,8 +37,8 @@ class Row:
 
     `extras` are the dtypes of further tensors' elements, `results` those of what is stored (a product says its own).
     `rebase` gives, of what some elements and their row fold to, results with which `apply` makes the same of these elements.
-    The last of `apply`'s values, of the dtypes `sums`, are summed over rows; `rows` gives of the fold's results what is stored
-    of each row.
+    The last of `apply`'s values, of the dtypes `sums`, are summed over rows; `rows` gives what is stored of each row, of the
+    fold's results.
     """
 
     program: Program

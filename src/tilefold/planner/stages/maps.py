@@ -134,7 +134,7 @@ def row_blocks(problem: Problem, block_outputs: int) -> int:
 
 @dataclass(frozen=True)
 class Groups:
-    """The decisions of a launch of `map_groups`: tiles of `rows` x `columns`; `parts` of a row, by each of the `groups` of rows.
+    """The decisions of a launch of `map_groups`: tiles of `rows` x `columns`, `parts` of a row, `groups` of rows.
 
     `folds`: rows are folded, by `cluster` programs each; else they were.
     """
@@ -150,7 +150,9 @@ class Groups:
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"groups:{self.rows}x{self.columns}x{self.parts},g{self.groups},c{self.cluster},w{self.num_warps}"
+        return (
+            f"groups:{self.rows}x{self.columns}x{self.parts},g{self.groups},c{self.cluster},w{self.num_warps}"
+        )
 
     def __str__(self) -> str:
         tile = f"{self.rows} x {self.columns} elements, {count(self.parts, 'part')} of a row"

@@ -1,9 +1,9 @@
 """The kernel whose programs map rows one after another: with one value a row, of rows and into them, and sums over rows.
 
-A group, of CLUSTER programs that hold a row together, takes every `groups`th block of ROWS rows. It reads the next block while
-it maps this one; what all rows share (a weight) it reads once. Sums over its rows stay in registers, [ROWS, COLUMNS] for each,
-until the end: then they are stored, and a second launch sums the groups' in one order. With FOLDS a row is folded as it is
-held, else its results are in memory, as operands are.
+A group, of CLUSTER programs that hold a row together, takes every `groups`th block of ROWS rows, `turns` of them. It reads
+the next block while it maps this one; what all rows share (a weight) it reads once. Sums over its rows stay in registers,
+[ROWS, COLUMNS] for each, until the end: then they are stored, and a second launch sums the groups' in one order. With FOLDS a
+row is folded as it is held, else its results are in memory, as operands are.
 
 Besides what `map_rows` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
     inputs       records as of `tiles`, of the tensors that are folded, of rows' results without FOLDS, of extra tensors
@@ -101,7 +101,7 @@ def over_tile(values, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 def map_groups(
     inputs, y_ptrs, y_outer, y_output, y_deep, y_reduced, r_ptrs, r_outer, r_output, s_ptrs, outer_sizes, deep_sizes,
-    output_size, reduced_size, rows, columns, blocks, groups, parts,
+    output_size, reduced_size, rows, columns, turns, groups, parts,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FOLDED: tl.constexpr, FOLDS: tl.constexpr, RESULTS: tl.constexpr,
     BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, WIDE: tl.constexpr, CLUSTER: tl.constexpr,
     EXCHANGE: tl.constexpr,
@@ -112,13 +112,13 @@ def map_groups(
     operand that varies along that axis.
     """
     part = tl.program_id(0) % parts
-    group = tl.program_id(0) // parts
+    group = (tl.program_id(0) // parts).to(tl.int64)
     first = part.to(tl.int64) * COLUMNS
     if not WIDE:
         first = first.to(tl.int32)
     n = first + tl.arange(0, COLUMNS)[None, :]
     keep_columns = n < columns
-    m = group.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    m = group * ROWS + tl.arange(0, ROWS)
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     ahead = load_operands(
@@ -131,11 +131,10 @@ def map_groups(
     if CLUSTER > 1:
         others_have_begun()
     y_column = reduced_offset(n, deep_sizes, reduced_size, y_deep, y_reduced)
-    number = 0
-    for block in range(group, blocks, groups):
+    for turn in range(turns):
         values = ahead
-        m = (0 * group + block).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        later = (0 * group + block + groups).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        m = (group + turn * groups) * ROWS + tl.arange(0, ROWS)
+        later = (group + (turn + 1) * groups) * ROWS + tl.arange(0, ROWS)
         ahead = load_operands(
             inputs, values, later, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
             BY_COLUMN, MASK_COLUMNS,
@@ -152,8 +151,7 @@ def map_groups(
                 lifted = OR_IDENTITY(keep, *lifted)
             state = tl.reduce(lifted, 1, COMBINE_SYMMETRIC)
             if CLUSTER > 1:
-                state = combine_cluster(state, CLUSTER, 1, number)
-                number += 1
+                state = combine_cluster(state, CLUSTER, 1, turn)
             results = columns_of(PROJECT(*state), ROWS)
         else:
             results = some_of(values, FOLDED, RESULTS)
@@ -173,4 +171,4 @@ def map_groups(
         sums = more
     for s in tl.static_range(len(s_ptrs)):
         place = first + tl.arange(0, COLUMNS)
-        tl.store(s_ptrs[s] + group.to(tl.int64) * columns + place, tl.reduce(sums[s], 0, BLOCK_SUM), mask=place < columns)
+        tl.store(s_ptrs[s] + group * columns + place, tl.reduce(sums[s], 0, BLOCK_SUM), mask=place < columns)
