@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import pytest
 import torch
 import triton
 
+import tilefold
+from asked import executed
+from tilefold import monoids
 from tilefold.api.dispatch import plan_for
 from tilefold.api.map_rules import rules_of
 from tilefold.api.reduce_map import kept
@@ -29,7 +34,12 @@ BF16, FP32 = torch.bfloat16, torch.float32
 
 
 def backward_of(
-    name: str, shape: tuple[int, int], dtype: torch.dtype, wrt: tuple[int, ...], device: str
+    name: str,
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+    wrt: tuple[int, ...],
+    device: str,
+    guarantee: str = "run_to_run",
 ) -> tuple[RowMap, dict[str, torch.Tensor]]:
     """What the backward of a norm, or of softmax, asks for, with tensors by their roles."""
     if name == "softmax":
@@ -60,7 +70,7 @@ def backward_of(
         tuple(t.dtype for t in tensors.values()),
         (),
     )
-    return RowMap(row, (1,), "run_to_run", shape), tensors
+    return RowMap(row, (1,), guarantee, shape), tensors
 
 
 def by_formula(name: str, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -132,3 +142,32 @@ def test_each_sector_is_read_once(
     beside = columns * dtype.itemsize // 32 + a_row * (shape[0] + 2 * stage.groups)
     assert 2 * elements <= loads <= 2 * elements + sums + beside
     assert stores <= elements + sums + len(plan.workspaces) * shape[1] * 4 // 32
+
+
+@pytest.mark.parametrize("length", [40, 264, 1024])
+def test_a_row_has_the_same_bits_beside_fewer_rows(length: int) -> None:
+    """Its gradient, with "batch_invariant"."""
+    request, values = backward_of("layer_norm", (70, length), FP32, (0, 1, 2), "cpu", "batch_invariant")
+
+    def made(first: int, rows: int) -> torch.Tensor:
+        some = replace(request, shape=(rows, length))
+        tensors = [t[first : first + rows] for t in values.values()]
+        problem, plan = some.plan(tensors, H100, library=False)
+        results = [torch.empty(size, dtype=d) for size, d in some.results]
+        run_plan(plan, problem, some.computation, tensors, results, 90)
+        return results[0]
+
+    assert torch.equal(made(0, 70)[37:38], made(37, 1))
+
+
+def test_rows_are_stored_by_the_programs_that_hold_them() -> None:
+    """In the one launch that reads them, by one program of a cluster."""
+    x = torch.randn(3, 9000)
+    call = functools.partial(
+        tilefold.reduce_map, x, monoids.LOGSUMEXP, lambda v, total: v - total, 1, rows=lambda total: total
+    )
+    results, plan = executed(call)
+    want = torch.logsumexp(x.double(), 1, keepdim=True)
+    torch.testing.assert_close(results[1].double(), want, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(results[0].double(), x.double() - want, rtol=1e-5, atol=1e-5)
+    assert (plan.strategy, plan.launches) == ("whole", 1)

@@ -68,7 +68,8 @@ def applied(
     """
     call.check(tensors)
     made = list(_Differentiated.apply(call, run, *tensors))
-    return call.given(made)
+    given: list[Tensor] = call.given(made)
+    return given
 
 
 # ------------------------------------------------------------------------------------------------------------ folds

@@ -181,11 +181,11 @@ class Map:
         if whole and function is not None:
             found = dict(zip(whole, cells(function, values), strict=True))
         elif whole:
-            places = [tuple(wrt.index(i) for i in some) for some in (whole, sums)]
+            places, summed = (tuple(wrt.index(i) for i in some) for some in (whole, sums))
             dtypes = tuple(
                 self.convert or self.dtypes[i] if i < self.count else self.dtypes[i] for i in whole
             )
-            of_row = plan.of_row(*places, dtypes)
+            of_row = plan.of_row(places, summed, dtypes)
             library = self._library(plan.reads, tuple(whole), tuple(sums))
             made = maps.map_tensors(
                 values,

@@ -43,7 +43,7 @@ def rules_of(monoid: Monoid, apply: Traced, elements: Dtypes, extras: Dtypes) ->
     return Rules(monoid, apply, elements, extras)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Backward:
     """The backward for some of the tensors: `terms` are summed along a row, `made` gives their cotangents.
 

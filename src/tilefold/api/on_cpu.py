@@ -223,14 +223,14 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
     """Rows folded, then every element and its row's results and extras as one tile after another."""
     row, guarantee, n = request.row, request.guarantee, request.row.program.algebra.inputs
     if not tensors[0].numel():
-        made = [torch.zeros(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
+        empty = [torch.zeros(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
         if row.rows is not None:
             folded = by_tiles(tensors[:n], row.program, request.dims, guarantee)[0]
             first = len(row.results)
-            made[first : first + len(row.of_rows)] = row_tiles.map_rows(
+            empty[first : first + len(row.of_rows)] = row_tiles.map_rows(
                 row, [f.reshape(_kept(request)) for f in folded]
             )
-        return made, Plan(request.on_cpu, guarantee=guarantee, strategy="nothing", reason="no elements")
+        return empty, Plan(request.on_cpu, guarantee=guarantee, strategy="nothing", reason="no elements")
     if backend in ("auto", "torch"):
         known = _known_map(request)
         if known is not None:

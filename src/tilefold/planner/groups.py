@@ -61,7 +61,7 @@ def groups_plan(problem: Problem, row: Row, device: Device, guarantee: str, *, f
         ]
         operands = (*operands[:inputs], *rows, *operands[inputs:])
     columns, cluster = held or (_columns(problem, row), 1)
-    stage = _stage(problem, row, columns, cluster, held is not None, chip.sms)
+    stage = _stage(problem, row, columns, cluster, held is not None, chip.sms, invariant)
     outputs = names("output", len(row.results) + len(row.of_rows) + len(row.sums))
     stored, summed = outputs[: len(outputs) - len(row.sums)], outputs[len(outputs) - len(row.sums) :]
     of_groups = names("group", len(row.sums))
@@ -143,9 +143,13 @@ def _columns(problem: Problem, row: Row) -> int:
     return min(power_above(problem.length), max(WARP, _most(problem, row) // 4))
 
 
-def _stage(problem: Problem, row: Row, columns: int, cluster: int, folds: bool, sms: int) -> Groups:
+def _stage(
+    problem: Problem, row: Row, columns: int, cluster: int, folds: bool, sms: int, invariant: bool
+) -> Groups:
+    """The tile, and how many groups; with `invariant` the tile does not follow from the number of rows."""
     parts = max(1, math.ceil(problem.length / columns))
-    rows = 1 if cluster > 1 else max(1, min(TILE // columns, power_above(problem.outputs)))
+    rows = 1 if cluster > 1 else max(1, TILE // columns)
+    rows = rows if invariant else min(rows, power_above(problem.outputs))
     warps = max(1, min(MAX_WARPS, rows * columns // (WARP * _each(problem, row))))
     warps = max(warps, min(4, rows * columns // WARP or 1))
     blocks = math.ceil(problem.outputs / rows)

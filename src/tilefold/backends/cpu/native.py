@@ -232,7 +232,8 @@ def _normalized_backward(
         named = dict(zip(roles, values, strict=True))
         x, gy = named["input0"], named["of_result0"]
         shape, kind = x.shape[x.ndim - dims :], x.dtype if x.dtype not in _HALVES else torch.float32
-        lead, row = (0,) * (x.ndim - dims), (..., *[slice(0, 1)] * dims)
+        lead: tuple[Any, ...] = (0,) * (x.ndim - dims)
+        row: tuple[Any, ...] = (..., *[slice(0, 1)] * dims)
         weight = named["extra0"][lead].to(kind).contiguous() if given[0] else None
         bias = gy[lead].to(kind) if given[1] else None  # asked for its dtype alone
         mask = [0 in which, given[0] and 1 in which, given[1] and 1 + given[0] in which]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -110,7 +111,7 @@ def _with_results(problem: Problem, row: Row) -> Problem:
     )
 
 
-def _bits(dims: Any) -> int:
+def _bits(dims: Sequence[Dim]) -> int:
     """The operands that vary along some dims, a bit each."""
     return sum({1 << i for d in dims for i, step in enumerate(d.strides) if step})
 

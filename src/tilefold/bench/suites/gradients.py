@@ -12,8 +12,8 @@ import torch
 
 import tilefold
 from tilefold.bench import settings, traps
-from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, Variant, whole_sectors
-from tilefold.bench.layout import Layout
+from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, Variant
+from tilefold.bench.layout import Layout, whole_sectors
 from tilefold.bench.ours import OURS
 from tilefold.bench.peers import COMPILE_MODE
 
@@ -49,7 +49,7 @@ class GradientCase(Case):
         return (rows,) if self.folds else self.shape, self.shape, *[(length,)] * self.parameters
 
     @property
-    def input_bytes(self) -> int:  # type: ignore[override]  # computed anew
+    def input_bytes(self) -> int:
         """X twice, and y's cotangent."""
         size = DTYPES[self.dtype].itemsize
         return whole_sectors(2 * self.elements * size) + whole_sectors(
@@ -127,7 +127,7 @@ def _bound(shape: tuple[int, ...], want: Tensor, dtype: torch.dtype) -> Tensor:
     """The distance allowed: of sums over rows, as many rows' errors as add up at random."""
     rows = shape[0] if tuple(want.shape) == shape[1:] and want.ndim == 1 else 1
     eps = torch.finfo(dtype).eps
-    return (4 * eps + 1e-4) * (rows**0.5 + want.abs())
+    return want.abs().add(rows**0.5).mul(4 * eps + 1e-4)
 
 
 def cases(size: str = "full") -> tuple[Case, ...]:
