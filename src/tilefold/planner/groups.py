@@ -10,11 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
-from tilefold.algebra.algebra import Algebra
-from tilefold.algebra.expression import trace
-from tilefold.algebra.program import Program, specialize
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import NOMINAL, PORTABLE, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
@@ -22,8 +17,9 @@ from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
 from tilefold.planner.products.row import Row
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.sizes import MAX_WARPS, WARP, power_above, power_below
-from tilefold.planner.stages.maps import Groups, folding
-from tilefold.problem.canonical import Dim, Problem
+from tilefold.planner.stages.groups import Groups, problem_of_groups, summing
+from tilefold.planner.stages.maps import folding
+from tilefold.problem.canonical import Problem
 
 # Not measured:
 WORDS = 80  # registers of a thread that hold elements, those of the next rows, and sums
@@ -72,7 +68,8 @@ def groups_plan(problem: Problem, row: Row, device: Device, guarantee: str, *, f
     before = () if first is None else tuple(
         replace(step, writes=rows) if step.writes[0].startswith("output") else step for step in first.steps
     )  # fmt: skip
-    after = _summing(problem, row, stage, of_groups, summed, device, guarantee)
+    after, between = _summing(problem, row, stage, of_groups, summed, device, guarantee)
+    workspaces += between
     how = (
         f"each held whole by {count(cluster, 'program')}"
         if first is None
@@ -165,42 +162,19 @@ def _summing(
     results: Sequence[str],
     device: Device,
     guarantee: str,
-) -> tuple[Launch, ...]:
-    """The launches that sum what the groups did."""
+) -> tuple[tuple[Launch, ...], list[Buffer]]:
+    """The launches that sum what the groups did, and what they need."""
     if not groups:
-        return ()
+        return (), []
     plan = plan_fold(problem_of_groups(problem, row, stage.groups), summing(row.sums), device, guarantee)
     named = dict(zip(names("input", len(groups)), groups, strict=True))
     named |= dict(zip(names("output", len(results)), results, strict=True))
-    return tuple(
+    named |= {buffer.name: f"{buffer.name}_of_sums" for buffer in plan.workspaces}
+    steps = tuple(
         replace(
-            step, kernel=f"sum_{step.kernel}", reads=tuple(named.get(n, n) for n in step.reads),
-            writes=tuple(named.get(n, n) for n in step.writes), early=False, releases=False,
+            step, kernel=f"sum_{step.kernel}", reads=tuple(named[n] for n in step.reads),
+            writes=tuple(named[n] for n in step.writes), early=False, releases=False,
         )
         for step in plan.launched
     )  # fmt: skip
-
-
-def problem_of_groups(problem: Problem, row: Row, groups: int) -> Problem:
-    """The fold of the groups' sums: [groups, columns], with results in the order of the reduced dims' results."""
-    n, length = len(row.sums), problem.length
-    inner = problem.reduced_dims
-    dims = [Dim("reduce", groups, (length,) * n, position=1)] if groups > 1 else []
-    outer = []
-    for i, d in enumerate(inner):
-        step = math.prod(e.size for e in inner[i + 1 :])
-        output = math.prod(e.size for e in inner if e.output < d.output)
-        outer.append(Dim("map", d.size, (step,) * n, output=output))
-    return Problem((*outer, *dims), row.sums, (16,) * n, (0,) * n)
-
-
-def summing(dtypes: tuple[torch.dtype, ...]) -> Program:
-    """The fold of several sums at once."""
-    n = len(dtypes)
-    same = trace(lambda *v: v, n)
-    algebra = Algebra(
-        fields=tuple(f"s{i}" for i in range(n)), identity=("float 0.0",) * n, dtypes=dtypes, inputs=n, index=False,
-        commutative=True, lift=same, combine=trace(lambda *v: tuple(v[i] + v[n + i] for i in range(n)), 2 * n),
-        project=None, absorb=None,
-    )  # fmt: skip
-    return specialize(algebra, dtypes)
+    return steps, [replace(buffer, name=named[buffer.name]) for buffer in plan.workspaces]

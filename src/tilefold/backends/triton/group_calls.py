@@ -13,11 +13,11 @@ from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_rows
 from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.planner.folds import NARROW, narrowed
-from tilefold.planner.groups import problem_of_groups, summing
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import Row
 from tilefold.planner.sizes import VECTOR_BYTES
-from tilefold.planner.stages.maps import Groups, row_step, row_steps
+from tilefold.planner.stages.groups import Groups, problem_of_groups, summing
+from tilefold.planner.stages.maps import row_step, row_steps
 from tilefold.problem.canonical import Dim, Problem
 
 
@@ -113,7 +113,8 @@ def _with_results(problem: Problem, row: Row) -> Problem:
 
 def _bits(dims: Sequence[Dim]) -> int:
     """The operands that vary along some dims, a bit each."""
-    return sum({1 << i for d in dims for i, step in enumerate(d.strides) if step})
+    found: set[int] = {1 << i for d in dims for i, step in enumerate(d.strides) if step}
+    return sum(found)
 
 
 def _reach(problem: Problem, stage: Groups) -> int:

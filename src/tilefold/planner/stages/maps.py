@@ -130,30 +130,3 @@ def row_blocks(problem: Problem, block_outputs: int) -> int:
     """How many blocks of so many neighbouring rows there are."""
     last = problem.output_dims[-1].size if problem.output_dims else 1
     return problem.outputs // last * math.ceil(last / block_outputs)
-
-
-@dataclass(frozen=True)
-class Groups:
-    """The decisions of a launch of `map_groups`: tiles of `rows` x `columns`, `parts` of a row, `groups` of rows.
-
-    `folds`: rows are folded, by `cluster` programs each; else they were.
-    """
-
-    rows: int
-    columns: int
-    parts: int
-    groups: int
-    cluster: int
-    folds: bool
-    num_warps: int
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        return (
-            f"groups:{self.rows}x{self.columns}x{self.parts},g{self.groups},c{self.cluster},w{self.num_warps}"
-        )
-
-    def __str__(self) -> str:
-        tile = f"{self.rows} x {self.columns} elements, {count(self.parts, 'part')} of a row"
-        return f"groups: {count(self.groups, 'group')} of rows, {tile}, {count(self.num_warps, 'warp')}"
