@@ -415,6 +415,26 @@ def test_backwards_of_maps_read_rows_once(name: str, launches: int) -> None:
     assert "each held whole" in plan.reason
 
 
+@pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning")
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("scale", [2.0**-60, 2.0**66], ids=["tiny", "huge"])
+def test_norms_of_far_rows(name: str, scale: float) -> None:
+    """Whose squares float32 holds in units alone: a saved mean and root are those of the row as it is."""
+    x, w = drawn(3, 8, dtype=torch.float32), drawn(8, seed=1, dtype=torch.float32)
+    far = (x.detach() * scale).requires_grad_()
+    arguments: dict[str, Any] = {"eps": 0.0}
+    gy = torch.randn(3, 8, generator=torch.Generator().manual_seed(2))
+    wide = [t.detach().double().requires_grad_() for t in (far, w)]
+    want = torch.autograd.grad(
+        getattr(functional, name)(wide[0], (8,), wide[1], **arguments), wide, gy.double()
+    )
+    for backend in ("cpu", "interpret"):
+        with tilefold.backend(backend):
+            made = torch.autograd.grad(getattr(tilefold, name)(far, (8,), w, **arguments), (far, w), gy)
+        for got, exact in zip(made, want, strict=True):
+            torch.testing.assert_close(got.double(), exact, rtol=1e-4, atol=1e-5 * exact.abs().max().item())
+
+
 # -------------------------------------------------------------------------------------------------- values of rows
 
 

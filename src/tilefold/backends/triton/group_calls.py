@@ -119,6 +119,9 @@ def _bits(dims: Sequence[Dim]) -> int:
 
 def _reach(problem: Problem, stage: Groups) -> int:
     """The farthest offset of a place in a row, in elements."""
-    most = [sum(d.size * step for d, step in zip(problem.reduced_dims, steps, strict=True))
-            for steps in zip(*((*d.strides, d.output) for d in problem.reduced_dims), strict=True)]  # fmt: skip
+    dims = problem.reduced_dims
+    steps = [(*d.strides, d.output) for d in dims]
+    most: list[int] = [
+        sum(d.size * s for d, s in zip(dims, own, strict=True)) for own in zip(*steps, strict=True)
+    ]
     return 2 * max([*most, problem.length]) + stage.columns
