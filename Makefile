@@ -43,7 +43,7 @@ ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no
 # executed from their PTX one by one.
 TOOLS := tests/xray tests/bench tests/watch tests/mutants
 KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_kept_dims.py \
-	tests/backends/test_maps_offline.py tests/backends/test_operations_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
+	tests/backends/test_maps_offline.py tests/backends/test_groups_offline.py tests/backends/test_operations_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
 	tests/planner/test_programs.py tests/planner/test_first_launch.py tests/planner/test_gathered.py tests/planner/test_shared.py \
 	tests/planner/products/test_folded.py tests/backends/test_scans_across.py \
 	tests/planner/test_rings.py tests/planner/test_offset_rows.py tests/planner/test_short_columns.py \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 import tilefold
 from tilefold import Monoid, math, monoids
-from tilefold.api import gradients, map_gradients
+from tilefold.api import dispatch, gradients, map_rules
 from tilefold.api.gradients import derived
 from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
@@ -357,24 +358,191 @@ def test_only_what_is_asked_for() -> None:
 # ------------------------------------------------------------------------------------------------ what autograd is told
 
 
-@pytest.mark.parametrize("name", ["logsumexp over a dim", "layer_norm", "cumsum"])
-def test_inputs_alone_are_saved(name: str) -> None:
-    """No more bytes than torch's own call saves beside its inputs' own."""
+def saved_bytes(call: Callable[[], Any]) -> int:
+    """Of all tensors that a call saves, each once."""
+    found: dict[Any, int] = {}
+
+    def pack(t: Tensor) -> Tensor:
+        found[t.data_ptr(), t.dtype, t.shape] = t.numel() * t.element_size()
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        call()
+    return sum(found.values())
+
+
+OTHERS = ("prod", "max", "std", "norm", "cumprod", "logcumsumexp", "cummax")
+SAVED = [name for name in LIKE_TORCH if name.split()[0] not in OTHERS]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, F64])
+@pytest.mark.parametrize("name", SAVED)
+def test_no_more_is_saved_than_torch_saves(name: str, dtype: torch.dtype) -> None:
+    """Inputs, or what torch saves in their place: softmax its result, norms a mean and a root of each row."""
     function, like, given = LIKE_TORCH[name]
+    given = [t.detach().to(dtype).requires_grad_() for t in given]
+    inputs = (
+        sum(t.numel() * t.element_size() for t in given)
+        if "norm" not in name and "softmax" not in name
+        else 0
+    )
+    assert saved_bytes(lambda: function(*given)) <= max(saved_bytes(lambda: like(*given)), inputs)
 
-    def saved(call: Callable[..., Any]) -> int:
-        found: dict[int, int] = {}
 
-        def pack(t: Tensor) -> Tensor:
-            found[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
-            return t
+@pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "launches"), [("softmax", 1), ("log_softmax", 1), ("layer_norm", 2), ("rms_norm", 2)]
+)
+def test_backwards_of_maps_read_rows_once(name: str, launches: int) -> None:
+    """A row is held while it is folded and mapped; parameters' gradients are summed in the same launch and a second one."""
+    function, _, given = LIKE_TORCH[name]
+    given = [t.detach().float().requires_grad_() for t in given]
+    with tilefold.backend("interpret"):
+        (made,) = listed(function(*given))
+        plans = []
+        with pytest.MonkeyPatch.context() as patch:
+            run = dispatch.run
 
-        with saved_tensors_hooks(pack, lambda t: t):
-            call(*given)
-        return sum(found.values())
+            def noted(*arguments: Any, **named: Any) -> list[Tensor]:
+                results = run(*arguments, **named)
+                plans.append(tilefold.last_plan())
+                return results
 
-    inputs = sum(t.numel() * t.element_size() for t in given)
-    assert saved(function) <= max(saved(like), inputs)
+            patch.setattr(dispatch, "run", noted)
+            made.backward(torch.ones_like(made))
+    (plan,) = plans
+    assert plan.launches == launches
+    assert "each held whole" in plan.reason
+
+
+@pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning")
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("scale", [2.0**-60, 2.0**66], ids=["tiny", "huge"])
+def test_norms_of_far_rows(name: str, scale: float) -> None:
+    """Whose squares float32 holds in units alone: a saved mean and root are those of the row as it is."""
+    x, w = drawn(3, 8, dtype=torch.float32), drawn(8, seed=1, dtype=torch.float32)
+    far = (x.detach() * scale).requires_grad_()
+    arguments: dict[str, Any] = {"eps": 0.0}
+    gy = torch.randn(3, 8, generator=torch.Generator().manual_seed(2))
+    wide = [t.detach().double().requires_grad_() for t in (far, w)]
+    want = torch.autograd.grad(
+        getattr(functional, name)(wide[0], (8,), wide[1], **arguments), wide, gy.double()
+    )
+    for backend in ("cpu", "interpret"):
+        with tilefold.backend(backend):
+            made = torch.autograd.grad(getattr(tilefold, name)(far, (8,), w, **arguments), (far, w), gy)
+        for got, exact in zip(made, want, strict=True):
+            torch.testing.assert_close(got.double(), exact, rtol=1e-4, atol=1e-5 * exact.abs().max().item())
+
+
+# -------------------------------------------------------------------------------------------------- values of rows
+
+
+def test_values_of_rows_have_gradients() -> None:
+    """Beside elements', alone, and where elements depend on no row."""
+    x, e = drawn(3, 4), drawn(3, 1, seed=1)
+    shift = lambda v, total, e: v - total * e  # noqa: E731
+
+    def call(x: Tensor, e: Tensor) -> Any:
+        return tilefold.reduce_map(x, monoids.LOGSUMEXP, shift, 1, extras=e, rows=lambda t: (t, t * t))
+
+    def like(x: Tensor, e: Tensor) -> Any:
+        total = torch.logsumexp(x, 1, keepdim=True)
+        return x - total * e, total, total * total
+
+    assert_alike(call, like, x, e)
+    assert_alike(lambda x, e: call(x, e)[1] * e, lambda x, e: like(x, e)[1] * e, x, e)
+    alone = lambda v, total: v * v  # noqa: E731
+    assert_alike(
+        lambda x: tilefold.reduce_map(x, monoids.SUM, alone, 0, rows=lambda t: t),
+        lambda x: (x * x, x.sum(0, keepdim=True)),
+        x,
+    )
+    assert_differentiated(call, x, e)
+    ordered = lambda x: tilefold.reduce_map(x, monoids.PROD, lambda v, p: v + p, 1, rows=lambda p: p * p)  # noqa: E731
+    assert_alike(ordered, lambda x: (x + x.prod(1, keepdim=True), x.prod(1, keepdim=True) ** 2), x)
+    assert_differentiated(ordered, x)
+
+
+def test_a_result_of_a_fold_that_ties_share_is_refused() -> None:
+    with pytest.raises(GradientError, match="has no derivative yet"):
+        tilefold.reduce_map(drawn(3, 4), monoids.MAX, lambda v, m: v, 1, rows=lambda m: m)
+
+
+def test_a_value_of_a_row_goes_back_in() -> None:
+    """What one map stored is folded by another: both have gradients."""
+    x = drawn(3, 4)
+    product = Monoid(lambda a, b: a + b, 0, lift=lambda v, s: v * s * s, commutative=True)
+
+    def call(x: Tensor) -> Tensor:
+        shifted, total = tilefold.reduce_map(x, monoids.LOGSUMEXP, lambda v, t: v - t, 1, rows=lambda t: t)
+        made: Tensor = tilefold.reduce_map((shifted, total), product, lambda v, s, p: v * p + s, 1)
+        return made
+
+    def like(x: Tensor) -> Tensor:
+        total = torch.logsumexp(x, 1, keepdim=True)
+        return (x - total) * ((x - total) * total**2).sum(1, keepdim=True) + total
+
+    assert_alike(call, like, x)
+    assert_differentiated(call, x)
+
+
+FOLDS: tuple[tuple[Monoid, Callable[[Tensor], tuple[Tensor, ...]]], ...] = (
+    (monoids.SUM, lambda x: (x.sum(1, keepdim=True),)),
+    (monoids.LOGSUMEXP, lambda x: (x.logsumexp(1, keepdim=True),)),
+    (monoids.PROD, lambda x: (x.prod(1, keepdim=True),)),
+    (monoids.NORM(2), lambda x: (torch.linalg.vector_norm(x, 2, 1, keepdim=True),)),
+    (
+        monoids.welford(lambda n, mean, squares: (mean, squares), "moments"),
+        lambda x: (x.mean(1, keepdim=True), x.var(1, correction=0, keepdim=True) * x.shape[1]),
+    ),
+)
+
+
+def drawn_function(generator: random.Random, values: int) -> Callable[..., Any]:
+    """A function of so many values, of Python's operations and those that tensors and symbols both have."""
+    steps = [(generator.choice("+*-s"), generator.randrange(99), generator.randrange(99)) for _ in range(4)]
+
+    def function(*given: Any) -> Any:
+        held = list(given)
+        for op, a, b in steps:
+            x, y = held[a % len(held)], held[b % len(held)]
+            held.append({"+": x + y, "*": x * y * 0.5, "-": x - y, "s": (x * x + 1.0) ** 0.5}[op])
+        return held[-1] + held[0] * held[-2], held[-1]
+
+    assert values
+    return function
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drawn_maps(seed: int) -> None:
+    """A drawn function of elements, results and extra tensors of any part of the shape, and one of rows: twice."""
+    generator = random.Random(seed)
+    monoid, folded = generator.choice(FOLDS)
+    results = len(folded(torch.ones(1, 2)))
+    sizes = [generator.choice([(4, 5), (5,), (4, 1), (1, 1), ()]) for _ in range(generator.randrange(3))]
+    apply = drawn_function(generator, 1 + results + len(sizes))
+    rows = drawn_function(generator, results)
+    given = [drawn(4, 5, seed=seed), *(drawn(*size, seed=seed + i) for i, size in enumerate(sizes, 1))]
+
+    def like(x: Tensor, *extras: Tensor) -> tuple[Tensor, ...]:
+        made = folded(x)
+        return (*(t.expand(4, 5) for t in apply(x, *made, *extras)), *rows(*made))
+
+    def call(x: Tensor, *extras: Tensor) -> Any:
+        return tilefold.reduce_map(x, monoid, apply, 1, extras=extras, rows=rows)
+
+    def slopes(made: Sequence[Tensor]) -> list[Tensor]:
+        """Those of a sum of squares: 0 of what nothing is made of."""
+        whole = sum((t * t.detach().cos()).sum() for t in made)
+        found = torch.autograd.grad(whole, given, create_graph=True, allow_unused=True)
+        return [t * 0 if g is None else g + t * 0 for g, t in zip(found, given, strict=True)]
+
+    got, want = list(call(*given)), list(like(*given))
+    for tolerance in (1e-10, 1e-9, 1e-8):
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+        got, want = slopes(got), slopes(want)
 
 
 def test_an_input_that_was_changed_is_torchs_error() -> None:
@@ -428,5 +596,5 @@ def test_both_forms_of_a_gradient_agree(name: str, monkeypatch: pytest.MonkeyPat
     function, like, given = LIKE_TORCH[name]
     far = [(t.detach() * 3).requires_grad_() for t in given]
     monkeypatch.setattr(gradients, "needs_total_alone", lambda *_: False)
-    monkeypatch.setattr(map_gradients._Parts, "needs_total_alone", False)
+    monkeypatch.setattr(map_rules.Rules, "needs_row_alone", False)
     assert_alike(function, like, *far)

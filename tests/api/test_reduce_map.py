@@ -13,7 +13,7 @@ import torch
 import tilefold as tf
 from mapped_rows import check, cut
 from tilefold import monoids
-from tilefold.errors import GradientError, ShapeError
+from tilefold.errors import ArgumentError, ArityError, GradientError, KindError, ShapeError
 
 pytestmark = [
     pytest.mark.usefixtures("in_registers"),
@@ -281,3 +281,77 @@ def test_norms_that_float32_does_not_hold_are_not_torchs() -> None:
     assert not str(tf.last_plan()).startswith("torch")
     assert tf.normalize(x)[1].tolist() == [0.0, 0.0]
     assert str(tf.last_plan()).startswith("torch")
+
+
+# ------------------------------------------------------------------------------------------------ one value a row
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_rows_are_given_beside_elements(backend: str, name: str, dim: int) -> None:
+    """With 1 along the reduced dim, as they were computed."""
+    x = LAYOUTS[name](torch.bfloat16)
+    shifted, largest, whole = tf.reduce_map(
+        x, monoids.LOGSUMEXP, lambda v, total: v - total, dim, rows=lambda total: (total, total > 0)
+    )
+    want = torch.logsumexp(x.double(), dim, keepdim=True)
+    check(shifted, x.double() - want, torch.bfloat16)
+    check(largest, want, torch.float32)
+    assert torch.equal(whole, largest > 0)
+
+
+@pytest.mark.parametrize("dim", [(0, 2), (1, 2), (0, 1, 2), ()], ids=str)
+def test_rows_of_several_dims(backend: str, dim: tuple[int, ...]) -> None:
+    x = cut(4, 5, 6).permute(2, 0, 1)
+    _, count, mean, squares = tf.reduce_map(
+        x, monoids.WELFORD, lambda v, n, m, s: v - m, dim, rows=lambda n, m, s: (n, m, s)
+    )
+    kept = [1 if d in dim else size for d, size in enumerate(x.shape)]
+    assert count.dtype == torch.int64
+    assert torch.equal(count, torch.full(kept, x.numel() // torch.Size(kept).numel()))
+    wide = x.double()
+    check(mean, wide.mean(dim, keepdim=True) if dim else wide, torch.float32)
+    deviations = wide.var(dim, correction=0, keepdim=True) if dim else torch.zeros_like(wide)
+    check(squares, deviations * count, torch.float32)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4), (0, 0)], ids=str)
+def test_rows_of_nothing(backend: str, shape: tuple[int, ...]) -> None:
+    """Are of the identity."""
+    made, total = tf.reduce_map(torch.ones(shape), monoids.SUM, lambda v, t: v / t, 1, rows=lambda t: t + 1)
+    assert made.shape == shape
+    assert torch.equal(total, torch.ones(shape[0], 1))
+
+
+def test_one_value_a_row_goes_in(backend: str) -> None:
+    """As an input that is folded, and beside them: a state that was stored, a cotangent."""
+    x, state, beside = cut(5, 40), cut(5, 1), cut(5, 1)
+    wide = [t.double() for t in (x, state, beside)]
+    scaled = tf.Monoid(lambda a, b: a + b, 0, lift=lambda v, s: v * s, commutative=True)
+    made = tf.reduce_map((x, state), scaled, lambda v, s, total, b: v * total + s * b, 1, extras=beside)
+    check(made, wide[0] * (wide[0] * wide[1]).sum(1, True) + wide[1] * wide[2], torch.float32)
+
+
+def test_rows_that_no_program_holds() -> None:
+    """Are folded in one launch and mapped in another."""
+    ordered = tf.Monoid(
+        lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (1, 0), lift=lambda v: (v, v), fields=("p", "s")
+    )
+    x = torch.rand(3, 50)
+    with tf.backend("interpret"):
+        made, last = tf.reduce_map(x, ordered, lambda v, p, s: v + s, 1, rows=lambda p, s: s)
+        assert tf.last_plan().strategy == "groups"
+    with tf.backend("reference"):
+        want, total = tf.reduce_map(x, ordered, lambda v, p, s: v + s, 1, rows=lambda p, s: s)
+    check(made, want, torch.float32)
+    check(last, total, torch.float32)
+
+
+def test_what_rows_must_be() -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(KindError, match=r"`rows` must be a function or None, got int"):
+        tf.reduce_map(x, monoids.SUM, lambda v, t: v, 1, rows=1)  # type: ignore[arg-type]
+    with pytest.raises(ArityError, match=r"`rows` must take each result of the fold, 1 in all, got .*a, b"):
+        tf.reduce_map(x, monoids.SUM, lambda v, t: v, 1, rows=lambda a, b: a)
+    with pytest.raises(ArgumentError, match=r"`out` must be None where `rows` is given"):
+        tf.reduce_map(x, monoids.SUM, lambda v, t: v, 1, rows=lambda t: t, out=torch.empty(2, 3))

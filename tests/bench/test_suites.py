@@ -32,6 +32,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "cpu",
         "decompose-k",
         "folds",
+        "gradients",
         "host",
         "normalize",
         "or-small-axis",

@@ -5,6 +5,28 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 MAPS = (
+    # ------------------------------------------------------------------------------------------------ backwards of maps
+    Mutant(
+        "rows past the last count in sums over rows",
+        "backends/triton/kernels/map_groups.py",
+        "sums[s] + tl.where(keep, made[len(y_ptrs) + s], 0)",
+        "sums[s] + made[len(y_ptrs) + s]",
+        ("tests/backends/test_groups_offline.py::test_each_sector_is_read_once",),
+    ),
+    Mutant(
+        "a value that a map stored of a row has no gradient",
+        "api/map_rules.py",
+        "of_states = [add(a, b) for a, b in zip(of_states, of_rows[self.asked :], strict=True)]",
+        "of_states = [*of_states]",
+        ("tests/api/test_gradients.py::test_values_of_rows_have_gradients",),
+    ),
+    Mutant(
+        "norms save their row's mean times its factor",
+        "functional/normalized.py",
+        "return (*(m / factor for m in mean), root * factor)",
+        "return (*(m * factor for m in mean), root * factor)",
+        ("tests/api/test_gradients.py::test_norms_of_far_rows",),
+    ),
     # ----------------------------------------------------------------------------------------------------------- maps
     Mutant(
         "the compiler chooses which product a batch-invariant sum is fused with",

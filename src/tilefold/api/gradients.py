@@ -6,6 +6,7 @@ once (`algebra.derivatives.folds`).
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,37 @@ SingleLevel: Any = torch.autograd.function._SingleLevelFunction
 one_level: Any = autograd_function.enable_single_level_autograd_function  # type: ignore[attr-defined]
 
 
+class Call:
+    """A call as its backward needs it: what is saved, which results change with an element, and the inputs' cotangents."""
+
+    fills = True  # whether a cotangent that nobody asked for comes as zeros; else as None
+
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse a call that has no derivative.
+
+        Raises:
+            GradientError: it has none.
+        """
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The results that the caller gets, of those that the forward call makes."""
+        return made
+
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
+        """What the backward reads: the inputs, where nothing else is said."""
+        return tensors
+
+    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
+        """Whether a result changes with an element."""
+        return True
+
+    @abc.abstractmethod
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
+        """The inputs' cotangents, None of those that are not asked for."""
+
+
 class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is untyped
     """A call and its backward. `run` makes the results."""
 
@@ -45,7 +77,9 @@ class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is un
     ) -> Any:
         made = run(tensors)
         ctx.call = call
-        ctx.save_for_backward(*call.saved(tensors, made))
+        ctx.set_materialize_grads(call.fills)
+        wrt = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        ctx.save_for_backward(*call.saved(tensors, made, wrt))
         flat = [t for i, t in enumerate(made) if not (t.is_floating_point() and call.moves(i, tensors))]
         ctx.mark_non_differentiable(*flat)
         return tuple(made)
@@ -57,7 +91,7 @@ class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is un
 
 
 def applied(
-    call: Any, run: Callable[[Sequence[Tensor]], list[Tensor]], tensors: Sequence[Tensor]
+    call: Call, run: Callable[[Sequence[Tensor]], list[Tensor]], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
     """The results of a call, with its backward.
 
@@ -65,14 +99,15 @@ def applied(
         GradientError: it has none.
     """
     call.check(tensors)
-    return list(_Differentiated.apply(call, run, *tensors))
+    made = list(_Differentiated.apply(call, run, *tensors))
+    return call.given(made)
 
 
 # ------------------------------------------------------------------------------------------------------------ folds
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(Call):
     """A fold as its backward needs it. `convert` is the dtype that elements are read as, `call` its name in messages."""
 
     monoid: Monoid
@@ -88,10 +123,6 @@ class Fold:
             GradientError: it is to extremes, which share ties as no rule here says.
         """
         check_fold(gradient_of_call(self.monoid, tensors, self.convert), tensors, self.dims, self.call)
-
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What backward reads: the inputs."""
-        return tensors
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""

@@ -1,8 +1,12 @@
-"""The backward of `reduce_map`: a map of the same rows, that sums what each result's cotangents are, and sums over rows."""
+"""The backward of `reduce_map`: a map of the same rows, that sums what a rule says along each (`map_rules`), and over rows.
+
+The forward call stores the values of a row that the backward reads; so the backward reads tensors once.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,41 +14,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilefold.algebra.derivatives.folds import Gradient
-from tilefold.algebra.derivatives.linear import add, as_float, is_zero
-from tilefold.algebra.derivatives.pullback import pullback
-from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
-from tilefold.algebra.typing import TypedGraph
+from tilefold.algebra.typing import compute_dtype
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
-from tilefold.api.gradients import (
-    Wide,
-    as_inputs,
-    cells,
-    check_fold,
-    derived,
-    function_of,
-    lifts_of,
-    states_of,
-)
-from tilefold.planner.products.functions import Traced, of_graph
-from tilefold.planner.products.row import make_row_map
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
-from tilefold.runtime.caching import kept_outside_modes
+from tilefold.api.gradients import Wide, cells, check_fold, lifts_of, states_of
+from tilefold.api.map_rules import Rules, rules_of
+from tilefold.planner.library import LibraryMap, backward_of
+from tilefold.planner.products.functions import Traced
+from tilefold.problem.canonical import normalize_dims
 
 
 @dataclass(frozen=True)
-class Map:
-    """A map as its backward needs it: of `count` inputs, then extra tensors."""
+class Map(Call):
+    """A map as its backward needs it: of `count` tensors that are folded, then extra ones; their sizes and dtypes.
+
+    The forward's results are elements, rows that were asked for, rows that are saved, sums over rows.
+    """
 
     monoid: Monoid
     apply: Traced
-    dims: Any
+    axes: Any
     convert: torch.dtype | None
     guarantee: str
     count: int
+    sizes: tuple[Sequence[int], ...]
+    dtypes: tuple[torch.dtype, ...]
+    library: LibraryMap | None = None
+    on_cpu: bool = False
     call: str = "reduce_map"
+
+    fills = False  # a cotangent that nobody asked for comes as None
 
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Refuse a map of a fold that has no derivative, unless nothing is made of its results.
@@ -52,191 +52,256 @@ class Map:
         Raises:
             GradientError: as `gradients.check_fold`.
         """
-        parts = self._parts(tensors)
-        if parts.results_read:
-            check_fold(parts.gradient, tensors[: self.count], self.dims, self.call)
+        rules = self.rules
+        if not rules.rule and (rules.results_read or rules.asked):
+            check_fold(rules.gradient, tensors[: self.count], self.axes, self.call)
 
-    def _parts(self, tensors: Sequence[Tensor]) -> _Parts:
-        elements = tuple(self.convert or t.dtype for t in tensors[: self.count])
-        return _parts(self.monoid, self.apply, elements, tuple(t.dtype for t in tensors[self.count :]))
+    @functools.cached_property
+    def rules(self) -> Rules:
+        """The graphs."""
+        elements = tuple(self.convert or d for d in self.dtypes[: self.count])
+        return rules_of(self.monoid, self.apply, elements, self.dtypes[self.count :])
 
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What backward reads: the inputs."""
-        return tensors
+    @functools.cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The elements'."""
+        return tuple(torch.broadcast_shapes(*self.sizes[: self.count]))  # type: ignore[no-untyped-call]  # torch's own
 
-    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
-        """Whether a result changes with an element."""
-        return True
+    @functools.cached_property
+    def dims(self) -> tuple[int, ...]:
+        """The reduced ones."""
+        return normalize_dims(self.axes, len(self.shape), self.call)
 
-    def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
+    @functools.cached_property
+    def is_of_rows(self) -> bool:
+        """Whether the backward is one map of elements and values of their row."""
+        return bool(self.dims) and 0 not in self.shape and self.rules.needs_row_alone
+
+    @functools.cached_property
+    def stores_rows(self) -> bool:
+        """Whether the forward call stores the row's values.
+
+        Not states in units, which a CPU does without. Nor of halves on a CPU, where torch saves rows as halves: they are
+        folded again.
+        """
+        halves = self.on_cpu and any(d.itemsize <= 2 for d in self.rules.elements)
+        known = bool(self.rules.rule) or self.monoid.total.quick is None
+        return self.is_of_rows and known and not halves and self.beside_if_stored > 0
+
+    @property
+    def beside_if_stored(self) -> int:
+        """Values a row that the forward call would store beside those that were asked for."""
+        return self.rules.rows - self.rules.asked
+
+    @property
+    def beside(self) -> int:
+        """Values a row that it stores."""
+        return self.beside_if_stored if self.stores_rows else 0
+
+    def saving(self) -> tuple[Monoid, Traced, LibraryMap | None]:
+        """What the forward call is made of."""
+        if not self.beside:
+            return self.monoid, self.apply, self.library
+        monoid, function = self.rules.saving
+        library = self.library if self.rules.rule else None
+        return monoid, function, library and replace(library, rows=self.rules.rows)
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The results that the caller gets."""
+        last = len(made) - self.apply.sums
+        return [*made[: last - self.beside], *made[last:]]
+
+    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]) -> list[Tensor]:
+        """What the backward reads."""
+        if not self.is_of_rows:
+            return list(tensors)
+        every = {**self._named("tensor", tensors), **self._of_made(made)}
+        return [every[name] for name in self._kept(tuple(wrt))]
+
+    @staticmethod
+    def _named(kind: str, tensors: Sequence[Any]) -> dict[tuple[str, int], Any]:
+        return {(kind, i): t for i, t in enumerate(tensors)}
+
+    def _of_made(self, made: Sequence[Any]) -> dict[tuple[str, int], Any]:
+        """The forward's results, or their cotangents, by what they are."""
+        sums = self.apply.sums
+        stored = self.rules.results - sums
+        elements, rows, summed = made[:stored], made[stored : len(made) - sums], made[len(made) - sums :]
+        return {**self._named("result", [*elements, *summed]), **self._named("row", rows)}
+
+    def _kept(self, wrt: tuple[int, ...]) -> list[tuple[str, int]]:
+        """What is saved for some tensors' cotangents, whichever results have one."""
+        rules = self.rules
+        found = set[tuple[str, int]]()
+        for p in rules.backward(wrt, (True,) * (rules.results + rules.rows)).reads:
+            kind, i = rules.values[p]
+            if kind in ("input", "extra"):
+                found.add(("tensor", p))
+            elif kind == "result" or (kind == "row" and (self.stores_rows or i < rules.asked)):
+                found.add((kind, i))
+            elif kind == "row":
+                found.update(("tensor", i) for i in range(self.count))
+        return sorted(found)
+
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
         """The inputs' and extra tensors' cotangents."""
-        inputs, extras = tensors[: self.count], tensors[self.count :]
-        parts = self._parts(tensors)
-        shape = broadcast_shape(inputs, self.call)
-        dims = normalize_dims(self.dims, len(shape), self.call)
+        found: list[Any] = [None] * len(self.sizes)
+        if any(g is not None for g in grads):
+            of_rows = self._of_rows if self.is_of_rows else self._around
+            for i, g in of_rows(saved, grads, tuple(wrt)).items():
+                size = self.sizes[i]
+                found[i] = (g.view(size) if g.numel() == math.prod(size) else g.sum_to_size(size)).to(
+                    self.dtypes[i]
+                )
+        return found
+
+    def _of_rows(
+        self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: tuple[int, ...]
+    ) -> dict[int, Tensor]:
+        """In one map; cotangents of extra tensors that were repeated otherwise than over whole rows by folds."""
+        rules, given = self.rules, self._of_made(grads)
+        asked = tuple(
+            given.get((kind, i)) is not None
+            for kind, n in (("result", rules.results), ("row", rules.rows))
+            for i in range(n)
+        )
+        plan = rules.backward(wrt, asked)
+        if not plan.reads:  # no result that has a cotangent is made of these
+            return {}
+        values = self._values(plan.reads, dict(zip(self._kept(wrt), saved, strict=True)), given)
+        whole = [i for i in wrt if i < self.count or tuple(self.sizes[i]) == self.shape]
+        column = [n if d in self.dims else 1 for d, n in enumerate(self.shape)]
+        sums = [i for i in wrt if i not in whole and self._wide_size(i) == column]
+        function = plan.alone(tuple(wrt.index(i) for i in whole)) if whole else None
+        found = dict[int, Tensor]()
+        if whole and function is not None:
+            found = dict(zip(whole, cells(function, values), strict=True))
+        elif whole:
+            places, summed = (tuple(wrt.index(i) for i in some) for some in (whole, sums))
+            dtypes = tuple(
+                self.convert or self.dtypes[i] if i < self.count else self.dtypes[i] for i in whole
+            )
+            of_row = plan.of_row(places, summed, dtypes)
+            library = self._library(plan.reads, tuple(whole), tuple(sums))
+            made = maps.map_tensors(
+                values,
+                plan.summed(),
+                of_row,
+                self.dims,
+                guarantee=self.guarantee,
+                library=library,
+                call=self.call,
+            )
+            found = dict(zip([*whole, *sums], made, strict=True))
+        for i in wrt:
+            if i not in found:
+                terms = plan.alone((wrt.index(i),))
+                assert terms is not None
+                found[i] = self._summed(values, terms, i)
+        return found
+
+    def _library(
+        self, reads: Sequence[int], whole: tuple[int, ...], sums: tuple[int, ...]
+    ) -> LibraryMap | None:
+        if self.library is None or self.convert not in (None, *self.dtypes[:1]):
+            return None
+        roles = tuple(f"{kind}{i}" for kind, i in (self.rules.values[p] for p in reads))
+        return backward_of(self.library, roles, (*whole, *sums))
+
+    def _values(
+        self, reads: Sequence[int], kept: dict[tuple[str, int], Tensor], grads: dict[tuple[str, int], Any]
+    ) -> list[Tensor]:
+        """A rule's values, of the whole shape."""
+        rules, again, found = self.rules, list[Tensor](), list[Tensor]()
+        if any(rules.values[p][0] == "row" and ("row", rules.values[p][1]) not in kept for p in reads):
+            x = [self._read(kept["tensor", i], i) for i in range(self.count)]
+            wide = compute_dtype(x[0].dtype) if x[0].is_floating_point() else None
+            again = folds.fold_tensors(
+                x, rules.of_rows, self.dims, True, dtype=wide, guarantee=self.guarantee, call=self.call
+            )
+        for p in reads:
+            kind, i = rules.values[p]
+            if kind in ("input", "extra"):
+                value = self._read(kept["tensor", p], p)
+            elif kind == "length":
+                value = self._length(next(g for g in grads.values() if g is not None))
+            elif kind.startswith("of_"):
+                value = grads[kind[3:], i]
+            else:
+                value = kept[kind, i] if (kind, i) in kept else again[i]
+            found.append(value.expand(self.shape))
+        return found
+
+    def _length(self, like: Tensor) -> Tensor:
+        wide = torch.float64 if torch.float64 in (like.dtype, *self.dtypes) else torch.float32
+        return like.new_full((), math.prod(self.shape[d] for d in self.dims), dtype=wide)
+
+    def _read(self, t: Tensor, i: int) -> Tensor:
+        """A tensor as the forward call read it."""
+        t = t.expand(self.shape)
+        return t if self.convert is None or i >= self.count else t.to(self.convert)
+
+    def _wide_size(self, i: int) -> list[int]:
+        """The size of a tensor with as many dims as elements have."""
+        return [*[1] * (len(self.shape) - len(self.sizes[i])), *self.sizes[i]]
+
+    def _summed(self, given: Sequence[Tensor], terms: Monoid, i: int) -> Tensor:
+        """A sum over the dims along which a tensor was repeated."""
+        wide = self._wide_size(i)
+        repeated = [d for d, n in enumerate(self.shape) if wide[d] == 1 and n != 1]
+        (made,) = folds.fold_tensors(given, terms, repeated, True, guarantee=self.guarantee)
+        return made.reshape(self.sizes[i])
+
+    def _around(
+        self, tensors: Sequence[Tensor], grads: Sequence[Any], wrt: tuple[int, ...]
+    ) -> dict[int, Tensor]:
+        """By states that are folded again, and for each element what is before it and after it."""
+        rules, shape, dims, parts = self.rules, self.shape, self.dims, self._of_made(grads)
         wide = Wide(tensors, shape, dims, self.convert, self.guarantee)
-        x = [t.expand(shape) if self.convert is None else t.expand(shape).to(self.convert) for t in inputs]
-        beside = [t.expand(shape) for t in extras]
-        gy = [g for g, moves in zip(grads, parts.floats, strict=True) if moves]
-        states: list[Tensor] = []
-        if dims and 0 not in shape:
+        every = [self._read(t, i) for i, t in enumerate(tensors)]
+        x = every[: self.count]
+        names = [*(("result", i) for i in range(rules.results)), *(("row", i) for i in range(rules.asked))]
+        absent = every[0].new_zeros((), dtype=torch.float32)
+        gs = [(absent if parts[name] is None else parts[name]).expand(shape) for name in names]
+        several = bool(dims) and 0 not in shape
+        if several:
             made = folds.fold_tensors(
-                x, states_of(parts.gradient), dims, True, guarantee=self.guarantee, call=self.call
+                x, states_of(rules.gradient), dims, True, guarantee=self.guarantee, call=self.call
             )
             states = [t.expand(shape) for t in made]
         else:
-            states = cells(lifts_of(parts.gradient), wide.elements[: self.count])
-        given = [*x, *beside, *gy, *states]
-        whole = [i for i in wrt if i < self.count or tensors[i].shape == shape]
-        found = dict(zip(whole, self._of_whole(parts, wide, given, x, tuple(whole)), strict=True))
+            states = cells(lifts_of(rules.gradient), wide.elements[: self.count])
+        given = [*every, *gs, *states]
+        inner = tuple(i for i in wrt if i < self.count or tuple(self.sizes[i]) == shape)
+        found = (
+            dict(
+                zip(inner, cells(rules.around("tensors" if several else "lifted", inner), given), strict=True)
+            )
+            if inner
+            else {}
+        )
+        places = rules.results_read
+        if several and (places or rules.asked) and inner and inner[0] < self.count:
+            of_fold = [i for i in inner if i < self.count]
+            results = self._of_results(given, places)
+            rows = replace(wide, tensors=x, convert=None)
+            more = rows.of_fold(rules.gradient, results, of_fold, self.call, rules.after)
+            found |= {i: found[i] + g for i, g in zip(of_fold, more, strict=True)}
         for i in wrt:
             if i not in found:
-                found[i] = _summed(parts.direct((i,)), given, tensors[i].shape, self.guarantee)
-        return as_inputs([found[i] for i in wrt], tensors, wrt)
+                found[i] = self._summed(given, rules.around("tensors", (i,)), i)
+        return found
 
-    def _of_whole(
-        self, parts: _Parts, wide: Wide, given: Sequence[Tensor], x: Sequence[Tensor], wrt: tuple[int, ...]
-    ) -> list[Tensor]:
-        """Cotangents of tensors of the whole shape."""
-        if not wrt:
-            return []
-        places = parts.results_read
-        if not wide.dims or not places or min(wrt) >= self.count:
-            return cells(parts.direct(wrt, lifted=not wide.dims), given)
-        sums = parts.direct(tuple(self.count + len(parts.extras) + p for p in places))
-        if parts.needs_total_alone:
-            return maps.map_tensors(
-                given, sums, parts.of_row(wrt), wide.dims, guarantee=self.guarantee, call=self.call
-            )
-        of_results = folds.fold_tensors(
-            given, sums, wide.dims, True, guarantee=self.guarantee, call=self.call
-        )
-        cotangents = [t.expand(wide.shape) for t in of_results]
-        inner = [i for i in wrt if i < self.count]
-        own = cells(parts.direct(wrt), given)
-        rows = replace(wide, tensors=x, convert=None)
-        more = rows.of_fold(
-            parts.gradient, parts.of_every_result(cotangents, places), inner, self.call, parts.after
-        )
-        return [a + b for a, b in zip(own, more, strict=False)] + own[len(inner) :]
-
-
-@kept_outside_modes(512)
-def _parts(
-    monoid: Monoid, apply: Traced, elements: tuple[torch.dtype, ...], extras: tuple[torch.dtype, ...]
-) -> _Parts:
-    return _Parts(monoid, apply, elements, extras)
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """The functions of a map's backward, each of (elements, extra elements, cotangents of float values, states)."""
-
-    monoid: Monoid
-    apply: Traced
-    elements: tuple[torch.dtype, ...]
-    extras: tuple[torch.dtype, ...]
-
-    @functools.cached_property
-    def gradient(self) -> Gradient:
-        """Of the fold."""
-        return derived(self.monoid, self.elements)
-
-    @functools.cached_property
-    def after(self) -> TypedGraph:
-        """What is made of elements, results and extra elements."""
-        return make_row_map(self.monoid.total, self.apply, self.elements, self.extras).apply
-
-    @functools.cached_property
-    def needs_total_alone(self) -> bool:
-        """Of the fold, for what the map makes of it."""
-        return self.gradient.needs_total_alone(self.after)
-
-    @functools.cached_property
-    def floats(self) -> list[bool]:
-        """Which of the values have cotangents."""
-        return [dtype.is_floating_point for dtype in self.after.output_dtypes]
-
-    def _split(self, v: Sequence[Any]) -> tuple[Any, ...]:
-        k, e, g = len(self.elements), len(self.extras), sum(self.floats)
-        return v[:k], v[k : k + e], v[k + e : k + e + g], v[k + e + g :]
-
-    @property
-    def arity(self) -> int:
-        """How many values the graphs take."""
-        return len(self.elements) + len(self.extras) + sum(self.floats) + self.gradient.n
-
-    def cotangents(self, v: Sequence[Any]) -> list[Any]:
-        """Of elements, of extra elements, of results."""
-        x, beside, gy, states = self._split(v)
-        given = iter(gy)
-        every = [next(given) if moves else 0 for moves in self.floats]
-        results = self.gradient.program.project.graph(*states)
-        k, m = len(x), len(results)
-        found = pullback(self.after, [*x, *results, *beside], every)
-        return [*found[:k], *found[k + m :], *found[k : k + m]]
-
-    @functools.cached_property
-    def results_read(self) -> list[int]:
-        """The results that have a cotangent here."""
-        kept = list[int]()
-
-        def run(*v: Any) -> int:
-            made = self.cotangents(v)[len(self.elements) + len(self.extras) :]
-            kept.extend(i for i in self.gradient.results if not is_zero(made[i]))
-            return 0
-
-        trace(run, self.arity)
-        return kept
-
-    @kept_outside_modes(512)
-    def direct(self, wrt: tuple[int, ...], lifted: bool = False) -> Monoid:
-        """Cotangents through the function alone, or (`lifted`) through each element's own state, too.
-
-        Folded over no dims it gives them, over others their sums.
-        """
-
-        def run(*v: Any) -> tuple[Any, ...]:
-            made = self.cotangents(v)
-            if lifted:
-                x, _, _, states = self._split(v)
-                through = made[len(self.elements) + len(self.extras) :]
-                gs = pullback(self.gradient.program.project, states, through)
-                own = pullback(self.gradient.program.lift, x, gs)
-                made[: len(x)] = [add(a, b) for a, b in zip(made, own, strict=False)]
-            return tuple(as_float(made[i]) for i in wrt)
-
-        return function_of(trace(run, self.arity))
-
-    @kept_outside_modes(512)
-    def of_row(self, wrt: tuple[int, ...]) -> Traced:
-        """Of the sums of the results' cotangents besides: all of an element's own."""
-        places = self.results_read
-
-        def run(*v: Any) -> tuple[Any, ...]:
-            values, sums = v[: self.arity], v[self.arity :]
-            made = self.cotangents(values)
-            x, _, _, states = self._split(values)
-            of_results: list[Any] = [0] * len(self.gradient.program.project.graph.outputs)
-            for p, g in zip(places, sums, strict=True):
-                of_results[p] = g
-            gs = pullback(self.gradient.program.project, states, of_results)
-            own, _ = self.gradient.by_total(x, states, gs)
-            made[: len(x)] = [add(a, b) for a, b in zip(made, own, strict=False)]
-            return tuple(as_float(made[i]) for i in wrt)
-
-        return of_graph(trace(run, self.arity + len(places)))
-
-    def of_every_result(self, cotangents: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
-        """Cotangents of the results that may have one: zeros of those that have none here."""
-        known = dict(zip(places, cotangents, strict=True))
-        return [known.get(i, torch.zeros_like(cotangents[0])) for i in self.gradient.results]
-
-
-def _summed(monoid: Monoid, given: Sequence[Tensor], shape: Sequence[int], guarantee: str) -> Tensor:
-    """A sum over the dims along which a tensor of this shape was repeated."""
-    whole = given[0].shape
-    added = len(whole) - len(shape)
-    repeated = [d for d, n in enumerate(whole) if d < added or (shape[d - added] == 1 and n != 1)]
-    (made,) = folds.fold_tensors(given, monoid, repeated, True, guarantee=guarantee)
-    return made.reshape(shape)
+    def _of_results(self, given: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
+        """Cotangents of the fold's results, of each row: zeros of those that have none."""
+        rules, every = self.rules, self.rules.gradient.results
+        known = dict[int, Tensor]()
+        if places:
+            sums = rules.around("results", tuple(places))
+            made = folds.fold_tensors(given, sums, self.dims, True, guarantee=self.guarantee, call=self.call)
+            known = dict(zip(places, made, strict=True))
+        found = [known[p].expand(self.shape) if p in known else torch.zeros_like(given[-1]) for p in every]
+        if rules.asked:
+            own = cells(rules.around("rows", tuple(every)), given)
+            found = [a + b for a, b in zip(found, own, strict=True)]
+        return found

@@ -9,19 +9,19 @@ from typing import Any
 from torch import Tensor
 
 from tilefold.api import transpose as transposes
+from tilefold.api.gradients import Call
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Call):
     """A selection as its backward needs it: the dim, and the shape it was taken of. Saved are the indices."""
 
     dim: int
     shape: tuple[int, ...]
 
-    def check(self, tensors: Sequence[Tensor]) -> None:
-        """Every selection has a derivative."""
-
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
         """The indices."""
         return made[1:]
 
@@ -36,23 +36,18 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Swap:
+class Swap(Call):
     """A transpose as its backward needs it. Nothing is saved."""
 
     dim0: int
     dim1: int
     guarantee: str
 
-    def check(self, tensors: Sequence[Tensor]) -> None:
-        """Every transpose has a derivative."""
-
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
         """Nothing."""
         return ()
-
-    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
-        """Whether a result changes with an element."""
-        return True
 
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The input's cotangent: the result's, transposed."""

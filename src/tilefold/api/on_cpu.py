@@ -156,7 +156,7 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     """What answers maps like this one: torch's own, else a loop that folds rows and one that maps."""
     known, guarantee = _known_map(request), request.guarantee
     if known is not None:
-        settled = native.settled_map(known.function, known.arguments)
+        settled = native.settled_map(known.function, known.arguments, known.rows)
         return _repeated_library(known.plan(len(tensors), guarantee), settled)
     program, shape = request.row.program, request.shape
     if 0 in shape:
@@ -171,7 +171,7 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
         folded = folding(expanded[:n])
         if watched and not folded.pop().all():
             return None
-        return _map_by_tiles(request, row, expanded, [folded[p] for p in places])
+        return _map_by_tiles(request, row, expanded, folded, places)
 
     return Repeated(_then_mapped(folding.plan), call)
 
@@ -182,11 +182,20 @@ def _kept(request: RowMap) -> list[int]:
 
 
 def _map_by_tiles(
-    request: RowMap, row: Row, tensors: Sequence[Tensor], folded: Sequence[Tensor]
+    request: RowMap,
+    row: Row,
+    tensors: Sequence[Tensor],
+    folded: Sequence[Tensor],
+    places: Sequence[int] | None = None,
 ) -> list[Tensor]:
+    """Every element by `row`, which takes those of the fold's results that are at `places`, or all; then what is of rows."""
     n, alone = row.program.algebra.inputs, request.guarantee == "batch_invariant"
-    operands = [*tensors[:n], *(f.expand(request.shape) for f in folded), *tensors[n:]]
-    return row_tiles.map_tiles(row, operands, torch.get_num_threads(), placeless=alone)
+    taken = folded if places is None else [folded[p] for p in places]
+    operands = [*tensors[:n], *(f.expand(request.shape) for f in taken), *tensors[n:]]
+    made, sums = row_tiles.map_tiles(
+        row, operands, torch.get_num_threads(), placeless=alone, dims=request.dims
+    )
+    return [*made, *row_tiles.map_rows(request.row, folded), *sums]
 
 
 def _then_mapped(plan: Plan) -> Plan:
@@ -200,7 +209,12 @@ def _known_map(request: RowMap) -> LibraryMap | None:
     A trace would hold what one that asks its results decided for the elements at hand.
     """
     library = request.library
-    if library is None or request.guarantee == "batch_invariant" or 0 in request.shape:
+    if (
+        library is None
+        or library.rows != len(request.row.of_rows)
+        or request.guarantee == "batch_invariant"
+        or 0 in request.shape
+    ):
         return None
     return None if library.asks and torch._C._is_tracing() else library
 
@@ -209,12 +223,18 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
     """Rows folded, then every element and its row's results and extras as one tile after another."""
     row, guarantee, n = request.row, request.guarantee, request.row.program.algebra.inputs
     if not tensors[0].numel():
-        empty = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
+        empty = [torch.zeros(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
+        if row.rows is not None:
+            folded = by_tiles(tensors[:n], row.program, request.dims, guarantee)[0]
+            first = len(row.results)
+            empty[first : first + len(row.of_rows)] = row_tiles.map_rows(
+                row, [f.reshape(_kept(request)) for f in folded]
+            )
         return empty, Plan(request.on_cpu, guarantee=guarantee, strategy="nothing", reason="no elements")
     if backend in ("auto", "torch"):
         known = _known_map(request)
         if known is not None:
-            made = native.settled_map(known.function, known.arguments)(*tensors)
+            made = native.settled_map(known.function, known.arguments, known.rows)(*tensors)
             if made is not None:
                 return made, known.plan(len(tensors), guarantee)
         if backend == "torch":
@@ -227,7 +247,14 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
     folded, plan = [f.reshape(_kept(request)) for f in folded], _then_mapped(plan)
     if backend == "reference":
         rows = [f.expand(request.shape) for f in folded]
-        return row_tiles.map_by_definition(row, [*tensors[:n], *rows, *tensors[n:]]), plan
+        made = row_tiles.map_by_definition(row, [*tensors[:n], *rows, *tensors[n:]])
+        whole, summed = made[: len(row.results)], made[len(row.results) :]
+        outer = tuple(d for d in range(len(request.shape)) if d not in request.dims)
+        return [
+            *whole,
+            *row_tiles.map_rows(row, folded),
+            *(reference.summed(t, outer) for t in summed),
+        ], plan
     return _map_by_tiles(request, row, tensors, folded), plan
 
 

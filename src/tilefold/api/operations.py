@@ -19,18 +19,16 @@ import torch
 from torch import Tensor
 
 from tilefold.algebra import program as programs
-from tilefold.algebra import text
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api import gradients
 from tilefold.api.map_gradients import Map
-from tilefold.api.recorded import asks_gradient
+from tilefold.api.recorded import asks_gradient, library_map, library_text
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
 from tilefold.errors import GradientError
-from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape
@@ -91,7 +89,7 @@ def _reduce_map(
     with torch.no_grad():
         made = map_tensors(
             inputs, monoid_of(monoid), of_text(apply), tuple(dims), extras=extras, convert=convert, guarantee=guarantee,
-            library=LibraryMap(*text.loads(library)) if library else None,
+            library=library_map(library),
         )  # fmt: skip
         return fresh(made, [*inputs, *extras])
 
@@ -178,7 +176,8 @@ def _mapped_map(
 ) -> Any:  # fmt: skip
     every = in_front([*inputs, *extras], [*where[0], *where[1]], info.batch_size)
     given, beside = every[: len(inputs)], every[len(inputs) :]
-    library = library if library and LibraryMap(*text.loads(library)).any_rank else ""
+    known = library_map(library)
+    library = library if known is not None and known.any_rank else ""
     made = torch.ops.tilefold.reduce_map(
         given, beside, monoid, apply, [d + 1 for d in dims], convert, guarantee, library
     )
@@ -239,6 +238,9 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
         if not asked:
             return run(tensors)
         call = call_of(*arguments)
+        if isinstance(call, Map):
+            monoid, function, library = call.saving()
+            arguments = (*arguments[:2], monoid.text, function.text, *arguments[4:-1], library_text(library))
         if not is_nested:
             return gradients.applied(call, run, tensors)
         with gradients.one_level():
@@ -270,7 +272,11 @@ def _map_of(
     guarantee: str,
     library: str,
 ) -> Map:
-    return Map(monoid_of(monoid), of_text(apply), tuple(dims), convert, guarantee, len(inputs))
+    every = [*inputs, *extras]
+    return Map(
+        monoid_of(monoid), of_text(apply), tuple(dims), convert, guarantee, len(inputs), tuple(t.shape for t in every),
+        tuple(t.dtype for t in every), library_map(library), every[0].device.type == "cpu",
+    )  # fmt: skip
 
 
 LIBRARY: Any = torch.library.Library("tilefold", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's own

@@ -15,7 +15,7 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.api import products
-from tilefold.api.gradients import Fold, as_inputs, cells, function_of
+from tilefold.api.gradients import Call, Fold, as_inputs, cells, function_of
 from tilefold.api.map_gradients import Map
 from tilefold.planner.products.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.planner.products.functions import Traced
@@ -25,7 +25,7 @@ from tilefold.runtime.modes import as_given
 
 
 @dataclass(frozen=True)
-class Multiplied:
+class Multiplied(Call):
     """A product as its backward needs it: of a, b and extra tensors, of which the bias is the first.
 
     The accumulator is not kept: it is multiplied again where a derivative reads it.
@@ -70,10 +70,6 @@ class Multiplied:
         assert self.row is not None
         assert self.row[1] is not None
         return Map(self.row[0], self.row[1], (-1,), None, self.guarantee, 1, self.call)
-
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What backward reads: all that the product read."""
-        return tensors
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""

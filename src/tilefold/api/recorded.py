@@ -76,13 +76,8 @@ def recorded_map(
 ) -> list[Tensor]:
     """`map_tensors` as one operation."""
     dims = normalize_dims(dim, max(t.ndim for t in tensors), call)
-    own = (
-        ""
-        if library is None
-        else _text((library.function, library.arguments, library.asks, library.any_rank))
-    )
     made: list[Tensor] = OPERATIONS.reduce_map(
-        tensors, extras, monoid.text, apply.text, dims, convert, guarantee, own
+        tensors, extras, monoid.text, apply.text, dims, convert, guarantee, library_text(library)
     )
     return made
 
@@ -143,6 +138,18 @@ def recorded_product(
         operands, extras, has_bias, ending, monoid, apply, out_dtype, precision, guarantee
     )
     return made
+
+
+def library_text(library: LibraryMap | None) -> str:
+    """A function of torch's as an operation has it."""
+    if library is None:
+        return ""
+    return _text((library.function, library.arguments, library.asks, library.any_rank, library.rows))
+
+
+def library_map(written: str) -> LibraryMap | None:
+    """What `library_text` was written of."""
+    return LibraryMap(*text.loads(written)) if written else None
 
 
 def _as_tensor(field: Any, device: torch.device) -> Tensor:

@@ -14,7 +14,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.recorded import between_graphs, is_differentiated, recorded_map
 from tilefold.api.requests import RowMap
-from tilefold.errors import KindError, ShapeError, is_function
+from tilefold.errors import ArgumentError, KindError, ShapeError, is_function
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Role, Traced, traced
 from tilefold.planner.products.row import make_row_map, projected
@@ -42,6 +42,13 @@ _ROLE = Role(
     call="reduce_map",
     several=True,
 )
+_ROWS = Role(
+    "`rows`",
+    "`rows` must take each result of the fold",
+    "write a function of so many values",
+    call="reduce_map",
+    several=True,
+)
 
 
 def reduce_map(
@@ -51,12 +58,15 @@ def reduce_map(
     dim: int | Sequence[int] | None = None,
     *,
     extras: Tensor | Sequence[Tensor] = (),
+    rows: Callable[..., Any] | None = None,
     out: Tensor | Sequence[Tensor] | None = None,
     guarantee: str = "run_to_run",
 ) -> Any:
     """Fold dims with a monoid, and make something of every element and the results of its fold.
 
-        result[k, p] = apply(x[k, p], ..., *project(combine over all q of lift(x[k, q], ...)), *extras[k, p])
+        folded[k]    = project(combine over all q of lift(x[k, q], ...))
+        result[k, p] = apply(x[k, p], ..., *folded[k], *extras[k, p])
+        row[k]       = rows(*folded[k])
 
     Args:
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place. Dtypes as in `reduce`.
@@ -64,7 +74,10 @@ def reduce_map(
         apply: a function of one element of each input, the fold's results (as they were computed: float32 at least) and one
             element of each extra tensor. It gives one value or several, and is run once, symbolically.
         dim: one dim, several, or None for all. An empty sequence makes each element a row of its own.
-        extras: further tensors that broadcast to the inputs' shape and are not folded.
+        extras: further tensors that broadcast to the inputs' shape and are not folded: also one value a row, of length 1
+            along `dim`.
+        rows: a function of the fold's results, which gives one value or several that are stored of each row, beside the
+            elements: a mean, a logarithm of a sum. Run once, symbolically. Not with `out`.
         out: tensor(s) to write the results into, of the results' shape and dtype. One may be an input, exactly: the same
             memory in the same strides.
         guarantee: as in `reduce`; with "batch_invariant" the bits of a row do not depend on how many rows there are.
@@ -72,9 +85,11 @@ def reduce_map(
     Returns:
         A tensor of the inputs' shape for each value of `apply`: one, or a tuple. Floats come back in the inputs' dtype,
         computed in float32 (float64 for float64); whole numbers in theirs, or int64 of floats; truth values as bool.
+        Then one for each value of `rows`, with 1 along `dim`, in the dtype that it was computed in: floats of half precision
+        in float32.
 
     Raises:
-        ArityError, TraceError: `apply` does not take these values, or gives none.
+        ArityError, TraceError: `apply` or `rows` does not take these values, or gives none.
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError, KindError: the call does not fit.
         GradientError: as in `reduce`.
 
@@ -83,23 +98,36 @@ def reduce_map(
         >>> tilefold.reduce_map(torch.tensor([[1.0, 3.0], [2.0, 2.0]]), tilefold.monoids.SUM, share, dim=1)
         tensor([[0.2500, 0.7500],
                 [0.5000, 0.5000]])
+        >>> shares, totals = tilefold.reduce_map(
+        ...     torch.tensor([[1.0, 3.0], [2.0, 2.0]]), tilefold.monoids.SUM, share, dim=1, rows=lambda total: total
+        ... )
+        >>> totals
+        tensor([[4.],
+                [4.]])
     """
     tensors = as_inputs(inputs, monoid, "reduce_map")
     beside = _as_extras(extras)
     relevant = [*tensors, *beside, *listed(out)]
     if overridden(*relevant):
-        named = {"extras": extras, "out": out, "guarantee": guarantee}
+        named = {"extras": extras, "rows": rows, "out": out, "guarantee": guarantee}
         return override(reduce_map, relevant, inputs, monoid, apply, dim, **named)
     if not isinstance(apply, Traced) and not is_function(apply):
         raise KindError(
             f"reduce_map: `apply` must be a function, got {type(apply).__name__}; write one of an element, the fold's "
             "results and the extra tensors' elements"
         )
+    if rows is not None and not is_function(rows):
+        raise KindError(
+            f"reduce_map: `rows` must be a function or None, got {type(rows).__name__}; write one of the fold's results"
+        )
+    if rows is not None and out is not None:
+        raise ArgumentError(
+            "reduce_map: `out` must be None where `rows` is given, got both; copy the results with Tensor.copy_"
+        )
     check_count(tensors, monoid, "reduce_map")
-    others = len(tensors) + projected(monoid) + len(beside) - 1
-    made = map_tensors(
-        tensors, monoid, _applied(apply, others), dim, extras=beside, out=out, guarantee=guarantee
-    )
+    folded = projected(monoid)
+    applied = _applied(apply, len(tensors) + folded + len(beside) - 1, rows, folded - 1)
+    made = map_tensors(tensors, monoid, applied, dim, extras=beside, out=out, guarantee=guarantee)
     results = made[0] if len(made) == 1 else tuple(made)
     return rebuildable(results) if classed(relevant) else results
 
@@ -116,8 +144,12 @@ def _as_extras(extras: Any) -> list[Tensor]:
 
 
 @constant_in_graphs
-def _applied(apply: Callable[..., Any], others: int) -> Traced:
-    return traced(apply, others, _ROLE)
+def _applied(apply: Callable[..., Any], others: int, rows: Callable[..., Any] | None, folded: int) -> Traced:
+    """`apply` of a value and so many others, with `rows` of one and so many others, if there is one."""
+    made = traced(apply, others, _ROLE)
+    if rows is None:
+        return made
+    return made.but(rows=traced(rows, folded, _ROWS).graph)
 
 
 def graph_of(apply: Callable[..., Any], values: int) -> Traced:
@@ -179,16 +211,16 @@ def map_tensors(
     elements = tuple(convert or t.dtype for t in tensors)
     row = make_row_map(monoid.total, apply, elements, tuple(t.dtype for t in extras))
     targets = check_out(out, row.results, shape, expanded, call, in_place=True)
+    request = RowMap(row, dims, guarantee, tuple(shape), library, call=call)
     abstract = next((t for t in every if is_abstract(t)), None)
     check_not_recorded(call, tensors[0].is_cuda)
     if abstract is not None:
-        empty = [abstract.new_empty(shape, dtype=d) for d in row.results]
+        empty = [abstract.new_empty(size, dtype=d) for size, d in request.results]
         return empty if targets is None else list(targets)
     expanded = [plain(t).resolve_neg() if t.is_neg() else plain(t) for t in expanded]
     if key is None and tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
         key = (monoid, apply, layouts, tensors[0].device, dims, convert, guarantee)
-    request = RowMap(row, dims, guarantee, tuple(shape), library, call=call)
     return dispatch.run(request, expanded, key, targets)
 
 

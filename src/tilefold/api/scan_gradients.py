@@ -18,6 +18,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import is_float
 from tilefold.api import scan as scans
 from tilefold.api.gradients import (
+    Call,
     Wide,
     as_inputs,
     as_rows,
@@ -35,7 +36,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 
 @dataclass(frozen=True)
-class Scanned:
+class Scanned(Call):
     """A scan as its backward needs it: of `count` inputs, then the fields of the state before each row."""
 
     monoid: Monoid
@@ -59,10 +60,6 @@ class Scanned:
                 f"{self.call}: a scan of states whose fields depend on how they were grouped (sums about a pivot) has no "
                 "derivative yet, got an input that requires grad; scan plain sums, or detach() the input"
             )
-
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What backward reads: the inputs."""
-        return tensors
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""

@@ -19,6 +19,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.api import scan as scans
 from tilefold.api import segment_reduce as segments
 from tilefold.api.gradients import (
+    Call,
     Wide,
     as_inputs,
     cells,
@@ -36,7 +37,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 
 @dataclass(frozen=True)
-class Segmented:
+class Segmented(Call):
     """A fold of segments as its backward needs it: of some inputs, then the tensor that says where segments are."""
 
     monoid: Monoid
@@ -53,10 +54,6 @@ class Segmented:
         """
         gradient = gradient_of_call(self.monoid, tensors[:-1], None)
         check_ties(gradient, self.call)
-
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The inputs and where segments are."""
-        return tensors
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""

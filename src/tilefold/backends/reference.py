@@ -68,6 +68,16 @@ def finish(state: Sequence[Operand], program: Program, shape: Sequence[int]) -> 
     return results
 
 
+def summed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """A sum over some dims, one element after another; they have length 1 then."""
+    kept = [1 if d in dims else n for d, n in enumerate(x.shape)]
+    rows = x.movedim(tuple(dims), tuple(range(len(dims)))).flatten(0, len(dims) - 1) if dims else x[None]
+    total = torch.zeros_like(rows[0])
+    for one in rows.unbind(0):
+        total = total + one
+    return total.reshape(kept)
+
+
 def copied(x: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor with the elements of a view, one after another."""
     result = torch.empty(x.numel(), dtype=x.dtype, device=x.device)

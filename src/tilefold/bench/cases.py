@@ -106,6 +106,11 @@ class Case:
         return tuple(n for d, n in enumerate(self.shape) if d not in self.dims)
 
     @property
+    def result_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of each output."""
+        return (self.result_shape,) * len(self.result_dtypes)
+
+    @property
     def elements(self) -> int:
         """Elements of the input."""
         return prod(self.shape)
@@ -121,8 +126,8 @@ class Case:
     @property
     def compulsory_bytes(self) -> int:
         """What must be read and written, whatever the algorithm: each sector of the input and of each output once."""
-        results = prod(self.result_shape)
-        return self.input_bytes + sum(whole_sectors(results * d.itemsize) for d in self.result_dtypes)
+        results = zip(self.result_shapes, self.result_dtypes, strict=True)
+        return self.input_bytes + sum(whole_sectors(prod(shape) * d.itemsize) for shape, d in results)
 
     @property
     def operations(self) -> int:

@@ -67,9 +67,9 @@ def fault(case: Case, x: torch.Tensor, result: object, want: Outputs) -> str | N
         return f"the result is a {type(result).__name__}, no tensors"
     if len(got) != len(case.result_dtypes):
         return f"there are {len(got)} outputs, not {len(case.result_dtypes)}"
-    for number, (g, dtype) in enumerate(zip(got, case.result_dtypes, strict=True)):
-        if tuple(g.shape) != case.result_shape or g.dtype != dtype:
-            return f"output {number} is {tuple(g.shape)} {g.dtype}, not {case.result_shape} {dtype}"
+    for number, (g, shape, dtype) in enumerate(zip(got, case.result_shapes, case.result_dtypes, strict=True)):
+        if tuple(g.shape) != shape or g.dtype != dtype:
+            return f"output {number} is {tuple(g.shape)} {g.dtype}, not {shape} {dtype}"
         if case.contiguous and not g.is_contiguous():
             return f"output {number} has the strides {g.stride()}, not those of a contiguous tensor"
     if case.has_index:
@@ -120,7 +120,8 @@ def overwrite_late(x: torch.Tensor, elements: torch.Tensor) -> None:
 
 def poison_cache(case: Case, device: torch.device) -> None:
     """Leave poisoned blocks of the outputs' sizes in torch's allocator, so that an unwritten element shows."""
-    blocks = [torch.empty(case.result_shape, dtype=d, device=device) for d in case.result_dtypes]
+    sizes = zip(case.result_shapes, case.result_dtypes, strict=True)
+    blocks = [torch.empty(shape, dtype=d, device=device) for shape, d in sizes]
     for block in blocks:
         # Not True for bool: True is the right answer of `all`.
         block.fill_(float("nan") if block.is_floating_point() else 0 if block.dtype == torch.bool else -1)

@@ -106,6 +106,13 @@ def known_peers() -> dict[str, Peer]:
                 "make_reduce_into",
             ),
             Peer(
+                "liger",
+                "Liger Kernel: softmax and norms with their backward",
+                "liger_kernel",
+                ("liger-kernel",),
+                Variant("liger", build_nothing, gpu_only=True),
+            ),
+            Peer(
                 "quack",
                 "QuACK: softmax, norms, top-k",
                 "quack",

@@ -39,13 +39,15 @@ def fresh_compile(
     return compiled
 
 
-def check_compiled(call: Callable[..., Any], x: torch.Tensor) -> None:
-    """Raise unless a compiled function runs compiled, for this input, and for nothing else.
+def check_compiled(
+    call: Callable[..., Any], x: torch.Tensor, compiled: Callable[..., Any] | None = None
+) -> None:
+    """Raise unless a compiled function runs compiled, for this input, and for nothing else: `call`, or one that it calls.
 
     Raises:
         TrapError: Dynamo holds no code for it (it fell back to eager), code for other shapes too, or none for this one.
     """
-    entries = len(_cache_entries(call))
+    entries = len(_cache_entries(compiled or call))
     if entries == 0:
         raise TrapError(
             "compile: a compiled function must run so, got none of its code: it fell back to eager; see TORCH_LOGS=dynamo"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math as numbers
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from tilefold import math, monoids
 from tilefold.algebra import powers
 from tilefold.algebra.dtypes import promote, result_dtype
-from tilefold.algebra.expression import trace
+from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.reduce_map import graph_of, kept, map_tensors
@@ -117,9 +116,19 @@ def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
         size = math.log(total) if logarithm else 1.0 / total
         return largest, math.where(abs(largest) == INFINITY, float("nan"), size)
 
+    def shares_rule(x: Any, y: Any, gy: Any, length: Any, total: Any = 0.0) -> Any:
+        """Of results alone."""
+        return gy * y, y * (gy - total)
+
+    def logarithms_rule(x: Any, y: Any, gy: Any, length: Any, total: Any = 0.0) -> Any:
+        return gy, gy - math.exp(y) * total
+
+    rule = logarithms_rule if logarithm else shares_rule
+    nothing = trace(lambda largest, size: (), 2)
+    rules = nothing, trace(lambda *v: rule(*v)[0], 4), trace(lambda *v: rule(*v)[1], 5)
     if logarithm:
         monoid = monoids.logsumexp(project, "log_softmax")
-        return monoid, graph_of(lambda x, largest, size: (x - largest) - size, 3)
+        return monoid, graph_of(lambda x, largest, size: (x - largest) - size, 3).but(rule=rules)
 
     def rebase(own: Any, _: Any, largest: Any, share: Any) -> Any:
         return own, share * monoids.rescaled(own, largest)
@@ -127,7 +136,7 @@ def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
     monoid = monoids.logsumexp(project, "softmax")
     # As in the fold: where a row is held, its exponentials are computed once.
     apply = graph_of(lambda x, largest, share: monoids.exponential(x, largest) * share, 3)
-    return monoid, replace(apply, rebase=trace(rebase, 4))
+    return monoid, apply.but(rebase=trace(rebase, 4), rule=rules)
 
 
 def layer_norm(
@@ -300,7 +309,47 @@ def _norms(
 
     values = 1 + of_sums + 2 + centred + weighted + biased
     monoid = _centred(eps, of_sums) if centred else _scaled(length, eps, of_sums)
-    return monoid, graph_of(apply, values)
+    return monoid, graph_of(apply, values).but(rule=_rule_of_norms(centred, which, of_sums))
+
+
+def _rule_of_norms(centred: bool, which: tuple[bool, bool], of_sums: bool) -> tuple[Graph, ...]:
+    """The backward of a norm: of what it read, and of each row's mean, if it has one, and reciprocal root.
+
+    With z = (x - mean) root and o = gy weight:  gx = root (o - (sum o + z sum o z) / length),  gw = gy z,  gb = gy.
+    """
+    inputs, extras, results = 1 + of_sums, sum(which), 1 + of_sums
+    rows = 1 + centred
+
+    def values(v: Sequence[Any]) -> tuple[Any, ...]:
+        x = v[0] + v[1] if of_sums else v[0]
+        at = inputs + extras + results
+        gy, of_sum = v[at], v[at + 1] if of_sums else 0.0
+        row, of_row, (length, *sums) = (
+            v[at + results :][:rows],
+            v[at + results + rows :][:rows],
+            v[at + results + 2 * rows :],
+        )
+        z = (x - row[0]) * row[-1] if centred else x * row[-1]
+        return gy, of_sum, z, gy * v[inputs] if which[0] else gy, row[-1], of_row, length, sums
+
+    def terms(*v: Any) -> Any:
+        _, _, z, o, _, _, _, _ = values(v)
+        return (o * z, o) if centred else o * z
+
+    def cotangents(*v: Any) -> Any:
+        gy, of_sum, z, o, root, of_row, length, sums = values(v)
+        along = z * sums[0] + sums[1] if centred else z * sums[0]
+        of_root = z * (of_row[-1] * root * root)
+        of_rows = (of_row[0] - of_root if centred else -of_root) / length
+        gx = root * (o - along / length) + of_rows + of_sum
+        return (*[gx] * inputs, *[gy * z] * which[0], *[gy] * which[1])
+
+    def row_of(factor: Any, *rest: Any) -> Any:
+        *mean, root = rest
+        return (*(m / factor for m in mean), root * factor)
+
+    n = inputs + extras + 2 * results + 2 * rows + 1
+    return trace(row_of, 2 + centred), trace(terms, n), trace(cotangents, n + rows)
 
 
 def _centred(eps: float, of_sums: bool) -> Monoid:

@@ -14,10 +14,12 @@ from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.geometry import SECTOR
+from tilefold.planner.groups import groups_plan, needs_groups, results_of
 from tilefold.planner.maps import elements_stage, rows_along, whole_stage, windows_stage
 from tilefold.planner.moves import after_copies
 from tilefold.planner.offset_rows import offset_stage, small_offset_stage, unalike_stage
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
+from tilefold.planner.products.row import Row
 from tilefold.planner.rings import last_rings, rings_stage
 from tilefold.planner.spans import fills_tiles, is_flat, spans_stage
 from tilefold.planner.stages.maps import Clear, Dtypes, Windows, elements_of, folding, row_blocks
@@ -49,11 +51,14 @@ def rows_in_order(problem: Problem, program: Program, results: Dtypes) -> Proble
     return rows_along(problem, program.algebra.inputs)
 
 
-def planned_map(
-    problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str
-) -> tuple[Problem, Plan]:
+def planned_map(problem: Problem, row: Row, device: Device, guarantee: str) -> tuple[Problem, Plan]:
     """The problem that the steps are of, and the plan: inputs that lie in another order than the results are copied first,
     where reads or writes would be sectors in part (docs/experiments/scans.md#copied)."""
+    program, results = row.program, row.results
+    if needs_groups(problem, row):
+        return problem, groups_plan(problem, row, device, guarantee)
+    if row.rows is not None:
+        return problem, _plan_with_rows(problem, row, device, guarantee)
     plan = map_plan(problem, program, results, device, guarantee)
     copied = () if guarantee == "batch_invariant" else inputs_apart(problem)
     if not copied or not _are_copied(problem, copied, plan, results):
@@ -62,6 +67,19 @@ def planned_map(
     return ordered, after_copies(
         map_plan(ordered, program, results, device, guarantee), problem, copied, device
     )
+
+
+def _plan_with_rows(problem: Problem, row: Row, device: Device, guarantee: str) -> Plan:
+    """The steps where something is stored of each row: by the programs that hold it in registers, else in a second launch."""
+    invariant = guarantee == "batch_invariant"
+    asked = problem, row.program, row.results
+    cluster = min(device.cluster, PORTABLE) if invariant else device.cluster
+    stage: Held | None = None
+    if problem.outputs * problem.length:
+        stage = blocks_stage(*asked, invariant, cluster) or whole_stage(*asked, invariant, cluster)
+    if stage is None:
+        return groups_plan(problem, row, device, guarantee, folds=False)
+    return _held(problem, stage, results_of(problem, row), guarantee)
 
 
 def _are_copied(problem: Problem, copied: Sequence[int], plan: Plan, results: Dtypes) -> bool:

@@ -48,13 +48,14 @@ class LibraryMap:
     """The name of torch's function that makes the same of each element and its row, and its arguments but the tensors.
 
     One that `asks` its results may find that float32 did not hold what they were made of, and gives none. `any_rank`: dims
-    in front of all others may be added, since the arguments count from the last.
+    in front of all others may be added, since the arguments count from the last. `rows`: so many values a row it gives, too.
     """
 
     function: str
     arguments: tuple[Any, ...] = ()
     asks: bool = False
     any_rank: bool = True
+    rows: int = 0
 
     def plan(self, inputs: int, guarantee: str) -> Plan:
         """One call of that function."""
@@ -62,6 +63,21 @@ class LibraryMap:
         return Plan(
             "torch", (step,), guarantee=guarantee, strategy=self.function, reason="torch has this function"
         )
+
+
+def backward_of(library: LibraryMap, roles: tuple[str, ...], which: tuple[int, ...]) -> LibraryMap | None:
+    """Torch's function for the backward of a map that is torch's; None where it has none.
+
+    `roles` are those of the tensors that it gets (`api.map_rules`), `which` the tensors whose cotangents it gives, in order.
+    """
+    of_rows = {"input0", "extra0", "of_result0", "row0", "row1", "length0"}
+    if library.function in ("torch.softmax", "torch.log_softmax") and set(roles) == {"result0", "of_result0"}:
+        return LibraryMap(f"{library.function} backward", library.arguments[:1])
+    if library.function == "torch.layer_norm" and of_rows.issuperset(roles) and not library.arguments[-1]:
+        dims, _, which_given, _ = library.arguments
+        if roles[:1] == ("input0",) and "of_result0" in roles:
+            return LibraryMap("torch.layer_norm backward", (dims, roles, which, which_given))
+    return None
 
 
 def library_plan(function: str, program: Program, guarantee: str) -> Plan:

@@ -18,7 +18,9 @@ from tilefold.problem.canonical import Problem, canonical
 
 @dataclass(frozen=True)
 class RowMap(Request):
-    """Fold `dims` of the first tensors, of one shape with the rest, and map each element; results have that `shape`.
+    """Fold `dims` of the first tensors, of one shape with the rest, and map each element.
+
+    Results have that `shape`, with 1 along `dims` of one value a row, and along all others of sums over rows.
 
     `library` names the function of torch's that gives the same answers, where there is one.
     """
@@ -40,12 +42,16 @@ class RowMap(Request):
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """One tensor an output of the function's."""
-        return tuple((self.shape, dtype) for dtype in self.row.results)
+        """One tensor an output of the function's: of elements, then of rows, then of sums over rows."""
+        sizes = list(enumerate(self.shape))
+        row = tuple(1 if d in self.dims else n for d, n in sizes)
+        column = tuple(n if d in self.dims else 1 for d, n in sizes)
+        kinds = (self.shape, self.row.results), (row, self.row.of_rows), (column, self.row.sums)
+        return tuple((shape, dtype) for shape, dtypes in kinds for dtype in dtypes)
 
     def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
         """Inputs, elements as they are read, the folds of rows, results."""
-        return (*(t.dtype for t in tensors), *self.row.taken, *self.row.results)
+        return (*(t.dtype for t in tensors), *self.row.taken, *(dtype for _, dtype in self.results))
 
     def problem(self, tensors: Sequence[Tensor]) -> Problem:
         """The dims of all tensors together, and of results of their shape."""
@@ -58,4 +64,4 @@ class RowMap(Request):
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
         """As `planner.choose_map` has it. No library maps on a GPU."""
         problem = self.problem(tensors)
-        return planned_map(problem, self.row.program, self.row.results, device, self.guarantee)
+        return planned_map(problem, self.row, device, self.guarantee)

@@ -16,6 +16,10 @@ from tilefold.algebra.program import Program
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
 Make = Callable[..., list[Tensor] | None]
+WithRows = tuple[
+    list[Tensor], list[Tensor]
+]  # a map's elements, and the values of rows that torch found on the way
+MakeMap = Callable[..., "list[Tensor] | WithRows | None"]
 _TOGETHER = (
     512  # elements of which torch adds up powers in float32, one after another in each part of a vector
 )
@@ -152,9 +156,18 @@ SCANS: dict[str, Callable[[Tensor, int], Any]] = {
 }
 
 
-def settled_map(function: str, arguments: tuple[Any, ...]) -> Settled:
-    """Torch's answers for every element of tensors of one shape; extra ones may be as they were before they were expanded."""
-    return Settled(MAPS[function](*arguments), lambda results: [made.contiguous() for made in results])
+def settled_map(function: str, arguments: tuple[Any, ...], rows: int = 0) -> Settled:
+    """Torch's answers for every element of tensors of one shape; extra ones may be as they were before they were expanded.
+
+    Of functions that give values of rows, so many of these, too.
+    """
+    make = MAPS[function](*arguments)
+
+    def some(*tensors: Tensor) -> list[Tensor] | None:
+        made = make(*tensors)
+        return made if made is None or isinstance(made, list) else [*made[0], *made[1][:rows]]
+
+    return Settled(some, lambda results: [made.contiguous() for made in results])
 
 
 def _softmax(function: Callable[..., Tensor], dim: int, dtype: Any) -> Make:
@@ -169,7 +182,7 @@ def _softmax(function: Callable[..., Tensor], dim: int, dtype: Any) -> Make:
 
 def _normalized(
     function: Callable[..., tuple[Tensor, ...]], dims: int, eps: float, which: tuple[bool, ...], of_sums: bool
-) -> Make:
+) -> MakeMap:
     """Extra tensors come for each of `which`; their elements are those of the first row."""
     absent = (None,) * len(which)
     places = [i for i, some in enumerate(which) if some]
@@ -183,26 +196,69 @@ def _normalized(
             given[place] = (t if t.ndim == dims else t[lead]).to(dtype).contiguous()
         return given
 
-    def alone(x: Tensor, *extras: Tensor) -> list[Tensor] | None:
+    def alone(x: Tensor, *extras: Tensor) -> WithRows | None:
         shape = x.shape
         made, *mean, roots = function(
             x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps
         )
-        return [made] if _held(roots, *mean) else None
+        return ([made], [*mean, roots]) if _held(roots, *mean) else None
 
-    def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> list[Tensor] | None:
+    def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> WithRows | None:
         wide = torch.float32 if x.dtype in _HALVES else x.dtype
         total = x.to(wide) + residual.to(wide)
         made, *mean, roots = function(total, x.shape[x.ndim - dims :], *beside(extras, x.ndim, wide), eps)
-        return [made.to(x.dtype), total.to(x.dtype)] if _held(roots, *mean) else None
+        return ([made.to(x.dtype), total.to(x.dtype)], [*mean, roots]) if _held(roots, *mean) else None
 
     return of_sum if of_sums else alone
 
 
-def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> Make:
+def _softmax_backward(function: Callable[..., Tensor], dim: int) -> MakeMap:
+    """Of results and their cotangents: halves as float32, since torch rounds to halves on the way."""
+
+    def make(y: Tensor, gy: Tensor) -> list[Tensor]:
+        if y.dtype not in _HALVES:
+            return [function(gy, y, dim, y.dtype)]
+        return [function(gy.float(), y.float(), dim, torch.float32).to(y.dtype)]
+
+    return make
+
+
+def _normalized_backward(
+    dims: int, roles: tuple[str, ...], which: tuple[int, ...], given: tuple[bool, bool]
+) -> MakeMap:
+    """Of values in these roles: of an element, of all rows' parameters, of each row."""
+
+    def make(*values: Tensor) -> list[Tensor]:
+        named = dict(zip(roles, values, strict=True))
+        x, gy = named["input0"], named["of_result0"]
+        shape, kind = x.shape[x.ndim - dims :], x.dtype if x.dtype not in _HALVES else torch.float32
+        lead: tuple[Any, ...] = (0,) * (x.ndim - dims)
+        row: tuple[Any, ...] = (..., *[slice(0, 1)] * dims)
+        weight = named["extra0"][lead].to(kind).contiguous() if given[0] else None
+        bias = gy[lead].to(kind) if given[1] else None  # asked for its dtype alone
+        mask = [0 in which, given[0] and 1 in which, given[1] and 1 + given[0] in which]
+        made = torch.ops.aten.native_layer_norm_backward(
+            gy.to(kind),
+            x.to(kind),
+            shape,
+            named["row0"][row].to(kind),
+            named["row1"][row].to(kind),
+            weight,
+            bias,
+            mask,
+        )
+        dx, dw, db = made
+        order = {0: dx, 1: dw if given[0] else db, 2: db}
+        column = (*[1] * len(lead), *shape)
+        return [order[i].to(x.dtype) if i == 0 else order[i].view(column) for i in which]
+
+    return make
+
+
+def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> MakeMap:
     """Of [N, G, C / G, *]; extra tensors are [.., G, C / G, 1 ...] or as much expanded."""
 
-    def make(x: Tensor, *extras: Tensor) -> list[Tensor] | None:
+    def make(x: Tensor, *extras: Tensor) -> WithRows | None:
         rest = (slice(0, 1),) * (x.ndim - 3)
         given = iter(
             (t[0] if t.ndim == x.ndim else t)[(slice(None), slice(None), *rest)].reshape(-1).contiguous()
@@ -214,7 +270,8 @@ def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> Make:
         made, mean, roots = torch.native_group_norm(
             whole, weight, bias, x.shape[0], count, inner, groups, eps
         )
-        return [made.view(x.shape)] if _held(roots, mean) else None
+        row = (x.shape[0], groups, *[1] * (x.ndim - 2))
+        return ([made.view(x.shape)], [mean.view(row), roots.view(row)]) if _held(roots, mean) else None
 
     return make
 
@@ -267,11 +324,14 @@ def _holds(x: Tensor, norm: Tensor, order: float) -> bool:
     return float(least) >= low or not bool(x[norm.squeeze(-1) < low].any())
 
 
-MAPS: dict[str, Callable[..., Make]] = {
+MAPS: dict[str, Callable[..., MakeMap]] = {
     "torch.softmax": functools.partial(_softmax, torch.softmax),
     "torch.log_softmax": functools.partial(_softmax, torch.log_softmax),
     "torch.layer_norm": functools.partial(_normalized, torch.native_layer_norm),
     "torch.rms_norm": functools.partial(_normalized, torch._fused_rms_norm),
     "torch.group_norm": _grouped,
+    "torch.softmax backward": functools.partial(_softmax_backward, torch._softmax_backward_data),
+    "torch.log_softmax backward": functools.partial(_softmax_backward, torch._log_softmax_backward_data),
+    "torch.layer_norm backward": _normalized_backward,
     "torch.linalg.vector_norm": _by_norm,
 }

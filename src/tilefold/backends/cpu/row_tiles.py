@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from tilefold.algebra.evaluate import evaluate_as, stored
-from tilefold.algebra.typing import compute_dtype, element_dtype
+from tilefold.algebra.typing import TypedGraph, compute_dtype, element_dtype
 from tilefold.backends import reference
 from tilefold.backends.cpu import workers
 from tilefold.backends.cpu.elementwise import Kernel, Workspace
@@ -22,41 +22,89 @@ SHARE = 1 << 15  # elements of a thread's tile: a few operands of them stay in i
 Tensor = torch.Tensor
 
 
-def map_tiles(row: Row, operands: Sequence[Tensor], threads: int, *, placeless: bool) -> list[Tensor]:
-    """`row.apply` of operands expanded to one shape, which has elements; results are contiguous.
+def map_tiles(
+    row: Row, operands: Sequence[Tensor], threads: int, *, placeless: bool, dims: Sequence[int] = ()
+) -> tuple[list[Tensor], list[Tensor]]:
+    """`row.apply` of operands expanded to one shape, which has elements, and its sums over all dims but `dims`; contiguous.
 
-    `placeless`: the bits of a result depend on its own operands alone, not on its place.
+    `placeless`: the bits of a result depend on its own operands alone, not on its place. Each sum is of sums of tiles, which
+    are added up in one order.
     """
     shape = operands[0].shape
     results = [torch.empty(shape, dtype=stored(d), device="cpu") for d in row.results]
     few = threads if 1 < threads <= FEW else 1
-    tiles = list(_tiles(shape, SHARE * (1 if few > 1 else threads)))
+    alone = placeless and bool(row.sums)  # of which no sum depends on the threads
+    tiles = list(_tiles(shape, SHARE * (1 if few > 1 or alone else threads)))
+    outer = [d for d in range(len(shape)) if d not in dims]
     sources = [_bits(t) for t in operands]
     shared = (False, *(0 in t.stride() for t in operands[1:]))
     kernel = apply_kernel(row, shared, placeless)
 
-    def run(some: Sequence[Tile]) -> None:
+    def run(some: Sequence[Tile]) -> list[list[Tensor]]:
         workspace: Workspace = {}
+        found = []
         for tile in some:
             values = [
                 _gathered(s, d, tile, i, workspace)
                 for i, (s, d) in enumerate(zip(sources, row.taken, strict=True))
             ]
-            kernel.run([*values, values[0]], [narrow(r, tile) for r in results], workspace)
+            terms = [_terms(i, d, values[0].shape, workspace) for i, d in enumerate(row.sums)]
+            kernel.run([*values, values[0]], [*(narrow(r, tile) for r in results), *terms], workspace)
+            found.append([t.sum(outer, keepdim=True) if outer else t.clone() for t in terms])
+        return found
 
     count = -(-len(tiles) // (2 * few)) if few > 1 else len(tiles)
-    workers.each(run, [tiles[i : i + count] for i in range(0, len(tiles), count)], few)
-    return [
+    parts = workers.each(run, [tiles[i : i + count] for i in range(0, len(tiles), count)], few)
+    made = [
         r.view(torch.uint64) if d == torch.uint64 else r for r, d in zip(results, row.results, strict=True)
     ]
+    return made, _added(row, shape, outer, tiles, [p for some in parts for p in some]) if row.sums else []
+
+
+def _terms(which: int, dtype: torch.dtype, shape: Sequence[int], workspace: Workspace) -> Tensor:
+    """Where a tile's terms of a sum over rows go."""
+    key = ("terms", which, shape)
+    if key not in workspace:
+        workspace[key] = [torch.empty(shape, dtype=stored(dtype), device="cpu")]
+    return workspace[key][0]
+
+
+def _added(
+    row: Row, shape: Sequence[int], outer: Sequence[int], tiles: Sequence[Tile], parts: Sequence[list[Tensor]]
+) -> list[Tensor]:
+    """The sums of tiles, added up in the tiles' order."""
+    sizes = [1 if d in outer else n for d, n in enumerate(shape)]
+    sums = [torch.zeros(sizes, dtype=stored(d), device="cpu") for d in row.sums]
+    for tile, found in zip(tiles, parts, strict=True):
+        place = tuple((0, 1) if d in outer else part for d, part in enumerate(tile))
+        for total, part in zip(sums, found, strict=True):
+            narrow(total, place).add_(part)
+    return sums
+
+
+def map_rows(row: Row, folded: Sequence[Tensor]) -> list[Tensor]:
+    """What is stored of each row, of what rows folded to."""
+    if row.rows is None:
+        return []
+    taken = [
+        reference.read(reference.as_element(t, d)) for t, d in zip(folded, row.program.outputs, strict=False)
+    ]
+    return _stored(row.rows, taken, row.of_rows, folded[0].shape)
 
 
 def map_by_definition(row: Row, operands: Sequence[Tensor]) -> list[Tensor]:
     """The same, all at once, an operation of the graph after another."""
     shape = operands[0].shape
     taken = [reference.read(reference.as_element(t, d)) for t, d in zip(operands, row.taken, strict=True)]
+    return _stored(row.apply, taken, row.made, shape)
+
+
+def _stored(
+    function: TypedGraph, taken: Sequence[Tensor], dtypes: Sequence[torch.dtype], shape: Sequence[int]
+) -> list[Tensor]:
+    """A graph's values of tensors, as they are stored."""
     made = []
-    for value, dtype in zip(evaluate_as(row.apply, taken, row.results), row.results, strict=True):
+    for value, dtype in zip(evaluate_as(function, taken, dtypes), dtypes, strict=True):
         if not isinstance(value, Tensor):
             carried = compute_dtype(dtype) if dtype.is_floating_point else stored(dtype)
             value = torch.tensor(value, dtype=carried, device="cpu")
@@ -73,7 +121,7 @@ def apply_kernel(row: Row, shared: tuple[bool, ...], placeless: bool) -> Kernel:
     dtypes = row.apply.input_dtypes
     slots = [builder.inputs([d], full=not some)[0] for d, some in zip(dtypes, shared, strict=True)]
     builder.inputs([dtypes[0]])
-    outputs = [builder.cast(v, d) for v, d in zip(builder.inline(row.apply, slots), row.results, strict=True)]
+    outputs = [builder.cast(v, d) for v, d in zip(builder.inline(row.apply, slots), row.made, strict=True)]
     return Kernel(builder, len(slots) + 1, outputs)
 
 

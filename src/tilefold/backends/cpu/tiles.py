@@ -75,7 +75,7 @@ class Inputs:
         element = self.program.elements[which]
         part, wide = narrow(self.views[which], tile).permute(self.order), stored(element_dtype(element))
         in_place = part.dtype == wide == stored(element) and not part.is_neg()
-        if in_place and (not part.ndim or part.stride(-1) == 1):
+        if in_place and (not part.ndim or part.stride(-1) in (0, 1)):
             return part
         key = ("gather", which, part.shape)
         if key not in workspace:

@@ -256,6 +256,15 @@ def emit_rebase(rebase: TypedGraph | None, outputs: Sequence[torch.dtype], inter
     return _function("REBASE", [*own, *whole], writer.lines, writer.results(outputs, True, "p0"))
 
 
+def emit_rows(rows: TypedGraph | None, outputs: Sequence[torch.dtype], interpret: bool) -> str:
+    """OF_ROWS of what a row folds to -> what is stored of it."""
+    names = [f"p{i}" for i in range(len(outputs))]
+    if rows is None:
+        return _function("OF_ROWS", names, [], names)
+    writer = Writer(rows, names, [False] * len(names), interpret)
+    return _function("OF_ROWS", names, writer.lines, writer.results(rows.output_dtypes, True, names[0]))
+
+
 def _emit_finishing(
     name: str,
     typed: TypedGraph,

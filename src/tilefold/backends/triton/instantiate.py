@@ -20,6 +20,7 @@ from tilefold.backends.triton.kernels import (
     gathered,
     in_order,
     map_blocks,
+    map_groups,
     map_offset,
     map_rings,
     map_rows,
@@ -41,8 +42,8 @@ from tilefold.runtime.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, gathered, atomics, maps, map_rows, map_blocks, map_rings, map_spans, map_offset, map_stripes,
-    map_windows, scans, segments, segment_runs, moves, selections, products, product_rows,
+    tiles, in_order, gathered, atomics, maps, map_rows, map_blocks, map_groups, map_rings, map_spans, map_offset,
+    map_stripes, map_windows, scans, segments, segment_runs, moves, selections, products, product_rows,
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from tilefold.backends.triton.atomic_calls import atomic_call
 from tilefold.backends.triton.call import Call
+from tilefold.backends.triton.group_calls import groups_call, summing_call
 from tilefold.backends.triton.map_calls import (
     blocks_call,
     clear_call,
@@ -43,6 +44,10 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_gathered": folding_call,
     "map_elements": elements_call,
     "map_rows": rows_call,
+    "map_groups": groups_call,
+    "sum_fold_lanes": summing_call,
+    "sum_fold_in_order": summing_call,
+    "sum_fold_gathered": summing_call,
     "map_blocks": blocks_call,
     "map_rings": rings_call,
     "map_spans": spans_call,

@@ -10,7 +10,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
-from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase
+from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase, emit_rows
 from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.backends.triton.prelude import prelude
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
@@ -18,7 +18,7 @@ from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.products.row import Row
 from tilefold.planner.programs import chunk_of, edges
 from tilefold.planner.sizes import VECTOR_BYTES, power_above
-from tilefold.planner.stages.maps import Elements, Windows, elements_of, folding, row_blocks
+from tilefold.planner.stages.maps import Elements, Windows, elements_of, folding, row_blocks, row_step
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
 from tilefold.problem.canonical import Dim, Problem
 
@@ -84,7 +84,7 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
     """Arguments and constants of `map_rows`."""
     stage: Stage = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = row_arguments(stage, problem, row, plan.guarantee)
+    arguments = (*row_arguments(stage, problem, row, plan.guarantee), *_of_rows(problem, row))
     words = len(program.state)
     constants: dict[str, Any] = _row_constants(stage, problem, row) | {
         "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
@@ -106,7 +106,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     """Arguments and constants of `map_blocks`."""
     stage: Blocks = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = row_arguments(stage, problem, row, plan.guarantee)
+    arguments = (*row_arguments(stage, problem, row, plan.guarantee), *_of_rows(problem, row))
     words = len(program.state) * stage.block_outputs
     alone = stage.splits == 1 and stage.align == 1
     rebased = row.rebase is not None and not alone and (stage.block_outputs == 1 or stage.neighbours > 0)
@@ -192,7 +192,10 @@ def rows_source(program: Program, row: Row, interpret: bool, wide: bool = False)
     """The generated functions of a fold of rows and of the map of their elements."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     applied = emit_apply(row.apply, row.taken, row.results, interpret, wide)
-    return f"{emit(program, index=index, interpret=interpret)}\n\n{applied}"
+    made = [emit(program, index=index, interpret=interpret), applied]
+    if row.rows is not None:
+        made.append(emit_rows(row.rows, row.program.outputs, interpret))
+    return "\n\n".join(made)
 
 
 _WINDOW_CONSTANTS = (
@@ -215,6 +218,13 @@ def _steps(problem: Problem, inputs: int) -> tuple[int, ...]:
 
 def _none(problem: Problem) -> Dim:
     return Dim("map", 1, (0,) * len(problem.dtypes))
+
+
+def _of_rows(problem: Problem, row: Row) -> tuple[Any, ...]:
+    """Results that have one value a row, and their steps along the output dims."""
+    *outer, last = problem.output_dims or (_none(problem),)
+    steps = [row_step(problem, d) for d in (*outer, last)]
+    return tuple(Pointer(d, VECTOR_BYTES) for d in row.of_rows), tuple(steps[:-1]), steps[-1]
 
 
 def row_arguments(

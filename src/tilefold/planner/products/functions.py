@@ -27,21 +27,45 @@ class Traced:
 
     `rebase`: a graph of what some elements of a row fold to and what the whole row folds to, giving results with which the
     function makes the same of these elements as with the whole row's.
+    `rows`: a graph of what a row folds to, giving what is stored of it, one value a row.
+    `sums`: so many of the function's last values are not stored, but summed over rows. `dtypes`: what the others are stored
+    as, where that is said.
+    `rule`: of a map, graphs of its backward (`api.map_gradients`).
     """
 
     graph: Graph
     rebase: Graph | None = None
-    text: str = ""  # both graphs' own; `of_text` reads it
+    rows: Graph | None = None
+    sums: int = 0
+    dtypes: tuple[Any, ...] = ()
+    rule: tuple[Graph, ...] = ()
+    text: str = ""  # of all that; `of_text` reads it
 
     def __post_init__(self) -> None:
         """Graphs that torch keeps hold the text: Dynamo finds it made."""
-        object.__setattr__(self, "text", text.dumps((self.graph, self.rebase)))
+        object.__setattr__(self, "text", text.dumps(self._parts))
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return self.graph, self.rebase, self.rows, self.sums, self.dtypes, self.rule
+
+    def but(self, **parts: Any) -> Traced:
+        """The object with some parts changed."""
+        names = ("graph", "rebase", "rows", "sums", "dtypes", "rule")
+        return of_graph(*({**dict(zip(names, self._parts, strict=True)), **parts}[name] for name in names))
 
 
 @kept_outside_modes(1024)
-def of_graph(graph: Graph, rebase: Graph | None = None) -> Traced:
+def of_graph(
+    graph: Graph,
+    rebase: Graph | None = None,
+    rows: Graph | None = None,
+    sums: int = 0,
+    dtypes: tuple[Any, ...] = (),
+    rule: tuple[Graph, ...] = (),
+) -> Traced:
     """The one object of these graphs."""
-    return Traced(graph, rebase)
+    return Traced(graph, rebase, rows, sums, dtypes, rule)
 
 
 def of_text(written: str) -> Traced:
@@ -51,9 +75,9 @@ def of_text(written: str) -> Traced:
         TextError: it is another text.
     """
     graphs = text.loads(written)
-    if not (isinstance(graphs, tuple) and len(graphs) == 2 and isinstance(graphs[0], Graph)):
+    if not (isinstance(graphs, tuple) and len(graphs) == 6 and isinstance(graphs[0], Graph)):
         raise TextError(
-            f"text: a function's text must be of two graphs, got {shown(graphs)}; write Traced.text"
+            f"text: a function's text must be of six parts, got {shown(graphs)}; write Traced.text"
         )
     return of_graph(*graphs)
 

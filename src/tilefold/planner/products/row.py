@@ -37,6 +37,8 @@ class Row:
 
     `extras` are the dtypes of further tensors' elements, `results` those of what is stored (a product says its own).
     `rebase` gives, of what some elements and their row fold to, results with which `apply` makes the same of these elements.
+    The last of `apply`'s values, of the dtypes `sums`, are summed over rows; `rows` gives what is stored of each row, of the
+    fold's results.
     """
 
     program: Program
@@ -44,6 +46,23 @@ class Row:
     extras: tuple[torch.dtype, ...] = ()
     results: tuple[torch.dtype, ...] = ()
     rebase: TypedGraph | None = None
+    rows: TypedGraph | None = None
+    sums: tuple[torch.dtype, ...] = ()
+
+    @property
+    def of_rows(self) -> tuple[torch.dtype, ...]:
+        """The dtypes of what is stored of each row."""
+        return () if self.rows is None else self.rows.output_dtypes
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether elements are all that is stored."""
+        return self.rows is None and not self.sums
+
+    @property
+    def made(self) -> tuple[torch.dtype, ...]:
+        """The dtypes of what `apply` gives, as it is stored or summed."""
+        return (*self.results, *self.sums)
 
     @property
     def taken(self) -> tuple[torch.dtype, ...]:
@@ -111,11 +130,16 @@ def make_row_map(
     folding = program.specialize(algebra, elements)
     row = _typed(replace(folding, outputs=folding.project.output_dtypes), apply.graph, extras)
     common = typing.result_dtype(functools.reduce(promote, elements))
-    results = tuple(_stored(d, common, dtype) for d in row.apply.output_dtypes)
-    if apply.rebase is None:
-        return replace(row, results=results)
+    made = row.apply.output_dtypes
+    stored = made[: len(made) - apply.sums]
     seen = [typing.element_dtype(d) for d in row.program.outputs]
-    return replace(row, results=results, rebase=typing.infer(apply.rebase, [*seen, *seen]))
+    return replace(
+        row,
+        results=apply.dtypes or tuple(_stored(d, common, dtype) for d in stored),
+        rebase=None if apply.rebase is None else typing.infer(apply.rebase, [*seen, *seen]),
+        rows=None if apply.rows is None else typing.infer(apply.rows, seen),
+        sums=made[len(stored) :],
+    )
 
 
 @kept_outside_modes(256)
@@ -133,7 +157,7 @@ def without_constants(row: Row, folding: Program) -> tuple[Row, tuple[int, ...]]
 
     varying = replace(row.program, outputs=tuple(row.program.outputs[p] for p in places))
     graph = trace(apply, n + len(places) + len(row.extras))
-    return replace(_typed(varying, graph, row.extras), results=row.results), places
+    return replace(_typed(varying, graph, row.extras), results=row.results, sums=row.sums), places
 
 
 def _typed(folding: Program, graph: Graph, extras: tuple[torch.dtype, ...]) -> Row:

@@ -77,6 +77,11 @@ def row_steps(problem: Problem) -> dict[Dim, int]:
     return {d: math.prod(sizes[i + 1 :]) for i, d in enumerate(problem.output_dims)}
 
 
+def row_step(problem: Problem, dim: Dim) -> int:
+    """An output dim's step in results that have one value a row."""
+    return math.prod(d.size for d in problem.output_dims if d.output < dim.output)
+
+
 def folding(problem: Problem, program: Program, guarantee: str) -> Problem:
     """The fold of the first inputs of a problem, with results as `row_steps` has them."""
     n, steps = program.algebra.inputs, row_steps(problem)

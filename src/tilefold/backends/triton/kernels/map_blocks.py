@@ -14,7 +14,14 @@ from tilefold.backends.triton.kernels.clusters import (
     combine_cluster,
     others_have_begun,
 )
-from tilefold.backends.triton.kernels.map_rows import fold_edges, load_extras, map_edges, map_tile, spread
+from tilefold.backends.triton.kernels.map_rows import (
+    fold_edges,
+    load_extras,
+    map_edges,
+    map_tile,
+    spread,
+    store_of_rows,
+)
 from tilefold.backends.triton.kernels.tiles import load_tile, outer_offset, row_begin, tile_places, whole_mask
 
 
@@ -72,7 +79,7 @@ def masks_of(
 
 def map_blocks(
     inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_reduced, p_deep, p_reduced, outer_sizes, deep_sizes, output_size,
-    reduced_size, length, output_blocks,
+    reduced_size, length, output_blocks, r_ptrs, r_outer, r_output,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr,
     MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, VECTORS: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, REBASED: tl.constexpr, NEIGHBOURS: tl.constexpr, STEPS: tl.constexpr,
@@ -126,6 +133,8 @@ def map_blocks(
     if CLUSTER > 1:
         state = combine_cluster(state, CLUSTER, BLOCK_OUTPUTS, None)
     results = PROJECT(*state)
+    if len(r_ptrs) > 0:
+        store_of_rows(results, r_ptrs, r_outer, r_output, outer, outer_sizes, output, (output < output_size) & (split == 0))
     if CLUSTER > 1 and BLOCK_OUTPUTS > 1:
         results = broadcast(results, BLOCK_OUTPUTS)
     elif CLUSTER == 1:

@@ -6,6 +6,7 @@ a cluster of them, which the chip starts together and whose states are combined 
 `tiles`, and
     extras       records as of `inputs`, of tensors that are not folded
     y_deep, y_reduced   the results' steps along the reduced dims
+    r_ptrs, r_outer, r_output   results that have one value a row, OF_ROWS of what it folds to, and their steps
 """
 
 import triton.language as tl
@@ -48,6 +49,14 @@ def load_extra(
     else:
         value = tl.load(pointers)
     return value
+
+
+def store_of_rows(results, r_ptrs, r_outer, r_output, outer, outer_sizes, output, mask):
+    """Write what is stored of each row: OF_ROWS of what it folds to."""
+    made = OF_ROWS(*results)
+    offset = outer_offset(outer, outer_sizes, r_outer) + output * r_output
+    for r in tl.static_range(len(r_ptrs)):
+        tl.store(r_ptrs[r] + offset, tl.broadcast_to(made[r], offset.shape), mask=mask)
 
 
 def store_mapped(y_ptrs, offset, made, mask, MASKED: tl.constexpr, EVICT: tl.constexpr):
@@ -149,7 +158,7 @@ def fold_edges(
 
 def map_rows(
     inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_reduced, p_deep, p_reduced, outer_sizes, deep_sizes, output_size,
-    reduced_size, length, output_blocks,
+    reduced_size, length, output_blocks, r_ptrs, r_outer, r_output,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     MASK_LENGTH: tl.constexpr, ALIGN: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, EVICT: tl.constexpr,
@@ -209,6 +218,8 @@ def map_rows(
         others_have_begun()
         whole = combine_cluster(whole, CLUSTER, 1, None)
     results = PROJECT(*whole)
+    if len(r_ptrs) > 0:
+        store_of_rows(results, r_ptrs, r_outer, r_output, outer, outer_sizes, output, (output < output_size) & (split == 0))
     if CLUSTER == 1:
         results = spread(results)
     y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]

@@ -1,0 +1,174 @@
+"""The kernel whose programs map rows one after another: with one value a row, of rows and into them, and sums over rows.
+
+A group, of CLUSTER programs that hold a row together, takes every `groups`th block of ROWS rows, `turns` of them. It reads
+the next block while it maps this one; what all rows share (a weight) it reads once. Sums over its rows stay in registers,
+[ROWS, COLUMNS] for each, until the end: then they are stored, and a second launch sums the groups' in one order. With FOLDS a
+row is folded as it is held, else its results are in memory, as operands are.
+
+Besides what `map_rows` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
+    inputs       records as of `tiles`, of the tensors that are folded, of rows' results without FOLDS, of extra tensors
+    y_ptrs, r_ptrs, s_ptrs   results of elements, of rows, and each group's sums: [groups, columns]
+    r_outer, r_output        the rows' results' steps
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
+from tilefold.backends.triton.kernels.tiles import outer_offset, reduced_offset
+
+
+def rows_begin(m, outer_sizes, output_size, shift, outer_steps, output_step):
+    """Where rows begin, in one operand: [ROWS]."""
+    if len(outer_sizes) == 0:
+        begin = shift + m * output_step
+    else:
+        begin = shift + outer_offset(m // output_size, outer_sizes, outer_steps) + (m % output_size) * output_step
+    return begin
+
+
+def load_operand(
+    x, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
+    ROW: tl.constexpr, COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A tile of one operand: [1, COLUMNS] of one that all rows share, [ROWS, 1] of one with a value a row, or a number."""
+    begin = x[1]
+    if ROW:
+        begin = rows_begin(m, outer_sizes, output_size, x[1], x[2], x[3])
+    if not COLUMN:
+        if ROW:  # loaded once a thread, not once for each element that it has beside it
+            value = tl.load(x[0] + begin, mask=m < rows)[:, None]
+        else:
+            value = tl.load(x[0] + begin)
+    else:
+        column = reduced_offset(n, deep_sizes, reduced_size, x[4], x[5])
+        if ROW:
+            keep = (m < rows)[:, None]
+            if MASK_COLUMNS:
+                keep = keep & keep_columns
+            value = tl.load(x[0] + (begin[:, None] + column), mask=keep)
+        elif MASK_COLUMNS:
+            value = tl.load(x[0] + (begin + column), mask=keep_columns)
+        else:
+            value = tl.load(x[0] + (begin + column))
+    return value
+
+
+def load_operands(
+    inputs, before, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
+    BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A tile of each operand; of those that all rows share as they were `before`, if they were."""
+    values = ()
+    for i in tl.static_range(len(inputs)):
+        if len(before) > 0 and ((BY_ROW >> i) & 1) == 0:
+            values = values + (before[i],)
+        else:
+            values = values + (
+                load_operand(
+                    inputs[i], m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
+                    (BY_ROW >> i) & 1, (BY_COLUMN >> i) & 1, MASK_COLUMNS,
+                ),
+            )  # fmt: skip
+    return values
+
+
+def some_of(values, FIRST: tl.constexpr, NUMBER: tl.constexpr):
+    """NUMBER of some values, from FIRST on."""
+    found = ()
+    for i in tl.static_range(NUMBER):
+        found = found + (values[FIRST + i],)
+    return found
+
+
+def columns_of(results, ROWS: tl.constexpr):
+    """What rows fold to, beside their elements: [ROWS, 1]."""
+    values = ()
+    for r in tl.static_range(len(results)):
+        if len(results[r].shape) > 0:
+            values = values + (results[r][:, None],)
+        else:
+            values = values + (tl.broadcast_to(results[r], (ROWS, 1)),)
+    return values
+
+
+def over_tile(values, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Values of every element of a tile."""
+    every = ()
+    for i in tl.static_range(len(values)):
+        every = every + (tl.broadcast_to(values[i], (ROWS, COLUMNS)),)
+    return every
+
+
+def map_groups(
+    inputs, y_ptrs, y_outer, y_output, y_deep, y_reduced, r_ptrs, r_outer, r_output, s_ptrs, outer_sizes, deep_sizes,
+    output_size, reduced_size, rows, columns, turns, groups, parts,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, FOLDED: tl.constexpr, FOLDS: tl.constexpr, RESULTS: tl.constexpr,
+    BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, WIDE: tl.constexpr, CLUSTER: tl.constexpr,
+    EXCHANGE: tl.constexpr,
+):  # fmt: skip
+    """Map the rows of a group, COLUMNS of them: the part of a row that a program holds.
+
+    FOLDED: how many operands are folded. RESULTS: how many behind them are rows' results. BY_ROW, BY_COLUMN: a bit for each
+    operand that varies along that axis.
+    """
+    part = tl.program_id(0) % parts
+    group = (tl.program_id(0) // parts).to(tl.int64)
+    first = part.to(tl.int64) * COLUMNS
+    if not WIDE:
+        first = first.to(tl.int32)
+    n = first + tl.arange(0, COLUMNS)[None, :]
+    keep_columns = n < columns
+    m = group * ROWS + tl.arange(0, ROWS)
+    if CLUSTER > 1:
+        begin_exchange(EXCHANGE)
+    ahead = load_operands(
+        inputs, (), m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
+        MASK_COLUMNS,
+    )  # fmt: skip
+    sums = ()
+    for s in tl.static_range(len(s_ptrs)):
+        sums = sums + (tl.full([ROWS, COLUMNS], 0, s_ptrs[s].dtype.element_ty),)
+    if CLUSTER > 1:
+        others_have_begun()
+    y_column = reduced_offset(n, deep_sizes, reduced_size, y_deep, y_reduced)
+    for turn in range(turns):
+        values = ahead
+        m = (group + turn * groups) * ROWS + tl.arange(0, ROWS)
+        later = (group + (turn + 1) * groups) * ROWS + tl.arange(0, ROWS)
+        ahead = load_operands(
+            inputs, values, later, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
+            BY_COLUMN, MASK_COLUMNS,
+        )  # fmt: skip
+        keep = (m < rows)[:, None]
+        if MASK_COLUMNS:
+            keep = keep & keep_columns
+        keep = tl.broadcast_to(keep, (ROWS, COLUMNS))
+        elements = some_of(values, 0, FOLDED)
+        extras = some_of(values, FOLDED + RESULTS, len(inputs) - FOLDED - RESULTS)
+        if FOLDS:
+            lifted = over_tile(LIFT(*elements, TO_INDEX(n)), ROWS, COLUMNS)
+            if MASK_COLUMNS:
+                lifted = OR_IDENTITY(keep, *lifted)
+            state = tl.reduce(lifted, 1, COMBINE_SYMMETRIC)
+            if CLUSTER > 1:
+                state = combine_cluster(state, CLUSTER, 1, turn)
+            results = columns_of(PROJECT(*state), ROWS)
+        else:
+            results = some_of(values, FOLDED, RESULTS)
+        if len(r_ptrs) > 0:
+            at = rows_begin(m, outer_sizes, output_size, 0, r_outer, r_output)
+            of_rows = OF_ROWS(*results)
+            for r in tl.static_range(len(r_ptrs)):
+                value = tl.broadcast_to(of_rows[r], (ROWS, 1))
+                tl.store(r_ptrs[r] + at[:, None], value, mask=((m < rows) & (part == 0))[:, None])
+        made = APPLY(*elements, *results, *extras)
+        offset = rows_begin(m, outer_sizes, output_size, 0, y_outer, y_output)[:, None] + y_column
+        for y in tl.static_range(len(y_ptrs)):
+            tl.store(y_ptrs[y] + offset, tl.broadcast_to(made[y], (ROWS, COLUMNS)), mask=keep)
+        more = ()
+        for s in tl.static_range(len(s_ptrs)):
+            more = more + (sums[s] + tl.where(keep, made[len(y_ptrs) + s], 0),)
+        sums = more
+    for s in tl.static_range(len(s_ptrs)):
+        place = first + tl.arange(0, COLUMNS)
+        tl.store(s_ptrs[s] + group * columns + place, tl.reduce(sums[s], 0, BLOCK_SUM), mask=place < columns)
