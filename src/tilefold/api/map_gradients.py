@@ -18,7 +18,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import compute_dtype
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
-from tilefold.api.gradients import Wide, cells, check_fold, lifts_of, states_of
+from tilefold.api.gradients import Call, Wide, cells, check_fold, lifts_of, states_of
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.planner.library import LibraryMap, backward_of
 from tilefold.planner.products.functions import Traced
