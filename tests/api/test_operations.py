@@ -245,15 +245,17 @@ def test_recorded_gradients() -> None:
     assert torch.equal(graph(X), gradient_of(CALLS["layer_norm"], X))
 
 
-@pytest.mark.parametrize("overload", ["reduce", "scan", "reduce_map"])
+@pytest.mark.parametrize("overload", ["reduce", "reduce of nothing before", "scan", "reduce_map"])
 def test_operations_keep_torchs_rules(overload: str) -> None:
     soft = tilefold.functional.normalized._shares(False)
     arguments: dict[str, tuple[Any, ...]] = {
-        "reduce": ([X], monoids.WELFORD.text, [0], True, None, None, "run_to_run"),
+        "reduce": ([X], [X[0], X[0].exp()], monoids.LOGSUMEXP.text, [0], False, True, None, None, "run_to_run"),
         "scan": ([X.sign(), X], [], monoids.AFFINE.text, 1, False, False, True, None, None, "run_to_run"),
         "reduce_map": ([X], [], soft[0].text, soft[1].text, [1], None, "run_to_run", ""),
     }
-    checked = torch.library.opcheck(getattr(torch.ops.tilefold, overload).default, arguments[overload])
+    arguments["reduce of nothing before"] = ([X], [], monoids.WELFORD.text, [0], True, False, None, None, "run_to_run")
+    name = overload.split()[0]
+    checked = torch.library.opcheck(getattr(torch.ops.tilefold, name).default, arguments[overload])
     assert set(checked.values()) == {"SUCCESS"}
 
 

@@ -22,7 +22,6 @@ from tilefold.api.gradients import (
     Wide,
     as_inputs,
     cells,
-    check_fold,
     derived,
     function_of,
     lifts_of,
@@ -52,9 +51,7 @@ class Map:
         Raises:
             GradientError: as `gradients.check_fold`.
         """
-        parts = self._parts(tensors)
-        if parts.results_read:
-            check_fold(parts.gradient, tensors[: self.count], self.dims, self.call)
+        self._parts(tensors)
 
     def _parts(self, tensors: Sequence[Tensor]) -> _Parts:
         elements = tuple(self.convert or t.dtype for t in tensors[: self.count])

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from tilefold.algebra import program as programs
 from tilefold.algebra import text
-from tilefold.algebra.monoid import monoid_of
-from tilefold.api import gradients
+from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api import gradients, recorded
 from tilefold.api.map_gradients import Map
-from tilefold.api.recorded import asks_gradient
+from tilefold.api.recorded import asks_gradient, fields_as_tensors
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
@@ -31,7 +31,7 @@ from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
 from tilefold.errors import GradientError
 from tilefold.planner.library import LibraryMap
-from tilefold.planner.products.functions import of_text
+from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape
 from tilefold.runtime.modes import is_dual
@@ -40,7 +40,8 @@ Tensors = list[Tensor]
 Where = list[int | None]  # the mapped dim of each tensor, None of one that is not mapped
 SCHEMAS = {
     "reduce": (
-        "(Tensor[] inputs, str monoid, int[] dims, bool keepdim, ScalarType? dtype, ScalarType? convert, str guarantee)"
+        "(Tensor[] inputs, Tensor[] init, str monoid, int[] dims, bool keepdim, bool return_state, ScalarType? dtype, "
+        "ScalarType? convert, str guarantee)"
     ),
     "scan": (
         "(Tensor[] inputs, Tensor[] init, str monoid, int dim, bool exclusive, bool reverse, bool return_state, "
@@ -57,13 +58,15 @@ SCHEMAS = {
 
 
 def _reduce(
-    inputs: Tensors, monoid: str, dims: list[int], keepdim: bool, dtype: Any, convert: Any, guarantee: str
-) -> Tensors:
+    inputs: Tensors, init: Tensors, monoid: str, dims: list[int], keepdim: bool, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str,
+) -> Tensors:  # fmt: skip
     with torch.no_grad():  # below autograd the mode is still the caller's
         made = fold_tensors(
-            inputs, monoid_of(monoid), tuple(dims), keepdim, dtype=dtype, convert=convert, guarantee=guarantee
-        )
-        return _fresh(made, inputs)
+            inputs, monoid_of(monoid), tuple(dims), keepdim, init=init or None, return_state=return_state, dtype=dtype,
+            convert=convert, guarantee=guarantee,
+        )  # fmt: skip
+        return _fresh(made, [*inputs, *init])
 
 
 def _scan(
@@ -108,12 +111,17 @@ def _fresh(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensors:
 
 
 def _shape_of_reduce(
-    inputs: Tensors, monoid: str, dims: list[int], keepdim: bool, dtype: Any, convert: Any, guarantee: str
-) -> Tensors:
-    program = programs.specialize(monoid_of(monoid).total, tuple(convert or t.dtype for t in inputs), dtype)
+    inputs: Tensors, init: Tensors, monoid: str, dims: list[int], keepdim: bool, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str,
+) -> Tensors:  # fmt: skip
+    own, elements = monoid_of(monoid), tuple(convert or t.dtype for t in inputs)
+    program = programs.specialize(own.total, elements, dtype, bool(init) or return_state)
+    if return_state:
+        program = programs.with_state(own.total, elements, dtype)
     shape = broadcast_shape(inputs, "reduce")
     kept = tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
-    return _empty(inputs[0], Reduction(program, tuple(dims), guarantee, kept))
+    made = _empty(inputs[0], Reduction(program, tuple(dims), guarantee, kept))
+    return made[:-1] if return_state and own.algebra.identity is None else made
 
 
 def _shape_of_scan(
@@ -158,10 +166,15 @@ def _empty(like: Tensor, request: Reduction | Scan | RowMap) -> Tensors:
 
 
 def _mapped_reduce(
-    info: Any, where: tuple[Where], inputs: Tensors, monoid: str, dims: list[int], *rest: Any
-) -> Any:
+    info: Any, where: tuple[Where, Where], inputs: Tensors, init: Tensors, monoid: str, dims: list[int], keepdim: bool,
+    *rest: Any,
+) -> Any:  # fmt: skip
     given = _in_front(inputs, where[0], info.batch_size)
-    return _all_mapped(torch.ops.tilefold.reduce(given, monoid, [d + 1 for d in dims], *rest))
+    rank = given[0].ndim - 1 - (0 if keepdim else len(dims))
+    before = _in_front(init, where[1], info.batch_size, rank) if init else []
+    return _all_mapped(
+        torch.ops.tilefold.reduce(given, before, monoid, [d + 1 for d in dims], keepdim, *rest)
+    )
 
 
 def _mapped_scan(
@@ -247,9 +260,11 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
 
 
 def _fold_of(
-    inputs: Tensors, monoid: str, dims: Any, keepdim: bool, dtype: Any, convert: Any, guarantee: str
-) -> gradients.Fold:
-    return gradients.Fold(monoid_of(monoid), tuple(dims), convert, guarantee)
+    inputs: Tensors, init: Tensors, monoid: str, dims: Any, keepdim: bool, return_state: bool, dtype: Any, convert: Any,
+    guarantee: str,
+) -> gradients.Fold:  # fmt: skip
+    like = tuple((t.shape, t.dtype) for t in (*inputs, *init))
+    return gradients.Fold(monoid_of(monoid), tuple(dims), convert, guarantee, len(inputs), return_state, like)
 
 
 def _scan_of(
@@ -271,6 +286,63 @@ def _map_of(
 ) -> Map:
     return Map(monoid_of(monoid), of_text(apply), tuple(dims), convert, guarantee, len(inputs))
 
+
+# ------------------------------------------------------------------------------------ plain calls that ask for a gradient
+
+
+def _differentiated_fold(
+    tensors: Sequence[Tensor], monoid: Monoid, dim: Any, keepdim: bool, init: Any, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str, call: str,
+) -> Tensors:  # fmt: skip
+    n = len(tensors)
+    given = tensors if init is None else [*tensors, *fields_as_tensors(init, tensors[0].device)]
+    named = {"return_state": return_state, "dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+
+    def run(given: Sequence[Tensor]) -> Tensors:
+        before = None if init is None else given[n:]
+        return _fresh(fold_tensors(given[:n], monoid, dim, keepdim, init=before, **named), given)
+
+    like = tuple([(t.shape, t.dtype) for t in given])
+    fold = gradients.Fold(monoid, dim, convert, guarantee, n, return_state, like, call)
+    return gradients.applied(fold, run, given)
+
+
+def _differentiated_scan(
+    tensors: Sequence[Tensor], monoid: Monoid, dim: Any, init: Any, exclusive: bool, reverse: bool, return_state: bool,
+    dtype: Any, convert: Any, guarantee: str, call: str,
+) -> Tensors:  # fmt: skip
+    n = len(tensors)
+    given = [*tensors, *([] if init is None else fields_as_tensors(init, tensors[0].device))]
+    flags = {"exclusive": exclusive, "reverse": reverse, "return_state": return_state}
+    named = {**flags, "dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+
+    def run(given: Sequence[Tensor]) -> Tensors:
+        before = None if init is None else given[n:]
+        return _fresh(scan_tensors(given[:n], monoid, dim, init=before, **named), given)
+
+    scanned = Scanned(monoid, dim, exclusive, reverse, convert, guarantee, n, call)
+    return gradients.applied(scanned, run, given)
+
+
+def _differentiated_map(
+    tensors: Sequence[Tensor], monoid: Monoid, apply: Traced, dim: Any, extras: Sequence[Tensor], convert: Any,
+    guarantee: str, library: LibraryMap | None, call: str,
+) -> Tensors:  # fmt: skip
+    n = len(tensors)
+
+    def run(given: Sequence[Tensor]) -> Tensors:
+        made = map_tensors(
+            given[:n], monoid, apply, dim, extras=given[n:], convert=convert, guarantee=guarantee, library=library,
+            call=call,
+        )  # fmt: skip
+        return _fresh(made, given)
+
+    return gradients.applied(Map(monoid, apply, dim, convert, guarantee, n, call), run, [*tensors, *extras])
+
+
+recorded.DIFFERENTIATED.update(
+    reduce=_differentiated_fold, scan=_differentiated_scan, reduce_map=_differentiated_map
+)
 
 LIBRARY: Any = torch.library.Library("tilefold", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's own
 RULES: dict[str, tuple[Callable[..., Any], ...]] = {

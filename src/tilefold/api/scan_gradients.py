@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilefold.algebra.derivatives.folds import Gradient, elementwise
+from tilefold.algebra.algebra import elementwise
+from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.derivatives.linear import as_float
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.expression import trace
