@@ -155,7 +155,9 @@ class Ends:
         """(elements, the result, its cotangent) -> cotangents of elements, where the result is known to be enough."""
 
         def run(x: Any, y: Any, g: Any) -> tuple[Any, ...]:
-            return self.by_total(wrt)(x, *self.gradient.program.lift.graph(y), g)
+            one = self.gradient.program.lift.graph(y)
+            found, _ = self.gradient.by_total([x], one, self.of_state(one, [g]))
+            return tuple(as_float(found[i]) for i in wrt)
 
         return function_of(trace(run, 3))
 
@@ -290,8 +292,8 @@ class Ends:
             gs, lifted = [0] * self.gradient.n, lift.graph(*x)
             for at, f in enumerate(fields):
                 count = counts[at] + own[at] if own else counts[at]
-                one = scalars.where(lifted[f] == whole[at], g[at] / count, 0.0)
-                gs[f] = scalars.where(count == 0, float("nan"), one)  # NaN is equal to no element
+                lost = scalars.where(count == 0, float("nan"), 0.0)  # NaN is equal to no element
+                gs[f] = scalars.where(lifted[f] == whole[at], g[at] / count, 0.0) + lost
             found = pullback(lift, x, gs)
             return tuple(as_float(found[i]) for i in wrt)
 
@@ -325,7 +327,7 @@ def of_states(gradient: Gradient) -> Gradient:
     return Gradient(replace(gradient.algebra, project=None), gradient.elements)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fold:
     """A fold as its backward needs it: of `count` inputs, then the fields of the state before them.
 
@@ -359,6 +361,11 @@ class Fold:
     def reduced(self) -> tuple[int, ...]:
         """The reduced dims."""
         return normalize_dims(self.dims, len(self.shape), self.call)
+
+    @functools.cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The shape of one value a row, with the reduced dims of length 1."""
+        return tuple(1 if d in self.reduced else n for d, n in enumerate(self.shape))
 
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Refuse a fold that has no derivative.
@@ -406,9 +413,9 @@ class Fold:
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents, and those of the state before."""
         ends, shape = self.ends, self.shape
-        kept = [1 if d in self.reduced else n for d, n in enumerate(shape)]
-        g = [t if t.ndim == len(kept) else t.reshape(kept) for t in (grads[i] for i in ends.places)]
-        inputs, fields = tuple(i for i in wrt if i < self.count), tuple(i for i in wrt if i >= self.count)
+        kept = self.rows
+        g = [grads[i] if grads[i].shape == kept else grads[i].reshape(kept) for i in ends.places]
+        inputs, fields = tuple([i for i in wrt if i < self.count]), tuple([i for i in wrt if i >= self.count])
         found: list[Any] = [None] * len(self.like)
         made: Sequence[Tensor]
         if not g:
@@ -451,6 +458,12 @@ class Fold:
         dtypes = self.ends.gradient.program.state if init else ()
         given = [t.to(d).expand(rows).reshape(kept) for t, d in zip(init, dtypes, strict=False)]
         return [*given, *(given[0].new_ones(kept, dtype=d) for d in dtypes[len(given) :])]
+
+
+@kept_outside_modes(1024)
+def fold_of(*arguments: Any) -> Fold:
+    """The one fold of these arguments: what it asks of its graphs is found once."""
+    return Fold(*arguments)
 
 
 def _scattered(where: Tensor, g: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
@@ -652,7 +665,7 @@ def lifts_of(gradient: Gradient) -> Monoid:
 @kept_outside_modes(512)
 def _turned(gradient: Gradient) -> Monoid:
     """The same, combined the other way round."""
-    return monoid_of_algebra(opposite(gradient.states))
+    return states_of(gradient) if gradient.algebra.commutative else monoid_of_algebra(opposite(gradient.states))
 
 
 @kept_outside_modes(512)
@@ -662,11 +675,16 @@ def _needs_total_alone(gradient: Gradient, after: Any) -> bool:
 
 def cells(function: Monoid, tensors: Sequence[Tensor]) -> list[Tensor]:
     """A function of every element of tensors of one shape."""
+    taken = _taken(function)
+    return folds.fold_tensors(tensors, function, (), False) if taken is None else [tensors[i] for i in taken]
+
+
+@kept_outside_modes(1024)
+def _taken(function: Monoid) -> list[int] | None:
+    """Which of its arguments a function gives, where it makes nothing."""
     graph = function.algebra.lift
     given = [graph.nodes[o] for o in graph.outputs]
-    if all(node.op == "input" for node in given):
-        return [tensors[node.value] for node in given]
-    return folds.fold_tensors(tensors, function, (), False)
+    return [node.value for node in given] if all(node.op == "input" for node in given) else None
 
 
 def function_of(graph: Graph) -> Monoid:

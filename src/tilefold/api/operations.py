@@ -33,7 +33,7 @@ from tilefold.errors import GradientError
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
-from tilefold.problem.canonical import broadcast_shape
+from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.modes import is_dual
 
 Tensors = list[Tensor]
@@ -303,7 +303,8 @@ def _differentiated_fold(
         return _fresh(fold_tensors(given[:n], monoid, dim, keepdim, init=before, **named), given)
 
     like = tuple([(t.shape, t.dtype) for t in given])
-    fold = gradients.Fold(monoid, dim, convert, guarantee, n, return_state, like, call)
+    dims = dim if dim is None or type(dim) is int else normalize_dims(dim, max(t.ndim for t in tensors), call)
+    fold = gradients.fold_of(monoid, dims, convert, guarantee, n, return_state, like, call)
     return gradients.applied(fold, run, given)
 
 

@@ -31,6 +31,7 @@ from tilefold.api.gradients import (
     states_of,
 )
 from tilefold.errors import GradientError
+from tilefold.monoids import SUM
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
@@ -189,7 +190,7 @@ def _recurrences(
         if not others and h not in read[h]:
             whole[h] = start[h]
         elif not others and (h, h) in ones:
-            (whole[h],) = scans.scan_tensors([start[h]], _SUM, 1, reverse=True, guarantee=guarantee)
+            (whole[h],) = scans.scan_tensors([start[h]], SUM, 1, reverse=True, guarantee=guarantee)
         else:
             zeros = torch.zeros_like(start[h])
             matrix = [_later(steps[f, g]) if (f, g) in steps else zeros for f in group for g in group]
@@ -208,9 +209,6 @@ def circles(read: dict[int, set[int]]) -> list[list[int]]:
                 reach[h] |= reach[k]
     groups = {frozenset({h} | {f for f in reach[h] if h in reach[f]}) for h in read}
     return [sorted(g) for g in sorted(groups, key=lambda g: len(set().union(*(reach[h] for h in g)) | g))]
-
-
-_SUM = function_of(trace(lambda x: x, 1))
 
 
 @kept_outside_modes(16)

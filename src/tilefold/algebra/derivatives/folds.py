@@ -38,12 +38,15 @@ FAR = 1e300  # an end of a domain beyond it is none
 
 
 # Combines that have no slope where two states tie, and what has the same values and all slopes.
-_FORMS: dict[Graph, Graph] = {}
+_FORMS: dict[Graph, tuple[Graph, Graph]] = {}
 
 
-def differentiate_as(combine: Graph, form: Graph) -> None:
-    """Take the derivatives of `form` for those of `combine`, whose values it has."""
-    _FORMS[combine] = form
+def differentiate_as(combine: Graph, form: Graph, joined: Graph) -> None:
+    """Take the derivatives of `form` for those of `combine`, whose values it has.
+
+    And for those of (a total, an element of it) `joined`, in which a total has the extremes of its elements.
+    """
+    _FORMS[combine] = form, joined
 
 
 class SingularError(Exception):
@@ -82,7 +85,10 @@ class Gradient:
     def states(self) -> Algebra:
         """The algebra whose results are states, in the dtypes that states have."""
         states = of_elements(self.algebra)
-        held = as_written(states, self.elements_read).state
+        written = as_written(states, self.elements_read)
+        held = written.state
+        if written.outputs == held:
+            return states
         rules = zip(states.dtypes, held, strict=True)
         return replace(states, dtypes=tuple(rule if rule == "index" else dtype for rule, dtype in rules))
 
@@ -91,7 +97,7 @@ class Gradient:
         """Its graphs, typed; of the algebra's own projection."""
         program = as_written(self.states, self.elements_read)
         if (form := _FORMS.get(self.algebra.combine)) is not None:
-            program = replace(program, combine=infer(form, program.combine.input_dtypes))
+            program = replace(program, combine=infer(form[0], program.combine.input_dtypes))
         if self.algebra.project is None:
             return program
         return replace(program, project=infer(self.algebra.project, program.state))
@@ -160,6 +166,9 @@ class Gradient:
     def joined(self) -> TypedGraph:
         """combine(T, lift(x)) of a total T that x is part of: where a field is the larger of both sides', it is T's own."""
         n, program = self.n, self.program
+        taken = [*program.state, *program.lift.input_dtypes]
+        if (form := _FORMS.get(self.algebra.combine)) is not None:
+            return infer(form[1], taken)
         block = specialize(self.states, self.elements_read).absorb if self.algebra.commutative else None
         largest = _extremes(program.combine.graph, n)
         counts = _counts(program.lift.graph, program.combine.graph, n)
@@ -193,7 +202,7 @@ class Gradient:
             whole: Graph = program.combine.graph if block is None else block.graph
             return whole.replay(v if block is not None else [*v[:n], *program.lift.graph(*v[n:])], step)
 
-        return infer(trace(run, n + program.lift.graph.arity), [*program.state, *program.lift.input_dtypes])
+        return infer(trace(run, len(taken)), taken)
 
     def by_total(
         self, x: Sequence[Any], total: Sequence[Any], g: Sequence[Any]

@@ -67,14 +67,19 @@ class Settled:
 
     def _by_tiles(self, parts: Sequence[Tensor]) -> list[Tensor]:
         made = [torch.empty(self.shape, dtype=d, device="cpu") for d in self.dtypes]
+        read = [v is not None and r is not None for v, r in zip(self.views, self.reads, strict=True)]
+        once = [r(p) if now and r else p for p, r, now in zip(parts, self.reads, read, strict=True)]
+        later = [None if now else r for r, now in zip(self.reads, read, strict=True)]
+        rows = self.kernel.of_rows([*once, made[0]]) if None in self.views else {}
 
         def run(some: Sequence[Tile]) -> None:
             workspace: Workspace = {}
             for tile in some:
-                cut = zip(parts, self.reads, strict=True)
+                cut = zip(once, later, strict=True)
                 values = [_narrow(p, tile) if r is None else r(_narrow(p, tile)) for p, r in cut]
                 targets = [_narrow(m, tile) for m in made]
-                self.kernel.run([*values, targets[0]], targets, workspace)
+                known = {place: _narrow(value, tile) for place, value in rows.items()}
+                self.kernel.of_tile([*values, targets[0]], known, targets, workspace)
 
         count = -(-len(self.tiles) // (2 * self.few)) if self.few > 1 else len(self.tiles)
         shares = [self.tiles[i : i + count] for i in range(0, len(self.tiles), count)]
@@ -86,6 +91,37 @@ class _Cells(Kernel):
     """The steps from elements to results; the last argument has a piece's whole shape and is not read."""
 
     dtypes: tuple[torch.dtype, ...]
+
+    def of_rows(self, arguments: Sequence[Tensor]) -> dict[int, Tensor]:
+        """The values, by their slots, of what is not made of whole tensors: made once, for all tiles."""
+        values = list(self._bound)
+        values[: self.inputs] = arguments
+        made = [step for step in self._steps if not self._full[step.result]]
+        for step in made:
+            values[step.result] = step.function(*[values[a] for a in step.arguments])
+        read = {a for step in self._steps if self._full[step.result] for a in step.arguments} | set(self.outputs)
+        return {step.result: values[step.result] for step in made if step.result in read}
+
+    def of_tile(
+        self, arguments: Sequence[Tensor], rows: dict[int, Tensor], targets: Sequence[Tensor], workspace: Workspace
+    ) -> None:
+        """The results of a tile, with what is known of its rows, if anything is."""
+        if not rows:
+            self.run(arguments, targets, workspace)
+            return
+        values = self._bind(arguments, workspace, targets)
+        for place, value in rows.items():
+            values[place] = value
+        for step in self._steps:
+            if self._full[step.result]:
+                operands = [values[a] for a in step.arguments]
+                if step.writes:
+                    step.function(*operands, out=values[step.result])
+                else:
+                    values[step.result] = step.function(*operands)
+        for output, direct, target in zip(self.outputs, self._direct, targets, strict=True):
+            if not direct:
+                target.copy_(values[output])
 
 
 @kept_outside_modes(256)
@@ -137,8 +173,8 @@ def _tiles(shape: Sequence[int], most: int) -> itertools.product[Tile]:
 
 
 def _narrow(t: Tensor, tile: Tile) -> Tensor:
-    """A tile of a tensor that has length 1 where it repeats."""
-    for d, (start, length) in enumerate(tile):
+    """A tile of a tensor that has length 1 where it repeats; a number is none."""
+    for d, (start, length) in enumerate(tile if t.ndim else ()):
         if t.shape[d] > length and t.shape[d] > 1:
             t = t.narrow(d, start, length)
     return t
