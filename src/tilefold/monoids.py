@@ -243,7 +243,9 @@ LOGSUMEXP = _with_sums(
     )
 )
 differentiate_as(
-    LOGSUMEXP.algebra.combine, expression.trace(_logsumexp_with_slopes, 4), expression.trace(_logsumexp_joined, 3)
+    LOGSUMEXP.algebra.combine,
+    expression.trace(_logsumexp_with_slopes, 4),
+    expression.trace(_logsumexp_joined, 3),
 )
 
 

@@ -19,7 +19,6 @@ from tilefold.errors import ArgumentError, DeviceError, DtypeError, KindError, S
 from tilefold.problem.validate import check_tensors, is_abstract, plain
 from tilefold.runtime.switch import is_explaining
 
-
 State = Tensor | bool | int | float
 
 

@@ -22,15 +22,25 @@ from tilefold.api.requests import (
     Selected,
 )
 from tilefold.backends import reference
-from tilefold.backends.cpu import cells, loops, native, refold, row_tiles, scans, segments, selecting, torch_product
+from tilefold.backends.cpu import (
+    cells,
+    loops,
+    native,
+    refold,
+    row_tiles,
+    scans,
+    segments,
+    selecting,
+    torch_product,
+)
 from tilefold.errors import BackendError
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan, library_scan
 from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
 from tilefold.planner.products.row import Row, without_constants
-from tilefold.runtime.caching import kept_outside_modes
 from tilefold.problem.validate import GUARANTEES
+from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import as_given, check_not_traced
 
 Tensor = torch.Tensor

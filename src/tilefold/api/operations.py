@@ -28,7 +28,7 @@ from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
-from tilefold.api.scan_gradients import Scanned
+from tilefold.api.scan_gradients import Like, Scanned
 from tilefold.errors import GradientError
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced, of_text
@@ -271,7 +271,10 @@ def _scan_of(
     inputs: Tensors, init: Tensors, monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool, dtype: Any,
     convert: Any, guarantee: str,
 ) -> Scanned:  # fmt: skip
-    return Scanned(monoid_of(monoid), dim, exclusive, reverse, convert, guarantee, len(inputs))
+    like = [Like(t.shape, t.dtype, t.device) for t in (*inputs, *init)]
+    return Scanned(
+        monoid_of(monoid), dim, exclusive, reverse, convert, guarantee, len(inputs), return_state, like
+    )
 
 
 def _map_of(
@@ -296,7 +299,13 @@ def _differentiated_fold(
 ) -> Tensors:  # fmt: skip
     n = len(tensors)
     given = tensors if init is None else [*tensors, *fields_as_tensors(init, tensors[0].device)]
-    named = {"return_state": return_state, "dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+    named = {
+        "return_state": return_state,
+        "dtype": dtype,
+        "convert": convert,
+        "guarantee": guarantee,
+        "call": call,
+    }
 
     def run(given: Sequence[Tensor]) -> Tensors:
         before = None if init is None else given[n:]
@@ -321,7 +330,8 @@ def _differentiated_scan(
         before = None if init is None else given[n:]
         return _fresh(scan_tensors(given[:n], monoid, dim, init=before, **named), given)
 
-    scanned = Scanned(monoid, dim, exclusive, reverse, convert, guarantee, n, call)
+    like = [Like(t.shape, t.dtype, t.device) for t in given]
+    scanned = Scanned(monoid, dim, exclusive, reverse, convert, guarantee, n, return_state, like, call)
     return gradients.applied(scanned, run, given)
 
 

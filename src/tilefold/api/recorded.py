@@ -40,7 +40,10 @@ def recorded_fold(
     call: str,
 ) -> list[Tensor]:
     """`fold_tensors` as one operation."""
-    dims, before = normalize_dims(dim, max(t.ndim for t in tensors), call), fields_as_tensors(init, tensors[0].device)
+    dims, before = (
+        normalize_dims(dim, max(t.ndim for t in tensors), call),
+        fields_as_tensors(init, tensors[0].device),
+    )
     made: list[Tensor] = OPERATIONS.reduce(
         tensors, before, monoid.text, dims, keepdim, return_state, dtype, convert, guarantee
     )
@@ -61,7 +64,10 @@ def recorded_scan(
     call: str,
 ) -> list[Tensor]:
     """`scan_tensors` as one operation."""
-    axis, before = one_dim(dim, max(t.ndim for t in tensors), call), fields_as_tensors(init, tensors[0].device)
+    axis, before = (
+        one_dim(dim, max(t.ndim for t in tensors), call),
+        fields_as_tensors(init, tensors[0].device),
+    )
     made: list[Tensor] = OPERATIONS.scan(
         tensors, before, monoid.text, axis, exclusive, reverse, return_state, dtype, convert, guarantee
     )
@@ -108,8 +114,8 @@ def is_plainly_differentiated(tensors: Sequence[Any]) -> bool:
     """Whether a gradient is asked of a call that nothing but autograd is to see: plain tensors, no mode, no transform."""
     return (
         torch.is_grad_enabled()
-        and any([type(t) in _PLAIN and t.requires_grad for t in tensors])
-        and all([type(t) in _PLAIN for t in tensors])
+        and _PLAIN.issuperset(map(type, tensors))
+        and any(t.requires_grad for t in tensors)
         and torch._C._functorch.maybe_current_level() is None
         and not torch._C._len_torch_dispatch_stack()
         and not torch._C._is_tracing()
@@ -118,7 +124,7 @@ def is_plainly_differentiated(tensors: Sequence[Any]) -> bool:
     )
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def is_differentiated(tensors: Sequence[Any]) -> bool:

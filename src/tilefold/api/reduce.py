@@ -67,8 +67,8 @@ def reduce(
         monoid: the monoid to fold with. Elements are combined in row-major order of `dim` unless it is commutative.
         dim: one dim, several, or None for all. An empty sequence folds nothing: each element is lifted and projected.
         keepdim: keep reduced dims with length 1.
-        init: the state before each result's elements, as in `scan`: one number or tensor a field, tensors in the result's shape
-            or one that broadcasts to it. Positions count from 0 in each call. Default: the identity.
+        init: the state before each result's elements, as in `scan`: one number or tensor a field, tensors in the result's
+            shape or one that broadcasts to it. Positions count from 0 in each call. Default: the identity.
         return_state: also give the state of each result, unprojected, so that what comes in chunks (a stream, micro-batches)
             can be folded chunk by chunk: `init` takes it. Its fields are the monoid's own (`Monoid.fields`; NORM(2) has
             `unit`, a power of two, and `sum`, the sum of squares in units of it), in the dtypes that states have; where one
@@ -96,7 +96,7 @@ def reduce(
     Example:
         >>> tilefold.reduce(torch.tensor([[3, 5], [8, 1]]), tilefold.monoids.BITWISE_OR, dim=1)
         tensor([7, 9])
-        >>> mean, state = tilefold.reduce(torch.tensor([1.0, 2.0]), tilefold.monoids.LOGSUMEXP, return_state=True)
+        >>> first, state = tilefold.reduce(torch.tensor([1.0, 2.0]), tilefold.monoids.LOGSUMEXP, return_state=True)
         >>> tilefold.reduce(torch.tensor([3.0, 4.0]), tilefold.monoids.LOGSUMEXP, init=state)
         tensor(4.4402)
     """
@@ -157,11 +157,20 @@ def fold_tensors(
                 tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call
             )
         state = {"init": init, "return_state": return_state}
-        given = {**state, "dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
+        given = {
+            **state,
+            "dtype": dtype,
+            "convert": convert,
+            "guarantee": guarantee,
+            "out": out,
+            "call": call,
+        }
         results: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
         return results
     key = None
-    alone = len(tensors) == 1 or (dim == () and all(t.shape == tensors[0].shape for t in tensors))
+    alone = len(tensors) == 1 or (
+        type(dim) is tuple and not dim and all(t.shape == tensors[0].shape for t in tensors)
+    )
     if alone and out is None and init is None and not (autocast and is_left(tensors)):
         key = call_key(tensors, monoid, dim, (keepdim, return_state, dtype, convert, guarantee))
         if return_state and getattr(monoid, "algebra", None) and monoid.algebra.identity is None:
@@ -216,8 +225,9 @@ def fold_tensors(
         return dispatch.run(request, expanded, key, targets)
     made = dispatch.run(request, expanded, key)
     if finish is not None:
+        again = key and ("after", key, *(t.data_ptr() & 15 for t in before))
         after = Reduction(finish, (), guarantee, tuple(result_shape), call=call)
-        made = dispatch.then(after, [*map(plain, before), *made], key and ("after", key))
+        made = dispatch.then(after, [*map(plain, before), *made], again)
     return _as_asked(made, targets, monoid, return_state)
 
 
@@ -229,7 +239,10 @@ def _as_asked(
         made = made[:-1]
     if targets is None:
         return made
-    return [*(t if is_abstract(t) else t.copy_(r) for t, r in zip(targets, made, strict=False)), *made[len(targets):]]
+    return [
+        *(t if is_abstract(t) else t.copy_(r) for t, r in zip(targets, made, strict=False)),
+        *made[len(targets) :],
+    ]
 
 
 def explain_fold(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from tilefold.api.gradients import (
     gradient_of_call,
     monoid_of_algebra,
     positions,
+    scattered,
     states_of,
 )
 from tilefold.errors import GradientError
@@ -36,9 +37,17 @@ from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
 
+class Like(NamedTuple):
+    """What is known of a tensor that is not kept."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+
 @dataclass(frozen=True)
 class Scanned:
-    """A scan as its backward needs it: of `count` inputs, then the fields of the state before each row."""
+    """A scan as its backward needs it: of `count` inputs, then the fields of the state before each row, all `like` these."""
 
     monoid: Monoid
     dim: int
@@ -47,6 +56,8 @@ class Scanned:
     convert: torch.dtype | None
     guarantee: str
     count: int
+    returns_state: bool
+    like: Sequence[Like]
     call: str = "scan"
 
     def check(self, tensors: Sequence[Tensor]) -> None:
@@ -67,8 +78,33 @@ class Scanned:
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
         return result in gradient.results or result >= len(gradient.program.project.graph.outputs)
 
+    def _chosen(self) -> int | None:
+        """The result that says which elements the prefixes are, where they are elements and no more is asked for.
+
+        On a GPU sums over positions would follow the order in which threads add.
+        """
+        if self.exclusive or self.returns_state or len(self.like) > 1 or self.like[0].device.type != "cpu":
+            return None
+        return gradient_of_call(self.monoid, self.like, self.convert).origins
+
+    def kept(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What is saved: the inputs, or the positions of what was chosen of them, or of sums of elements nothing."""
+        origins = self._chosen()
+        if origins is not None:
+            return [made[origins]]
+        gradient = gradient_of_call(self.monoid, self.like[: self.count], self.convert)
+        return tensors if _reads_elements(gradient) else []
+
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents, and those of the state before each row."""
+        if self._chosen() is not None:
+            (shown,) = gradient_of_call(self.monoid, self.like, self.convert).results
+            shape = tuple(self.like[0].shape) or (1,)
+            where, g = tensors[0].reshape(shape), grads[shown].reshape(shape)
+            dims = normalize_dims(self.dim, len(shape), self.call)
+            return as_inputs([scattered(where, g, shape, dims, adds=True)], self.like, wrt)
+        if not tensors:  # whose values are not read
+            tensors = [grads[0].new_zeros((), dtype=t.dtype).expand(t.shape) for t in self.like]
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
         shape = broadcast_shape(tensors[: self.count], self.call) or (1,)
         if math.prod(shape) == 0:
@@ -163,8 +199,21 @@ def _adjoint(
 def _reads_states(gradient: Gradient) -> bool:
     """Whether prefixes are needed at all: those of a sum are not."""
     functions = _of_states(gradient), _steps(gradient)[0], _of_inputs(gradient)
-    graphs = [function.algebra.lift for function in functions]
-    return any(place < gradient.n for g in graphs for o in range(len(g.outputs)) for place in g.reads(o))
+    return any(place < gradient.n for function in functions for place in _places(function))
+
+
+@kept_outside_modes(512)
+def _reads_elements(gradient: Gradient) -> bool:
+    """Whether elements, or the state before them, are needed."""
+    end = gradient.n + gradient.program.lift.graph.arity
+    functions = _steps(gradient)[0], _of_inputs(gradient)
+    return _reads_states(gradient) or any(place < end for f in functions for place in _places(f))
+
+
+def _places(function: Monoid) -> set[int]:
+    """Which of its arguments a function reads."""
+    graph = function.algebra.lift
+    return {place for output in range(len(graph.outputs)) for place in graph.reads(output)}
 
 
 def _later(t: Tensor) -> Tensor:

@@ -342,7 +342,11 @@ class Gradient:
     # -------------------------------------------------------------------------------- of what is before and after an element
 
     def around(
-        self, before: Sequence[Any], x: Sequence[Any], after: Sequence[Any], of_total: Callable[[Sequence[Any]], list[Any]]
+        self,
+        before: Sequence[Any],
+        x: Sequence[Any],
+        after: Sequence[Any],
+        of_total: Callable[[Sequence[Any]], list[Any]],
     ) -> list[Any]:
         """The elements' cotangents from the states before and after them, of what `of_total` says a total's are.
 
@@ -364,12 +368,16 @@ class Gradient:
             every[i] = one
         return every
 
-    # ---------------------------------------------------------------------------------------------- of elements that are chosen
+    # -------------------------------------------------------------------------------------------- of elements that are chosen
 
     @functools.cached_property
     def origins(self) -> int | None:
         """The result that says which element of a row the one result with a cotangent is, where it is one that was chosen."""
-        lift, combine, project = self.program.lift.graph, self.program.combine.graph, self.program.project.graph
+        lift, combine, project = (
+            self.program.lift.graph,
+            self.program.combine.graph,
+            self.program.project.graph,
+        )
         shown = [project.nodes[o] for o in project.outputs]
         if self.algebra.inputs > 1 or len(self.results) != 1 or shown[self.results[0]].op != "input":
             return None
@@ -388,9 +396,10 @@ class Gradient:
             return all(chosen_alike(c, d, f) for c, d in zip(a.args[1:], b.args[1:], strict=True))
 
         for i, node in enumerate(shown):
-            if node.op == "input" and is_input(value, 0) and is_input(node.value, self.algebra.inputs):
-                if chosen_alike(combine.outputs[value], combine.outputs[node.value], node.value):
-                    return i
+            if node.op != "input" or not (is_input(value, 0) and is_input(node.value, self.algebra.inputs)):
+                continue
+            if chosen_alike(combine.outputs[value], combine.outputs[node.value], node.value):
+                return i
         return None
 
     @functools.cached_property
@@ -399,7 +408,9 @@ class Gradient:
         lift, project = self.program.lift.graph, self.program.project.graph
         kinds = {node.op for node in lift.nodes}
         shown = [project.nodes[o] for o in project.outputs]
-        return kinds <= {"input", "abs", "neg"} and [n.value for n in shown if n.op == "input"] == [*range(self.n)]
+        return kinds <= {"input", "abs", "neg"} and [n.value for n in shown if n.op == "input"] == [
+            *range(self.n)
+        ]
 
     # -------------------------------------------------------------------------------------------------------- of scans
 

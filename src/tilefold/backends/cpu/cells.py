@@ -99,11 +99,17 @@ class _Cells(Kernel):
         made = [step for step in self._steps if not self._full[step.result]]
         for step in made:
             values[step.result] = step.function(*[values[a] for a in step.arguments])
-        read = {a for step in self._steps if self._full[step.result] for a in step.arguments} | set(self.outputs)
+        read = {a for step in self._steps if self._full[step.result] for a in step.arguments} | set(
+            self.outputs
+        )
         return {step.result: values[step.result] for step in made if step.result in read}
 
     def of_tile(
-        self, arguments: Sequence[Tensor], rows: dict[int, Tensor], targets: Sequence[Tensor], workspace: Workspace
+        self,
+        arguments: Sequence[Tensor],
+        rows: dict[int, Tensor],
+        targets: Sequence[Tensor],
+        workspace: Workspace,
     ) -> None:
         """The results of a tile, with what is known of its rows, if anything is."""
         if not rows:

@@ -70,7 +70,7 @@ FEW = 2048  # elements below which each operation counts
 
 
 def _kept(condition: Tensor, value: Tensor, *, side: bool, out: Tensor | None = None) -> Tensor:
-    """The value where the condition is `side`, else 0: by its bits, since torch selects one by one, in four times the time."""
+    """The value where the condition is `side`, else 0: by its bits, since torch selects one by one."""
     if value.numel() < FEW > condition.numel():
         zero = value.new_zeros(())
         made = torch.where(condition, value, zero) if side else torch.where(condition, zero, value)
