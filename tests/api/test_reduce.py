@@ -464,7 +464,8 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and near
 
 
-@pytest.mark.parametrize("monoid", [monoids.LOGSUMEXP, monoids.NORM(2)], ids=lambda m: m.name)
+@pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning")  # of Triton's interpreter
+@pytest.mark.parametrize("monoid", [monoids.LOGSUMEXP, monoids.LAST], ids=lambda m: m.name)
 def test_chunks_under_the_interpreter(monoid: Monoid) -> None:
     pytest.importorskip("triton")
     x = torch.arange(12.0).reshape(2, 6)

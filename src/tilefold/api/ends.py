@@ -76,11 +76,8 @@ class Ends:
 
     def arity(self, states: int) -> int:
         """How many values a function of so many states takes."""
-        return (
-            self.gradient.program.lift.graph.arity
-            + self.gradient.n * (states + self.inits)
-            + len(self.places)
-        )
+        elements: int = self.gradient.program.lift.graph.arity
+        return elements + self.gradient.n * (states + self.inits) + len(self.places)
 
     def whole(self, total: Sequence[Any], before: Sequence[Any]) -> Sequence[Any]:
         """The state that results are made of."""

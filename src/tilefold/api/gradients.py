@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
 from tilefold.api import scan as scans
-from tilefold.api.ends import Ends, ends_of, function_of, monoid_of_algebra, needs_total_alone
+from tilefold.api.ends import Ends, ends_of, monoid_of_algebra, needs_total_alone
+from tilefold.api.ends import function_of as function_of
 from tilefold.errors import GradientError
 from tilefold.planner.products.functions import of_graph
 from tilefold.problem.canonical import normalize_dims
@@ -72,11 +73,19 @@ def applied(
 # ------------------------------------------------------------------------------------------------------------ folds
 
 
+class Like(NamedTuple):
+    """What is known of a tensor that is not kept."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+
 @dataclass(frozen=True, eq=False)
 class Fold:
     """A fold as its backward needs it: of `count` inputs, then the fields of the state before them.
 
-    `convert` is the dtype that elements are read as, `call` its name in messages; `like` are the tensors' shapes and dtypes.
+    `convert` is the dtype that elements are read as, `call` its name in messages.
     """
 
     monoid: Monoid
@@ -85,22 +94,21 @@ class Fold:
     guarantee: str
     count: int
     state: bool
-    like: tuple[tuple[torch.Size, torch.dtype], ...]
+    like: tuple[Like, ...]
     call: str = "reduce"
 
     @functools.cached_property
     def ends(self) -> Ends:
         """What is derived for such a call."""
-        elements = tuple(self.convert or dtype for _, dtype in self.like[: self.count])
+        elements = tuple(self.convert or t.dtype for t in self.like[: self.count])
         return ends_of(derived(self.monoid, elements), len(self.like) > self.count, self.state)
 
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:
         """The inputs' own."""
-        first = self.like[0][0]
         if self.count == 1:
-            return tuple(first)
-        return tuple(torch.broadcast_shapes(*(size for size, _ in self.like[: self.count])))  # type: ignore[no-untyped-call]
+            return tuple(self.like[0].shape)
+        return tuple(torch.broadcast_shapes(*(t.shape for t in self.like[: self.count])))  # type: ignore[no-untyped-call]
 
     @functools.cached_property
     def reduced(self) -> tuple[int, ...]:
@@ -143,14 +151,16 @@ class Fold:
         elements, states = ends.reads(tuple(range(self.count)))
         if not states:
             return "local" if elements else "rows"
-        return "result" if ends.result_is_enough else "total"
+        # On a GPU rows are folded again where they are read, and the states are exact.
+        return "result" if self.like[0].device.type == "cpu" and ends.result_is_enough else "total"
 
     def kept(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> list[Tensor]:
         """What is saved: no more than the rule reads."""
         if self.form == "rows" and not self.ends.inits:
             return []
-        if self.form == "origins":
-            return [made[self.ends.gradient.origins]]
+        origins = self.ends.gradient.origins
+        if self.form == "origins" and origins is not None:
+            return [made[origins]]
         if self.form == "result" or (
             self.form == "ties" and self.ends.gradient.shows_extremes and not self.ends.inits
         ):
@@ -166,7 +176,7 @@ class Fold:
         found: list[Any] = [None] * len(self.like)
         made: Sequence[Tensor]
         if not g:
-            made = [grads[0].new_zeros(self.like[i][0]) for i in wrt]
+            made = [grads[0].new_zeros(self.like[i].shape) for i in wrt]
         elif self.form == "rows" and not ends.inits:
             made = [t.expand(shape) for t in cells(ends.of_cotangents(inputs, False), g)]
         elif self.form == "origins":
@@ -178,7 +188,7 @@ class Fold:
         else:
             made = self._of_elements(saved, g, kept, grads[0].shape, inputs, fields)
         for i, t in zip((*inputs, *fields), made, strict=True):
-            found[i] = _as_input(t, *self.like[i])
+            found[i] = _as_input(t, self.like[i])
         return found
 
     def _of_elements(
@@ -236,10 +246,10 @@ def scattered(
     return from_rows(rows, shape, dims)
 
 
-def _as_input(g: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+def _as_input(g: Tensor, like: Like | Tensor) -> Tensor:
     """A cotangent of an input's shape and dtype."""
-    g = g if g.shape == shape else g.sum_to_size(shape)
-    return g if g.dtype == dtype else g.to(dtype)
+    g = g if g.shape == like.shape else g.sum_to_size(like.shape)
+    return g if g.dtype == like.dtype else g.to(like.dtype)
 
 
 def gradient_of_call(monoid: Monoid, tensors: Sequence[Any], convert: torch.dtype | None) -> Gradient:
@@ -413,7 +423,7 @@ def as_inputs(made: Sequence[Tensor], tensors: Sequence[Any], wrt: Sequence[int]
     """A cotangent for each input: of its shape and dtype, or None."""
     found: list[Any] = [None] * len(tensors)
     for i, g in zip(wrt, made, strict=True):
-        found[i] = g.sum_to_size(tensors[i].shape).to(tensors[i].dtype)
+        found[i] = _as_input(g, tensors[i])
     return found
 
 

@@ -28,7 +28,7 @@ from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
-from tilefold.api.scan_gradients import Like, Scanned
+from tilefold.api.scan_gradients import Scanned
 from tilefold.errors import GradientError
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced, of_text
@@ -263,7 +263,7 @@ def _fold_of(
     inputs: Tensors, init: Tensors, monoid: str, dims: Any, keepdim: bool, return_state: bool, dtype: Any, convert: Any,
     guarantee: str,
 ) -> gradients.Fold:  # fmt: skip
-    like = tuple((t.shape, t.dtype) for t in (*inputs, *init))
+    like = tuple(gradients.Like(t.shape, t.dtype, t.device) for t in (*inputs, *init))
     return gradients.Fold(monoid_of(monoid), tuple(dims), convert, guarantee, len(inputs), return_state, like)
 
 
@@ -271,7 +271,7 @@ def _scan_of(
     inputs: Tensors, init: Tensors, monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool, dtype: Any,
     convert: Any, guarantee: str,
 ) -> Scanned:  # fmt: skip
-    like = [Like(t.shape, t.dtype, t.device) for t in (*inputs, *init)]
+    like = [gradients.Like(t.shape, t.dtype, t.device) for t in (*inputs, *init)]
     return Scanned(
         monoid_of(monoid), dim, exclusive, reverse, convert, guarantee, len(inputs), return_state, like
     )
@@ -311,7 +311,7 @@ def _differentiated_fold(
         before = None if init is None else given[n:]
         return _fresh(fold_tensors(given[:n], monoid, dim, keepdim, init=before, **named), given)
 
-    like = tuple([(t.shape, t.dtype) for t in given])
+    like = tuple([gradients.Like(t.shape, t.dtype, t.device) for t in given])
     dims = dim if dim is None or type(dim) is int else normalize_dims(dim, max(t.ndim for t in tensors), call)
     fold = gradients.fold_of(monoid, dims, convert, guarantee, n, return_state, like, call)
     return gradients.applied(fold, run, given)
@@ -330,7 +330,7 @@ def _differentiated_scan(
         before = None if init is None else given[n:]
         return _fresh(scan_tensors(given[:n], monoid, dim, init=before, **named), given)
 
-    like = [Like(t.shape, t.dtype, t.device) for t in given]
+    like = [gradients.Like(t.shape, t.dtype, t.device) for t in given]
     scanned = Scanned(monoid, dim, exclusive, reverse, convert, guarantee, n, return_state, like, call)
     return gradients.applied(scanned, run, given)
 

@@ -90,8 +90,8 @@ def reduce(
     Raises:
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
         EmptyError: nothing to fold, no `init`, and the monoid has no identity.
-        GradientError: `out` is given while a gradient is asked, or an input carries a forward derivative; or the fold is to
-            extremes, whose ties have no rule yet.
+        GradientError: `out` is given while a gradient is asked, or an input carries a forward derivative; or a state is asked
+            for whose fields depend on how they were grouped.
 
     Example:
         >>> tilefold.reduce(torch.tensor([[3, 5], [8, 1]]), tilefold.monoids.BITWISE_OR, dim=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,15 +18,15 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import is_float
 from tilefold.api import scan as scans
+from tilefold.api.ends import function_of, monoid_of_algebra
 from tilefold.api.gradients import (
+    Like,
     Wide,
     as_inputs,
     as_rows,
     cells,
     from_rows,
-    function_of,
     gradient_of_call,
-    monoid_of_algebra,
     positions,
     scattered,
     states_of,
@@ -35,14 +35,6 @@ from tilefold.errors import GradientError
 from tilefold.monoids import SUM
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
-
-
-class Like(NamedTuple):
-    """What is known of a tensor that is not kept."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
 
 
 @dataclass(frozen=True)

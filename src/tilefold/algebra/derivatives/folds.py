@@ -385,12 +385,12 @@ class Gradient:
 
         def is_input(f: int, place: int) -> bool:
             node = lift.nodes[lift.outputs[f]]
-            return node.op == "input" and node.value == place
+            return bool(node.op == "input" and node.value == place)
 
         def chosen_alike(one: int, other: int, f: int) -> bool:
             a, b = combine.nodes[one], combine.nodes[other]
             if a.op == b.op == "input":
-                return a.value % self.n == value and b.value - a.value == f - value
+                return bool(a.value % self.n == value and b.value - a.value == f - value)
             if not (a.op == b.op == "where" and a.args[0] == b.args[0]):
                 return False
             return all(chosen_alike(c, d, f) for c, d in zip(a.args[1:], b.args[1:], strict=True))
