@@ -13,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 import tilefold
+from algebra.drawn import RIGHT, draw
 from tilefold import Monoid, math, monoids
 from tilefold.api import ends, gradients, map_gradients
 from tilefold.api.gradients import derived
@@ -439,6 +440,37 @@ def test_chunks_have_the_gradient_of_the_whole(monoid: Monoid) -> None:
         return [t for t in as_list(tilefold.reduce(x, monoid, 1)) if t.is_floating_point()]
 
     assert_alike(chunked, whole, drawn(3, 6))
+
+
+OF_WHOLE_NUMBERS = ("bits", "hashes", "products of a modulus")
+
+
+@pytest.mark.parametrize("number", [n for n in range(20) if draw(RIGHT, 7, n).kind not in OF_WHOLE_NUMBERS])
+def test_drawn_monoids_from_a_state(number: int) -> None:
+    """By finite differences, with a state before the elements and without."""
+    drawn_one = draw(RIGHT, 7, number)
+    asked = {} if "commutative" in drawn_one.options else {"commutative": False}
+    monoid = drawn_one.monoid(check=False, **asked)
+    ranges = [(max(d.low, -2.0), min(d.high, 2.0)) for d in monoid.algebra.domain or ()] or [(-2.0, 2.0)] * 9
+    generator = torch.Generator().manual_seed(number)
+
+    def some(length: int) -> list[Tensor]:
+        drawn_rows = [
+            torch.rand(2, length, generator=generator, dtype=F64) for _ in range(monoid.algebra.inputs)
+        ]
+        return [
+            low + (high - low) * (0.05 + 0.9 * t) for t, (low, high) in zip(drawn_rows, ranges, strict=False)
+        ]
+
+    state = as_list(tilefold.reduce(some(2), monoid, 1, return_state=True)[1])
+    x = [t.requires_grad_() for t in some(3)]
+
+    def call(*x: Tensor, **options: Any) -> list[Tensor]:
+        return [t for t in as_list(tilefold.reduce(x, monoid, 1, **options)) if t.requires_grad]
+
+    for options in ({}, {"init": state}):
+        if call(*x, **options) and all(t.dtype == F64 for t in state if t.is_floating_point()):
+            assert gradcheck(functools.partial(call, **options), x, fast_mode=True)
 
 
 def test_moments_from_a_state() -> None:

@@ -46,8 +46,9 @@ class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is un
         made = run(tensors)
         call.check(tensors)
         ctx.call = call
-        kept = getattr(call, "kept", None)
-        ctx.save_for_backward(*(tensors if kept is None else kept(tensors, made)))
+        ctx.set_materialize_grads(call.fills)
+        wrt = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        ctx.save_for_backward(*call.saved(tensors, made, wrt))
         flat = [t for i, t in enumerate(made) if not (t.is_floating_point() and call.moves(i, tensors))]
         if flat:
             ctx.mark_non_differentiable(*flat)
@@ -67,7 +68,24 @@ def applied(
     Raises:
         GradientError: it has none.
     """
-    return list(_Differentiated.apply(call, run, *tensors))
+    made: list[Tensor] = call.given(list(_Differentiated.apply(call, run, *tensors)))
+    return made
+
+
+class Call:
+    """What a differentiated call says of itself, unless it says something else."""
+
+    fills = True  # a cotangent that nobody asked for comes as zeros
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The results that the caller gets."""
+        return made
+
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
+        """What the backward reads."""
+        return tensors
 
 
 # ------------------------------------------------------------------------------------------------------------ folds
@@ -82,7 +100,7 @@ class Like(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
+class Fold(Call):
     """A fold as its backward needs it: of `count` inputs, then the fields of the state before them.
 
     `convert` is the dtype that elements are read as, `call` its name in messages.
@@ -154,7 +172,9 @@ class Fold:
         # On a GPU rows are folded again where they are read, and the states are exact.
         return "result" if self.like[0].device.type == "cpu" and ends.result_is_enough else "total"
 
-    def kept(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> list[Tensor]:
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
         """What is saved: no more than the rule reads."""
         if self.form == "rows" and not self.ends.inits:
             return []

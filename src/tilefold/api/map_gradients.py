@@ -19,6 +19,7 @@ from tilefold.algebra.typing import TypedGraph
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
 from tilefold.api.gradients import (
+    Call,
     Wide,
     as_inputs,
     cells,
@@ -34,7 +35,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 
 @dataclass(frozen=True)
-class Map:
+class Map(Call):
     """A map as its backward needs it: of `count` inputs, then extra tensors."""
 
     monoid: Monoid

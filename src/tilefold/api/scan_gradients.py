@@ -20,6 +20,7 @@ from tilefold.algebra.typing import is_float
 from tilefold.api import scan as scans
 from tilefold.api.ends import function_of, monoid_of_algebra
 from tilefold.api.gradients import (
+    Call,
     Like,
     Wide,
     as_inputs,
@@ -38,7 +39,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 
 @dataclass(frozen=True)
-class Scanned:
+class Scanned(Call):
     """A scan as its backward needs it: of `count` inputs, then the fields of the state before each row, all `like` these."""
 
     monoid: Monoid
@@ -79,7 +80,9 @@ class Scanned:
             return None
         return gradient_of_call(self.monoid, self.like, self.convert).origins
 
-    def kept(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> Sequence[Tensor]:
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
         """What is saved: the inputs, or the positions of what was chosen of them, or of sums of elements nothing."""
         origins = self._chosen()
         if origins is not None:

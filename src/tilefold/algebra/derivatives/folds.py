@@ -147,9 +147,9 @@ class Gradient:
 
     @functools.cached_property
     def shares_ties(self) -> bool:
-        """Whether every float field is one of the lifted ones, chosen as an extreme: equal ones share it as they like."""
+        """Whether every float field is one of the lifted ones that was chosen, some as extremes, whose ties share evenly."""
         combine = self.program.combine
-        if not any(node.op in ("maximum", "minimum") for node in combine.graph.nodes):
+        if not self.extremes:
             return False
         kept = list[bool]()
         for at, node in enumerate(combine.graph.nodes):
@@ -158,7 +158,7 @@ class Gradient:
             kept.append(
                 from_floats or (node.op in ("where", "maximum", "minimum") and all(kept[a] for a in choices))
             )
-        return bool(self.floats) and all(kept[combine.graph.outputs[f]] for f in self.floats)
+        return all(kept[combine.graph.outputs[f]] for f in self.floats)
 
     # ------------------------------------------------------------------------------------------- of the total alone
 

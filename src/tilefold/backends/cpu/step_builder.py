@@ -66,12 +66,12 @@ def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor
 _BITS = {
     torch.float32: torch.int32, torch.float64: torch.int64, torch.int32: torch.int32, torch.int64: torch.int64,
 }  # fmt: skip
-FEW = 2048  # elements below which each operation counts
+FEW = 4096  # elements below which each operation counts
 
 
 def _kept(condition: Tensor, value: Tensor, *, side: bool, out: Tensor | None = None) -> Tensor:
     """The value where the condition is `side`, else 0: by its bits, since torch selects one by one."""
-    if value.numel() < FEW > condition.numel():
+    if value.numel() < (2 * FEW if condition.numel() < value.numel() else FEW) > condition.numel():
         zero = value.new_zeros(())
         made = torch.where(condition, value, zero) if side else torch.where(condition, zero, value)
         return made if out is None else out.copy_(made)
