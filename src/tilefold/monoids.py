@@ -161,6 +161,11 @@ def _logsumexp_with_slopes(*fields: Any) -> tuple[Any, Any]:
     return largest, first_sum * scale(first) + second_sum * scale(second)
 
 
+def _logsumexp_joined(largest: Any, total: Any, x: Any) -> tuple[Any, Any]:
+    """The sum with an element of its own, for derivatives: one difference and one exponential."""
+    return largest, total + math.exp(x - math.where(abs(largest) == INFINITY, 0.0, largest))
+
+
 def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
     """One rescaling for the whole block. An infinite maximum is not subtracted: it would make inf - inf.
 
@@ -237,7 +242,11 @@ LOGSUMEXP = _with_sums(
         "logsumexp",
     )
 )
-differentiate_as(LOGSUMEXP.algebra.combine, expression.trace(_logsumexp_with_slopes, 4))
+differentiate_as(
+    LOGSUMEXP.algebra.combine,
+    expression.trace(_logsumexp_with_slopes, 4),
+    expression.trace(_logsumexp_joined, 3),
+)
 
 
 def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:

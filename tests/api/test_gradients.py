@@ -14,8 +14,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 import tilefold
+from algebra.drawn import RIGHT, draw
 from tilefold import Monoid, math, monoids
-from tilefold.api import dispatch, gradients, map_rules
+from tilefold.api import ends, gradients, map_rules
 from tilefold.api.gradients import derived
 from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
@@ -91,6 +92,16 @@ LIKE_TORCH: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Tensor
     "cumprod": (lambda x: tilefold.cumprod(x, 1), lambda x: torch.cumprod(x, 1), X),
     "logcumsumexp": (lambda x: tilefold.logcumsumexp(x, 1), lambda x: torch.logcumsumexp(x, 1), X),
     "cummax": (lambda x: tilefold.cummax(x, 0), lambda x: torch.cummax(x, 0), X),
+    "cummin reversed": (
+        lambda x: tilefold.scan(x, monoids.CUMMIN, 0, reverse=True).values,
+        lambda x: torch.cummin(x.flip(0), 0)[0].flip(0),
+        X,
+    ),
+    "amax": (lambda x: tilefold.amax(x, (0, 2)), lambda x: torch.amax(x, (0, 2)), X),
+    "min of all": (tilefold.min, torch.min, X),
+    "aminmax": (lambda x: tilefold.aminmax(x, dim=1), lambda x: torch.aminmax(x, dim=1), X),
+    "norm inf": (lambda x: tilefold.vector_norm(x, INF, 1), lambda x: torch.linalg.vector_norm(x, INF, 1), X),
+    "norm -inf": (lambda x: tilefold.vector_norm(x, -INF, 1), lambda x: torch.linalg.vector_norm(x, -INF, 1), X),
 }  # fmt: skip
 
 
@@ -355,6 +366,154 @@ def test_only_what_is_asked_for() -> None:
         assert not tilefold.sum(x).requires_grad
 
 
+# -------------------------------------------------------------------------------------------------------- ties, states
+
+TIED = torch.tensor([[2, 2, 1, 2], [0, -3, -3, 3], [5, 5, 5, 5], [1, 2, 3, 4], [-1, 0, 0, -1]], dtype=F64)
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "name", ["amax", "amin", "max", "min", "max of all", "aminmax", "norm inf", "norm -inf", "cummax"]
+)
+def test_ties_share_as_torch_shares_them(name: str, dtype: torch.dtype) -> None:
+    """Evenly, or by index: the one that is chosen has it all. Rows with NaN have NaN."""
+    first, *order = name.split()
+    functions: list[Callable[[Tensor], Any]] = []
+    for m in (tilefold, torch):
+        norm = torch.linalg.vector_norm if m is torch else tilefold.vector_norm
+        if first == "norm":
+            functions.append(lambda x, norm=norm: norm(x, float(order[0]), 1))
+        else:
+            dims = {} if order else {"dim": 1}
+            functions.append(lambda x, m=m, dims=dims: getattr(m, first)(x, **dims))
+    x = TIED.to(dtype)
+    if first in ("amax", "amin"):
+        x = torch.cat([x, torch.tensor([[float("nan"), 1, 2, 2], [INF, INF, 1, 0]], dtype=dtype)])
+    got, want = (with_gradients(f, (x.clone().requires_grad_(),)) for f in functions)
+    for mine, other in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, other, equal_nan=True)
+
+
+def as_list(state: Any) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else list(state)
+
+
+PAYLOAD = Monoid(
+    lambda a, b: (math.maximum(a.most, b.most), math.where(b.most > a.most, b.load, a.load)), (-INF, 0),
+    fields=("most", "load"), lift=lambda x: (x, x * x), commutative=False, check=False, name="payload",
+)  # fmt: skip
+STEPS = Monoid(
+    lambda a, b: (a.s * b.s, a.t * b.s + b.t), (1, 0), fields=("s", "t"), lift=lambda x: (x, x), name="steps"
+)
+CHUNKED = (
+    monoids.SUM, monoids.PROD, monoids.LOGSUMEXP, monoids.NORM(3), monoids.MAX, monoids.MINMAX, monoids.MAX_WITH_INDEX,
+    monoids.FIRST, monoids.LAST, WITHOUT_IDENTITY, STEPS, PAYLOAD,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("monoid", CHUNKED, ids=lambda m: m.name)
+def test_a_fold_from_a_state_to_a_state(monoid: Monoid) -> None:
+    """By finite differences: elements and the state before them, results and the state after."""
+    keepdim = monoid in (monoids.LOGSUMEXP, monoids.MAX, STEPS)
+    state = as_list(tilefold.reduce(drawn(2, 3, seed=4).detach(), monoid, 1, keepdim, return_state=True)[1])
+    floats = [t.requires_grad_() for t in state if t.is_floating_point()]
+
+    def call(x: Tensor, *fields: Tensor) -> list[Tensor]:
+        given = iter(fields)
+        init = [next(given) if t.is_floating_point() else t for t in state]
+        made, after = tilefold.reduce(x, monoid, 1, keepdim, init=init, return_state=True)
+        return [t for t in (*as_list(made), *as_list(after)) if t.is_floating_point()]
+
+    given = (drawn(2, 2), *floats)
+    assert gradcheck(call, given, fast_mode=True)
+    assert gradgradcheck(call, given, fast_mode=True)
+
+
+@pytest.mark.parametrize("monoid", [*CHUNKED, monoids.NORM(2)], ids=lambda m: m.name)
+def test_chunks_have_the_gradient_of_the_whole(monoid: Monoid) -> None:
+    def chunked(x: Tensor) -> list[Tensor]:
+        state = tilefold.reduce(x[:, :2], monoid, 1, return_state=True)[1]
+        state = tilefold.reduce(x[:, 2:3], monoid, 1, init=state, return_state=True)[1]
+        made = as_list(tilefold.reduce(x[:, 3:], monoid, 1, init=state))
+        return [t for t in made if t.is_floating_point()]
+
+    def whole(x: Tensor) -> list[Tensor]:
+        return [t for t in as_list(tilefold.reduce(x, monoid, 1)) if t.is_floating_point()]
+
+    assert_alike(chunked, whole, drawn(3, 6))
+
+
+OF_WHOLE_NUMBERS = ("bits", "hashes", "products of a modulus")
+
+
+@pytest.mark.parametrize("number", [n for n in range(20) if draw(RIGHT, 7, n).kind not in OF_WHOLE_NUMBERS])
+def test_drawn_monoids_from_a_state(number: int) -> None:
+    """By finite differences, with a state before the elements and without."""
+    drawn_one = draw(RIGHT, 7, number)
+    asked = {} if "commutative" in drawn_one.options else {"commutative": False}
+    monoid = drawn_one.monoid(check=False, **asked)
+    ranges = [(max(d.low, -2.0), min(d.high, 2.0)) for d in monoid.algebra.domain or ()] or [(-2.0, 2.0)] * 9
+    generator = torch.Generator().manual_seed(number)
+
+    def some(length: int) -> list[Tensor]:
+        drawn_rows = [
+            torch.rand(2, length, generator=generator, dtype=F64) for _ in range(monoid.algebra.inputs)
+        ]
+        return [
+            low + (high - low) * (0.05 + 0.9 * t) for t, (low, high) in zip(drawn_rows, ranges, strict=False)
+        ]
+
+    state = as_list(tilefold.reduce(some(2), monoid, 1, return_state=True)[1])
+    x = [t.requires_grad_() for t in some(3)]
+
+    def call(*x: Tensor, **options: Any) -> list[Tensor]:
+        return [t for t in as_list(tilefold.reduce(x, monoid, 1, **options)) if t.requires_grad]
+
+    for options in ({}, {"init": state}):
+        if call(*x, **options) and all(t.dtype == F64 for t in state if t.is_floating_point()):
+            assert gradcheck(functools.partial(call, **options), x, fast_mode=True)
+
+
+def test_moments_from_a_state() -> None:
+    """A state whose fields depend on how they were grouped may begin a fold, and has a gradient."""
+    first, x = drawn(3, 5, seed=2).detach(), drawn(3, 4)
+    state = tilefold.reduce(first, monoids.WELFORD, 1, return_state=True)[1]
+    assert_alike(
+        lambda x: tilefold.reduce(x, monoids.WELFORD, 1, init=state).M2,
+        lambda x: torch.cat([first, x], 1).var(1) * 8,
+        x,
+    )
+    total = state.sum.clone().requires_grad_()
+    mean = tilefold.reduce(x.detach(), monoids.WELFORD, 1, init=state._replace(sum=total)).mean
+    torch.testing.assert_close(torch.autograd.grad(mean.sum(), total)[0], state.unit / 9, atol=0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("power", [-120, 66])
+@pytest.mark.parametrize("name", ["norm 2", "norm 3", "norm 0.5", "var", "std", "normalize"])
+def test_gradients_are_right_where_squares_leave_the_range(name: str, power: int) -> None:
+    """As results are: of magnitudes whose squares float32 does not hold."""
+    calls: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+        "var": (tilefold.var, torch.var), "std": (tilefold.std, torch.std),
+        "normalize": (
+            lambda x, d: tilefold.normalize(x, 2.0, d, eps=1e-37), lambda x, d: functional.normalize(x, 2.0, d, eps=1e-37),
+        ),
+    }  # fmt: skip
+    order = float(name.split()[-1]) if name.startswith("norm ") else 0.0
+    norms = (
+        lambda x, d: tilefold.vector_norm(x, order, d),
+        lambda x, d: torch.linalg.vector_norm(x, order, d),
+    )
+    function, like = calls.get(name, norms)
+    x = (drawn(3, 9).detach() * 2.0**power).float().requires_grad_()
+    wide = x.detach().double().requires_grad_()
+    want = torch.autograd.grad(like(wide, 1).sum(), wide)[0]
+    got = torch.autograd.grad(function(x, 1).sum(), x)[0]
+    scale = float(want.abs().max())
+    within = (want.abs() < torch.finfo(torch.float32).max) & bool(scale > 1e-36)
+    torch.testing.assert_close(got.double()[within], want[within], rtol=1e-4, atol=1e-5 * scale)
+    assert got.isfinite()[within].all()
+
+
 # ------------------------------------------------------------------------------------------------ what autograd is told
 
 
@@ -545,6 +704,33 @@ def test_drawn_maps(seed: int) -> None:
         got, want = slopes(got), slopes(want)
 
 
+def saved(call: Callable[..., Any], given: Sequence[Tensor]) -> int:
+    """How many bytes a call saves for its backward."""
+    found: dict[int, int] = {}
+
+    def pack(t: Tensor) -> Tensor:
+        found[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        call(*given)
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("name", [name for name in LIKE_TORCH if name not in SAVED])
+def test_folds_save_no_more_than_torch_saves(name: str) -> None:
+    function, like, given = LIKE_TORCH[name]
+    assert saved(function, given) <= saved(like, given)
+
+
+def test_sums_save_nothing() -> None:
+    """And what is chosen the positions alone."""
+    x = drawn(64, 64)
+    for call in (tilefold.sum, tilefold.mean, tilefold.cumsum):
+        assert saved(lambda x, call=call: call(x, 1), [x]) == 0
+    assert saved(lambda x: tilefold.max(x, 1), [x]) == 64 * 8
+
+
 def test_an_input_that_was_changed_is_torchs_error() -> None:
     x = drawn(3, 4)
     y = x * 1.0
@@ -570,14 +756,13 @@ def test_transforms_of_torch_func() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: tilefold.amax(x, 1),
-        lambda x: tilefold.vector_norm(x, INF, 1),
+        lambda x: tilefold.reduce(x, monoids.WELFORD, 1, return_state=True)[1].pivot,
         lambda x: tilefold.scan(x, monoids.WELFORD, 1).mean,
     ],
-    ids=["ties", "ties of magnitudes", "states that depend on their grouping"],
+    ids=["a state that depends on its grouping", "prefixes that do"],
 )
-def test_what_has_no_gradient_yet_says_so(call: Callable[[Tensor], Tensor]) -> None:
-    with pytest.raises(GradientError, match="has no derivative yet"):
+def test_what_has_no_gradient_says_so(call: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(GradientError, match="has no derivative"):
         call(drawn(3, 4))
     call(drawn(3, 4).detach())
 
@@ -595,6 +780,9 @@ def test_both_forms_of_a_gradient_agree(name: str, monkeypatch: pytest.MonkeyPat
     """By the total alone, and by what is before and after each element, also where elements have units of their own."""
     function, like, given = LIKE_TORCH[name]
     far = [(t.detach() * 3).requires_grad_() for t in given]
+    monkeypatch.setattr(ends.Ends, "total_is_enough", False)
     monkeypatch.setattr(gradients, "needs_total_alone", lambda *_: False)
+    monkeypatch.setattr(gradients, "ends_of", ends.ends_of.__wrapped__)  # type: ignore[attr-defined]  # without its cache
+    monkeypatch.setattr(gradients, "fold_of", gradients.Fold)
     monkeypatch.setattr(map_rules.Rules, "needs_row_alone", False)
     assert_alike(function, like, *far)

@@ -34,6 +34,11 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
     "reduce": lambda x: tilefold.reduce(x, monoids.LOGSUMEXP, 1, True),
     "reduce of a user": lambda x: tilefold.reduce(x, DOUBLED, -1),
     "reduce of two": lambda x: tilefold.reduce((x, x[0]), DOT, 1),
+    "reduce from a state": lambda x: tilefold.reduce(
+        x, monoids.LOGSUMEXP, 1, init=(x[:, 0], x[:, 0] * x[:, 0]), return_state=True
+    ),
+    "reduce from numbers": lambda x: tilefold.reduce(x, monoids.LOGSUMEXP, 0, True, init=(0.1, 2)),
+    "reduce to a state": lambda x: tilefold.reduce(x, monoids.LAST, 1, return_state=True),
     "named state": lambda x: tilefold.reduce(x, monoids.WELFORD).mean,
     "named results": lambda x: tilefold.reduce(x, monoids.MINMAX, 0).max,
     "no dims": lambda x: tilefold.reduce(x, monoids.SUM, ()),
@@ -86,6 +91,8 @@ def test_a_plain_call_is_no_operation_of_torchs(name: str, monkeypatch: pytest.M
     CALLS[name](X)  # as a known call
     with torch.no_grad(), torch.inference_mode():
         CALLS[name](X)
+    x = X.clone().requires_grad_()  # and where a gradient is asked, forwards and backwards
+    torch.autograd.backward([r.sum() for r in flat(CALLS[name](x)) if r.requires_grad])
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -179,7 +186,17 @@ torch.save(torch.export.load({str(tmp_path / "model.pt2")!r}).module()(x), {str(
 
 @pytest.mark.parametrize("dim", [0, 2])
 @pytest.mark.parametrize(
-    "name", [*FEW, "group_norm", "scan from a state", "reduce_map", "argmin", "std_mean"]
+    "name",
+    [
+        *FEW,
+        "group_norm",
+        "reduce from a state",
+        "reduce from numbers",
+        "scan from a state",
+        "reduce_map",
+        "argmin",
+        "std_mean",
+    ],
 )
 def test_a_mapped_call_is_that_of_each(name: str, dim: int) -> None:
     """A norm of groups is torch's own in an eager call, and counts dims from the first."""
@@ -199,7 +216,9 @@ def test_tensors_that_are_not_mapped_stand_beside_those_that_are() -> None:
     assert_equal(got, torch.stack([affine(X, X), affine(0.5 * X, X)]))
 
 
-DIFFERENTIATED = ("reduce", "reduce of a user", "scan", "scan from a state", "softmax", "var", "layer_norm")
+DIFFERENTIATED = (
+    "reduce", "reduce of a user", "reduce from a state", "scan", "scan from a state", "softmax", "var", "layer_norm", "amax",
+)  # fmt: skip
 
 
 def gradient_of(function: Callable[[Tensor], Any], x: Tensor) -> Tensor:
@@ -245,15 +264,37 @@ def test_recorded_gradients() -> None:
     assert torch.equal(graph(X), gradient_of(CALLS["layer_norm"], X))
 
 
-@pytest.mark.parametrize("overload", ["reduce", "scan", "reduce_map"])
+@pytest.mark.parametrize("overload", ["reduce", "reduce of nothing before", "scan", "reduce_map"])
 def test_operations_keep_torchs_rules(overload: str) -> None:
     soft = tilefold.functional.normalized._shares(False)
     arguments: dict[str, tuple[Any, ...]] = {
-        "reduce": ([X], monoids.WELFORD.text, [0], True, None, None, "run_to_run"),
+        "reduce": (
+            [X],
+            [X[0], X[0].exp()],
+            monoids.LOGSUMEXP.text,
+            [0],
+            False,
+            True,
+            None,
+            None,
+            "run_to_run",
+        ),
         "scan": ([X.sign(), X], [], monoids.AFFINE.text, 1, False, False, True, None, None, "run_to_run"),
         "reduce_map": ([X], [], soft[0].text, soft[1].text, [1], None, "run_to_run", ""),
     }
-    checked = torch.library.opcheck(getattr(torch.ops.tilefold, overload).default, arguments[overload])
+    arguments["reduce of nothing before"] = (
+        [X],
+        [],
+        monoids.WELFORD.text,
+        [0],
+        True,
+        False,
+        None,
+        None,
+        "run_to_run",
+    )
+    name = overload.split()[0]
+    checked = torch.library.opcheck(getattr(torch.ops.tilefold, name).default, arguments[overload])
     assert set(checked.values()) == {"SUCCESS"}
 
 

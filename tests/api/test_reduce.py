@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -418,3 +421,85 @@ def test_no_fold_gives_powers_of_two() -> None:
         tf.sum(x, out=torch.empty((), dtype=x.dtype))
     with pytest.raises(DtypeError, match=r"a field dtype must be of real numbers or bool"):
         tf.Monoid(lambda a, b: a + b, 0, dtypes=x.dtype)
+
+
+# ------------------------------------------------------------------------------------------------------------- states
+
+CHUNKED = (
+    monoids.SUM, monoids.PROD, monoids.MAX, monoids.MINMAX, monoids.FIRST, monoids.LAST, monoids.ALL, monoids.BITWISE_XOR,
+    monoids.COUNT_NONZERO, monoids.LOGSUMEXP, monoids.WELFORD, monoids.NORM(2), monoids.NORM(3), monoids.DESCRIBE,
+)  # fmt: skip
+
+
+def as_list(values: Any) -> list[torch.Tensor]:
+    return [values] if isinstance(values, torch.Tensor) else list(values)
+
+
+DTYPES = (torch.int8, torch.uint64, torch.bool, torch.bfloat16, torch.float32, torch.float64)
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu", "reference"])
+@pytest.mark.parametrize("monoid", CHUNKED, ids=lambda m: m.name)
+def test_chunks_fold_to_what_the_whole_does(monoid: Monoid, backend: str) -> None:
+    """From each chunk's state to the next one's, over one dim or several; the last chunk is empty."""
+    dtypes = DTYPES[:3] if monoid is monoids.BITWISE_XOR else DTYPES
+    for dtype, (dim, keepdim) in itertools.product(dtypes, ((1, False), ((1, 2), True))):
+        x = (torch.arange(42).reshape(3, 7, 2) * 5 % 4).to(dtype)
+        with tf.backend(backend):
+            want = as_list(tf.reduce(x, monoid, dim, keepdim))
+            first, state = tf.reduce(x[:, :3], monoid, dim, keepdim, return_state=True)
+            assert all(map(same, as_list(first), as_list(tf.reduce(x[:, :3], monoid, dim, keepdim))))
+            if monoid._state_type is not None:
+                assert state._fields == monoid.fields
+            state = tf.reduce(x[:, 3:], monoid, dim, keepdim, init=state, return_state=True)[1]
+            got = as_list(tf.reduce(x[:, 7:], monoid, dim, keepdim, init=state))
+        assert all(map(same, got, want))
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Of one dtype and shape, and equal but for rounding."""
+    near = torch.allclose(
+        a.double(), b.double(), rtol=1e-2 if a.dtype == torch.bfloat16 else 1e-5, equal_nan=True
+    )
+    return a.dtype == b.dtype and a.shape == b.shape and near
+
+
+@pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning")  # of Triton's interpreter
+@pytest.mark.parametrize("monoid", [monoids.LOGSUMEXP, monoids.LAST], ids=lambda m: m.name)
+def test_chunks_under_the_interpreter(monoid: Monoid) -> None:
+    pytest.importorskip("triton")
+    x = torch.arange(12.0).reshape(2, 6)
+    with tf.backend("interpret"):
+        state = tf.reduce(x[:, :2], monoid, 1, return_state=True)[1]
+        assert same(tf.reduce(x[:, 2:], monoid, 1, init=state), tf.reduce(x, monoid, 1))
+
+
+def test_a_state_of_a_norm_is_in_units() -> None:
+    """Of squares beyond float32's range, too: a power of two, and the sum of squares in units of it."""
+    x = torch.tensor([[3e30, 4e30], [3e-30, 4e-30], [3.0, 4.0]])
+    norm, (unit, total) = tf.reduce(x, monoids.NORM(2), 1, return_state=True)
+    torch.testing.assert_close(norm, torch.tensor([5e30, 5e-30, 5.0]), atol=0, rtol=1e-6)
+    assert bool((torch.frexp(unit).mantissa == 0.5).all())
+    torch.testing.assert_close(unit.double() * total.double().sqrt(), norm.double(), atol=0, rtol=1e-6)
+
+
+def test_a_state_stands_before_the_elements() -> None:
+    """Also where order matters, of nothing, and of no dims; an input that is its own state is not changed."""
+    steps = Monoid(
+        lambda a, b: (a.s * b.s, a.t * b.s + b.t), (1, 0), fields=("s", "t"), lift=lambda x: (x, x)
+    )
+    x = torch.tensor([2, 3, 5])
+    assert tuple(tf.reduce(x[1:], steps, 0, init=(2, 2))) == tuple(tf.reduce(x, steps, 0))
+    before = torch.tensor([1.0, -0.0])
+    made, state = tf.reduce(torch.ones(2, 0), monoids.FIRST, 1, init=before, return_state=True)
+    assert torch.equal(made, before)
+    assert torch.signbit(state[1])
+    assert made.data_ptr() != before.data_ptr()
+    assert torch.equal(tf.reduce(torch.ones(2, 2), monoids.SUM, (), init=before), 1 + before.expand(2, 2))
+    out = torch.empty(2)
+    made, state = tf.reduce(torch.ones(2, 3), monoids.SUM, 1, init=2, return_state=True, out=out)
+    assert made is out
+    assert (out.tolist(), state.tolist()) == ([5, 5], [5, 5])
+    plan = tf.last_plan()
+    assert plan is not None
+    assert plan.strategy != "each element"

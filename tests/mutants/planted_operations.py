@@ -75,6 +75,43 @@ OPERATIONS = (
         "(shape[d - added] != 1 and n != 1)",
         ("tests/api/test_gradients.py::test_a_map_with_extra_tensors_of_every_shape",),
     ),
+    Mutant(
+        "elements that tie for an extreme have its gradient each",
+        "api/ends.py",
+        "g[at] / count, 0.0)",
+        "g[at], 0.0)",
+        ("tests/api/test_gradients.py::test_ties_share_as_torch_shares_them",),
+    ),
+    Mutant(
+        "a state stands behind the elements",
+        "api/reduce.py",
+        "[*map(plain, before), *made]",
+        "[*made, *map(plain, before)]",
+        ("tests/api/test_reduce.py::test_a_state_stands_before_the_elements",),
+    ),
+    Mutant(
+        "a unit of squares is multiplied by itself before its inverse",
+        "algebra/derivatives/linear.py",
+        "    if factor is None or not isinstance(v, Value):",
+        "    if True:",
+        ("tests/api/test_gradients.py::test_gradients_are_right_where_squares_leave_the_range",),
+    ),
+    Mutant(
+        "sums keep their elements for the backward",
+        "api/gradients.py",
+        """if self.form == "rows" and not self.ends.inits:
+            return []""",
+        """if False:
+            return []""",
+        ("tests/api/test_gradients.py::test_sums_save_nothing",),
+    ),
+    Mutant(
+        "a choice by bits keeps the other side",
+        "backends/cpu/step_builder.py",
+        "mask = mask.neg_() if side else mask.sub_(1)",
+        "mask = mask.sub_(1) if side else mask.neg_()",
+        ("tests/backends/cpu/test_cells.py::test_choices",),
+    ),
     # ----------------------------------------------------------------------------------------- layouts and selections
     Mutant(
         "with batch_invariant a single odd row is promised to be stored in vectors",

@@ -119,6 +119,17 @@ class Algebra:
         return [(graph, frozenset(inputs)) for graph, inputs in flows]
 
 
+def elementwise(graph: Graph) -> Algebra:
+    """The algebra whose fold over no dims makes a function of each element."""
+    n = len(graph.outputs)
+    return Algebra(
+        fields=tuple(f"y{i}" for i in range(n)), identity=("int 0",) * n, dtypes=("compute",) * n, inputs=graph.arity,
+        index=False, commutative=True, lift=graph,
+        combine=expression.trace(lambda *v: tuple(v[i] + v[n + i] for i in range(n)), 2 * n), project=None, absorb=None,
+        derives=False,
+    )  # fmt: skip
+
+
 def _parse_number(text: str) -> Number:
     kind, _, literal = text.partition(" ")
     return literal == "True" if kind == "bool" else int(literal) if kind == "int" else float(literal)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from tilefold.algebra import typing
-from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.algebra import Algebra, elementwise
 from tilefold.algebra.dtypes import is_float
-from tilefold.algebra.expression import trace
+from tilefold.algebra.expression import apply, trace
 from tilefold.algebra.proofs import derive, laws
 from tilefold.algebra.typing import TypedGraph
 from tilefold.algebra.units import IN_RANGE, LEAST_SQUARES
@@ -83,6 +84,39 @@ def scaled_form(program: Program) -> Scaled | None:
         return None
     taken = (torch.float32, *made.state)
     return Scaled(made, typing.infer(quick.project, taken), typing.infer(quick.following, taken))
+
+
+@kept_outside_modes(512)
+def with_state(
+    algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None, results: bool = True
+) -> Program:
+    """The program in all of a monoid's fields, whose last results are the fields of the state, in the dtypes that they have.
+
+    Without `results` they are its only ones.
+    """
+    program = specialize(algebra, elements, dtype, all_fields=True)
+    shown = program.project.graph
+    graph = trace(lambda *state: (*(shown(*state) if results else ()), *state), len(program.state))
+    return replace(
+        program,
+        algebra=replace(program.algebra, project=graph, quick=None, sums=None),
+        project=typing.infer(graph, program.state),
+        outputs=(*(program.outputs if results else ()), *program.state),
+    )
+
+
+@kept_outside_modes(512)
+def after_state(program: Program, return_state: bool) -> Program:
+    """The function of two states, whose fields are its inputs, that gives the results of both combined, and their state."""
+    n, dtypes = len(program.state), (*program.outputs, *program.state * return_state)
+
+    def run(*states: Any) -> tuple[Any, ...]:
+        made = zip(program.combine.graph(*states), program.state, strict=True)
+        both = [apply("cast", field, value=carried) for field, carried in made]
+        return (*program.project.graph(*both), *both * return_state)
+
+    made = as_written(replace(elementwise(trace(run, 2 * n)), dtypes=dtypes), program.state * 2)
+    return replace(made, outputs=dtypes)
 
 
 def _sampled_as(elements: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:

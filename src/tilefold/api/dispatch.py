@@ -93,6 +93,14 @@ def run(
     return results if targets is None else _copied(results, targets)
 
 
+def then(request: Request, tensors: Sequence[Tensor], key: Any = None) -> list[Tensor]:
+    """`run` of what finishes an earlier request's results, whose plan stays this thread's latest."""
+    plan = last_plan()
+    made = run(request, tensors, key)
+    _last.plan = plan
+    return made
+
+
 def _backend_of(request: Request, tensors: Sequence[Tensor]) -> str:
     """The backend that runs a call: the forced one if the operation has it; on a GPU nothing else stands in for Triton."""
     forced = forced_backend()

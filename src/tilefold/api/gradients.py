@@ -1,34 +1,34 @@
 """Folds, scans and maps that autograd sees: each backward is made of folds, scans and maps again, so that it has one, too.
 
-What is saved are the inputs. States are folded again: a gradient of the total alone is one map whose rows are folded and read
-once (`algebra.derivatives.folds`).
+What is saved is what the rule reads (`Fold.form`): inputs, with one value a row where that is enough, or positions of what
+was chosen, or nothing. Otherwise states are folded again: a gradient of the total alone is one map whose rows are folded and
+read once (`algebra.derivatives.folds`).
 """
 
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._functorch import autograd_function
 
-from tilefold.algebra.algebra import Algebra
-from tilefold.algebra.derivatives.folds import Gradient, elementwise, opposite
-from tilefold.algebra.derivatives.linear import as_float
-from tilefold.algebra.derivatives.pullback import pullback
-from tilefold.algebra.expression import Graph, trace
-from tilefold.algebra.monoid import Monoid, restored
-from tilefold.algebra.typing import element_dtype
+from tilefold.algebra.derivatives.folds import Gradient, opposite
+from tilefold.algebra.dtypes import element_dtype
+from tilefold.algebra.monoid import Monoid
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
 from tilefold.api import scan as scans
+from tilefold.api.ends import Ends, ends_of, monoid_of_algebra, needs_total_alone
+from tilefold.api.ends import function_of as function_of
 from tilefold.errors import GradientError
-from tilefold.planner.products.functions import Traced, of_graph
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.planner.products.functions import of_graph
+from tilefold.problem.canonical import normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
 # Private names of torch, as its functorch uses them: a Function that a kernel of the dispatcher may apply, and the context in
@@ -64,7 +64,7 @@ class Call:
         return True
 
     @abc.abstractmethod
-    def backward(self, saved: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents, None of those that are not asked for."""
 
 
@@ -73,15 +73,17 @@ class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is un
 
     @staticmethod
     def forward(
-        ctx: Any, call: Any, run: Callable[[Sequence[Tensor]], list[Tensor]], *tensors: Tensor
+        ctx: Any, call: Call, run: Callable[[Sequence[Tensor]], list[Tensor]], *tensors: Tensor
     ) -> Any:
         made = run(tensors)
+        call.check(tensors)
         ctx.call = call
         ctx.set_materialize_grads(call.fills)
         wrt = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
         ctx.save_for_backward(*call.saved(tensors, made, wrt))
         flat = [t for i, t in enumerate(made) if not (t.is_floating_point() and call.moves(i, tensors))]
-        ctx.mark_non_differentiable(*flat)
+        if flat:
+            ctx.mark_non_differentiable(*flat)
         return tuple(made)
 
     @staticmethod
@@ -98,69 +100,191 @@ def applied(
     Raises:
         GradientError: it has none.
     """
-    call.check(tensors)
-    made = list(_Differentiated.apply(call, run, *tensors))
-    return call.given(made)
+    return call.given(list(_Differentiated.apply(call, run, *tensors)))
 
 
 # ------------------------------------------------------------------------------------------------------------ folds
 
 
-@dataclass(frozen=True)
+class Like(NamedTuple):
+    """What is known of a tensor that is not kept."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, eq=False)
 class Fold(Call):
-    """A fold as its backward needs it. `convert` is the dtype that elements are read as, `call` its name in messages."""
+    """A fold as its backward needs it: of `count` inputs, then the fields of the state before them.
+
+    `convert` is the dtype that elements are read as, `call` its name in messages.
+    """
 
     monoid: Monoid
     dims: Any
     convert: torch.dtype | None
     guarantee: str
+    count: int
+    state: bool
+    like: tuple[Like, ...]
     call: str = "reduce"
+
+    @functools.cached_property
+    def ends(self) -> Ends:
+        """What is derived for such a call."""
+        elements = tuple(self.convert or t.dtype for t in self.like[: self.count])
+        return ends_of(derived(self.monoid, elements), len(self.like) > self.count, self.state)
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The inputs' own."""
+        if self.count == 1:
+            return tuple(self.like[0].shape)
+        return tuple(torch.broadcast_shapes(*(t.shape for t in self.like[: self.count])))  # type: ignore[no-untyped-call]
+
+    @functools.cached_property
+    def reduced(self) -> tuple[int, ...]:
+        """The reduced dims."""
+        return normalize_dims(self.dims, len(self.shape), self.call)
+
+    @functools.cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The shape of one value a row, with the reduced dims of length 1."""
+        return tuple(1 if d in self.reduced else n for d, n in enumerate(self.shape))
 
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Refuse a fold that has no derivative.
 
         Raises:
-            GradientError: it is to extremes, which share ties as no rule here says.
+            GradientError: fields of the state that it gives depend on how they were grouped.
         """
-        check_fold(gradient_of_call(self.monoid, tensors, self.convert), tensors, self.dims, self.call)
+        if self.state and self.ends.held and not self.ends.gradient.keeps_fields:
+            raise GradientError(
+                f"{self.call}: a state whose fields depend on how it was grouped (sums about a pivot) has no derivative, got "
+                "return_state with an input that requires grad; detach() the input, or give chunks' results alone"
+            )
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
-        """Whether a result changes with an element."""
-        return result in gradient_of_call(self.monoid, tensors, self.convert).results
+        """Whether a result changes with an element or with the state before."""
+        return result in self.ends.places
 
-    def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
-        """The inputs' cotangents."""
-        gradient = gradient_of_call(self.monoid, tensors, self.convert)
-        shape = broadcast_shape(tensors, self.call)
-        dims = normalize_dims(self.dims, len(shape), self.call)
-        kept = [1 if d in dims else n for d, n in enumerate(shape)]
-        cotangents = [grads[i].reshape(kept).expand(shape) for i in gradient.results]
-        wide = Wide(tensors, shape, dims, self.convert, self.guarantee)
-        return as_inputs(wide.of_fold(gradient, cotangents, wrt, self.call), tensors, wrt)
+    @functools.cached_property
+    def form(self) -> str:
+        """By which rule the inputs' cotangents are made: what each needs is kept."""
+        ends = self.ends
+        if 0 in self.shape or all(self.shape[d] == 1 for d in self.reduced):
+            return "alone"
+        if ends.gradient.shares_ties:
+            return "ties"
+        if not (ends.inits or ends.state) and ends.gradient.origins is not None:
+            return "origins"
+        if not ends.total_is_enough:
+            return "around"
+        elements, states = ends.reads(tuple(range(self.count)))
+        if not states:
+            return "local" if elements else "rows"
+        # On a GPU rows are folded again where they are read, and the states are exact.
+        return "result" if self.like[0].device.type == "cpu" and ends.result_is_enough else "total"
 
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
+        """What is saved: no more than the rule reads."""
+        if self.form == "rows" and not self.ends.inits:
+            return []
+        origins = self.ends.gradient.origins
+        if self.form == "origins" and origins is not None:
+            return [made[origins]]
+        if self.form == "result" or (
+            self.form == "ties" and self.ends.gradient.shows_extremes and not self.ends.inits
+        ):
+            return [*tensors, *(made[i] for i in self.ends.shown)]
+        return [*tensors]
 
-def check_fold(gradient: Gradient, tensors: Sequence[Tensor], dims: Any, call: str) -> None:
-    """Refuse folds of several elements to extremes.
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
+        """The inputs' cotangents, and those of the state before."""
+        ends, shape = self.ends, self.shape
+        kept = self.rows
+        g = [grads[i] if grads[i].shape == kept else grads[i].reshape(kept) for i in ends.places]
+        inputs, fields = tuple([i for i in wrt if i < self.count]), tuple([i for i in wrt if i >= self.count])
+        found: list[Any] = [None] * len(self.like)
+        made: Sequence[Tensor]
+        if not g:
+            made = [grads[0].new_zeros(self.like[i].shape) for i in wrt]
+        elif self.form == "rows" and not ends.inits:
+            made = [t.expand(shape) for t in cells(ends.of_cotangents(inputs, False), g)]
+        elif self.form == "origins":
+            made = [scattered(saved[0], g[0], shape, self.reduced)]
+        elif self.form == "result":
+            y = saved[1] if saved[1].shape == kept else saved[1].reshape(kept)
+            x = saved[0] if self.convert is None else saved[0].to(self.convert)
+            made = cells(ends.by_result(inputs), [x, y.expand(shape), g[0].expand(shape)])
+        else:
+            made = self._of_elements(saved, g, kept, grads[0].shape, inputs, fields)
+        for i, t in zip((*inputs, *fields), made, strict=True):
+            found[i] = _as_input(t, self.like[i])
+        return found
 
-    Raises:
-        GradientError: it is one.
-    """
-    shape = broadcast_shape(tensors, call)
-    if any(shape[d] != 1 for d in normalize_dims(dims, len(shape), call)):
-        check_ties(gradient, call)
-
-
-def check_ties(gradient: Gradient, call: str) -> None:
-    """Refuse folds to extremes.
-
-    Raises:
-        GradientError: it is one.
-    """
-    if gradient.shares_ties and gradient.results:
-        raise GradientError(
-            f"{call}: a fold to an extreme, whose ties share its gradient, has no derivative yet, got an input that requires "
-            "grad; use torch.amax, torch.amin or torch.linalg.vector_norm where a gradient is needed, else torch.no_grad()"
+    def _of_elements(
+        self, saved: Sequence[Tensor], g: Sequence[Tensor], kept: Sequence[int], rows: Sequence[int],
+        inputs: tuple[int, ...], fields: tuple[int, ...],
+    ) -> list[Tensor]:  # fmt: skip
+        """Cotangents at the whole shape of elements, and of fields of the state before in the results' shape."""
+        ends, wide = (
+            self.ends,
+            Wide(saved[: self.count], self.shape, self.reduced, self.convert, self.guarantee),
         )
+        before = self._before(saved[self.count : len(self.like)], rows, kept)
+        places = tuple(i - self.count for i in fields)
+        if self.form == "ties":
+            results = saved[len(self.like) :]
+            made = wide.of_ties(ends, g, before, results, inputs, places, self.call)
+            return [t if i < len(inputs) else t.reshape(rows) for i, t in enumerate(made)]
+        made = wide.of_ends(ends, g, before, inputs, self.call) if inputs else []
+        if not fields:
+            return made
+        total = wide.states(ends.gradient, self.call)
+        of_before = cells(ends.of_before(places), [*total, *g, *before])
+        return [*made, *(t.reshape(rows) for t in of_before)]
+
+    def _before(self, init: Sequence[Tensor], rows: Sequence[int], kept: Sequence[int]) -> list[Tensor]:
+        """The state before, with the reduced dims of length 1: of a monoid without an identity one that is there."""
+        dtypes = self.ends.gradient.program.state if init else ()
+        given = [t.to(d).expand(rows).reshape(kept) for t, d in zip(init, dtypes, strict=False)]
+        return [*given, *(given[0].new_ones(kept, dtype=d) for d in dtypes[len(given) :])]
+
+
+@kept_outside_modes(1024)
+def fold_of(*arguments: Any) -> Fold:
+    """The one fold of these arguments: what it asks of its graphs is found once."""
+    return Fold(*arguments)
+
+
+def scattered(
+    where: Tensor, g: Tensor, shape: Sequence[int], dims: Sequence[int], adds: bool = False
+) -> Tensor:
+    """The cotangents of elements that were chosen by their positions in each row; 0 of others.
+
+    With `adds` one may have been chosen more than once.
+    """
+    count, length = (
+        math.prod(n for d, n in enumerate(shape) if d not in dims),
+        math.prod(shape[d] for d in dims),
+    )
+    where, g = (as_rows(t, dims) if adds else t.reshape(count, 1) for t in (where, g))
+    rows = g.new_zeros(count, length)
+    if torch._C._functorch.maybe_current_level() is not None:  # no in-place write into what is not mapped
+        rows = rows.scatter_add(1, where, g) if adds else rows.scatter(1, where, g)
+    else:
+        rows = rows.scatter_add_(1, where, g) if adds else rows.scatter_(1, where, g)
+    return from_rows(rows, shape, dims)
+
+
+def _as_input(g: Tensor, like: Like | Tensor) -> Tensor:
+    """A cotangent of an input's shape and dtype."""
+    g = g if g.shape == like.shape else g.sum_to_size(like.shape)
+    return g if g.dtype == like.dtype else g.to(like.dtype)
 
 
 def check_grouping(gradient: Gradient, call: str) -> None:
@@ -176,7 +300,7 @@ def check_grouping(gradient: Gradient, call: str) -> None:
         )
 
 
-def gradient_of_call(monoid: Monoid, tensors: Sequence[Tensor], convert: torch.dtype | None) -> Gradient:
+def gradient_of_call(monoid: Monoid, tensors: Sequence[Any], convert: torch.dtype | None) -> Gradient:
     """The gradient of a fold of these tensors."""
     return derived(monoid, tuple(convert or t.dtype for t in tensors))
 
@@ -204,6 +328,14 @@ class Wide:
         wide = [element_dtype(self.convert or t.dtype) if t.is_floating_point() else t.dtype for t in given]
         return [t if t.dtype == w else t.to(w) for t, w in zip(given, wide, strict=True)]
 
+    def states(self, gradient: Gradient, call: str) -> list[Tensor]:
+        """The rows' states, with the reduced dims of length 1."""
+        placed = gradient.algebra.index  # a dtype of elements is none of positions
+        given, convert = (self.placed(gradient), None) if placed else (self.tensors, self.convert)
+        return folds.fold_tensors(
+            given, states_of(gradient), self.dims, True, convert=convert, guarantee=self.guarantee, call=call
+        )
+
     def of_fold(
         self,
         gradient: Gradient,
@@ -212,34 +344,99 @@ class Wide:
         call: str,
         after: Any = None,
     ) -> list[Tensor]:
-        """Cotangents of some inputs, at the whole shape, of those of the results that have one."""
+        """Cotangents of some inputs, at the whole shape, of those of the results that have one.
+
+        `after` is what a map makes of the results.
+        """
+        ends, several = ends_of(gradient), any(self.shape[d] != 1 for d in self.dims)
+        if gradient.shares_ties and several and 0 not in self.shape:
+            rows = [_row(t, self.dims) for t in cotangents]
+            return self.of_ties(ends, rows, (), (), tuple(wrt), (), call)
+        return self.of_ends(ends, cotangents, (), tuple(wrt), call, after)
+
+    def of_ends(
+        self, ends: Ends, cotangents: Sequence[Tensor], before: Sequence[Tensor], wrt: tuple[int, ...], call: str,
+        after: Any = None,
+    ) -> list[Tensor]:  # fmt: skip
+        """The same of a fold from a state before, with cotangents of its own state behind those of the results."""
+        gradient, g = ends.gradient, [t.expand(self.shape) for t in cotangents]
+        first = [t.expand(self.shape) for t in before]
         if all(self.shape[d] == 1 for d in self.dims) or 0 in self.shape:
-            return self._alone(gradient, cotangents, wrt)
-        if needs_total_alone(gradient, after):
-            given = [t.expand(self.shape) for t in self.tensors]
+            return cells(ends.of_lifts(wrt), [*self.placed(gradient), *g, *first])
+        if ends.total_is_enough if after is None else needs_total_alone(gradient, after):
+            if not ends.reads(wrt)[1]:
+                return cells(ends.of_cotangents(wrt, True), [*self.elements, *g])
             return maps.map_tensors(
-                given, states_of(gradient), of_total(gradient, tuple(wrt)), self.dims, extras=cotangents,
-                convert=self.convert, guarantee=self.guarantee, call=call,
+                [t.expand(self.shape) for t in self.tensors], states_of(gradient), of_graph(ends.by_total(wrt)), self.dims,
+                extras=[*g, *first], convert=self.convert, guarantee=self.guarantee, call=call,
             )  # fmt: skip
         check_grouping(gradient, call)
-        return self._around(gradient, cotangents, wrt)
+        return self._around(ends, g, before, wrt)
 
-    def _alone(self, gradient: Gradient, cotangents: Sequence[Tensor], wrt: Sequence[int]) -> list[Tensor]:
-        """Each element is a row of its own."""
-        elements = [*self.elements, *positions(gradient, self.shape, self.dims, cotangents[0].device)]
-        return cells(_of_lifts(gradient, tuple(wrt)), [*elements, *cotangents])
+    def of_ties(
+        self, ends: Ends, g: Sequence[Tensor], before: Sequence[Tensor], results: Sequence[Tensor], wrt: tuple[int, ...],
+        fields: tuple[int, ...], call: str,
+    ) -> list[Tensor]:  # fmt: skip
+        """Cotangents of elements that extremes are chosen of, and of fields of the state before: those that tie share evenly.
 
-    def _around(self, gradient: Gradient, cotangents: Sequence[Tensor], wrt: Sequence[int]) -> list[Tensor]:
-        """From the prefix and the suffix of each element of a row."""
-        elements = [*self.elements, *positions(gradient, self.shape, self.dims, cotangents[0].device)]
-        rows = [as_rows(t, self.dims) for t in (*elements, *cotangents)]
-        x, g = rows[: len(elements)], rows[len(elements) :]
-        before = scans.scan_tensors(x, states_of(gradient), 1, exclusive=True, guarantee=self.guarantee)
-        after = scans.scan_tensors(
-            x, _turned(gradient), 1, exclusive=True, reverse=True, guarantee=self.guarantee
+        What is chosen by other means beside them goes to the one that was chosen. `results` are the extremes, if known.
+        """
+        gradient = ends.gradient
+        total = [] if results and not ends.inits else self.states(gradient, call)
+        whole = total or [t.reshape(g[0].shape) for t in results]
+        whole = cells(ends.combined, [*total, *before]) if ends.inits else whole
+        shares = cells(ends.of_whole, [*whole, *g])
+        some = [whole[f].to(gradient.program.state[f]) for f in gradient.extremes]
+        x = [*self.placed(gradient), *(t.expand(self.shape) for t in some)]
+        own = cells(ends.is_tied, [*some, *(before[f] for f in gradient.extremes)]) if ends.inits else []
+        beside = [*(shares[gradient.floats.index(f)] for f in gradient.extremes), *own]
+        made: list[Tensor] = []
+        if wrt:
+            extras = [t.expand(self.shape) for t in beside]
+            apply = of_graph(ends.shared(wrt))
+            made = maps.map_tensors(
+                x, ends.ties, apply, self.dims, extras=extras, guarantee=self.guarantee, call=call
+            )
+        if fields:
+            counts = folds.fold_tensors(x, ends.ties, self.dims, True, guarantee=self.guarantee, call=call)
+            made += cells(ends.shared_before(fields), [*counts, *beside])
+        if len(gradient.floats) > len(gradient.extremes):
+            more = self._around(ends, g, before, wrt, others=True) if wrt else []
+            if fields:
+                more += cells(ends.of_before(fields, others=True), [*total, *g, *before])
+            made = [a + b for a, b in zip(made, more, strict=True)]
+        return made
+
+    def placed(self, gradient: Gradient) -> list[Tensor]:
+        """The elements, and their positions if the monoid takes them."""
+        elements = self.elements
+        return [*elements, *positions(gradient, self.shape, self.dims, elements[0].device)]
+
+    def _around(
+        self,
+        ends: Ends,
+        cotangents: Sequence[Tensor],
+        before: Sequence[Tensor],
+        wrt: tuple[int, ...],
+        others: bool = False,
+    ) -> list[Tensor]:
+        """From the prefix and the suffix of each element of a row; `others`: of fields that are no extremes."""
+        states = states_of(ends.gradient)
+        x, g = ([as_rows(t, self.dims) for t in some] for some in (self.placed(ends.gradient), cotangents))
+        init = [t.reshape(-1) for t in before[: len(states.fields)]] or None
+        prefix = scans.scan_tensors(x, states, 1, init=init, exclusive=True, guarantee=self.guarantee)
+        suffix = scans.scan_tensors(
+            x, _turned(ends.gradient), 1, exclusive=True, reverse=True, guarantee=self.guarantee
         )
-        made = cells(of_neighbours(gradient, tuple(wrt)), [*before, *x, *after, *g])
+        made = cells(ends.of_neighbours(wrt, others), [*x, *prefix, *suffix, *g])
         return [from_rows(t, self.shape, self.dims) for t in made]
+
+
+def _row(t: Tensor, dims: Sequence[int]) -> Tensor:
+    """What a tensor repeats along these dims, which get length 1."""
+    for d in dims:
+        t = t.narrow(d, 0, 1)
+    return t
 
 
 def as_rows(t: Tensor, dims: Sequence[int]) -> Tensor:
@@ -266,17 +463,12 @@ def positions(
     return [torch.arange(math.prod(sizes), device=device).reshape(sizes).expand(shape)]
 
 
-def as_inputs(made: Sequence[Tensor], tensors: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
+def as_inputs(made: Sequence[Tensor], tensors: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
     """A cotangent for each input: of its shape and dtype, or None."""
     found: list[Any] = [None] * len(tensors)
     for i, g in zip(wrt, made, strict=True):
-        found[i] = g.sum_to_size(tensors[i].shape).to(tensors[i].dtype)
+        found[i] = _as_input(g, tensors[i])
     return found
-
-
-def monoid_of_algebra(algebra: Algebra) -> Monoid:
-    """A monoid that no law is asked of."""
-    return restored(algebra, "gradient", None, True)
 
 
 @kept_outside_modes(512)
@@ -294,65 +486,20 @@ def lifts_of(gradient: Gradient) -> Monoid:
 @kept_outside_modes(512)
 def _turned(gradient: Gradient) -> Monoid:
     """The same, combined the other way round."""
-    return monoid_of_algebra(opposite(gradient.states))
-
-
-@kept_outside_modes(512)
-def needs_total_alone(gradient: Gradient, after: Any) -> bool:
-    """`Gradient.needs_total_alone`, asked once."""
-    return gradient.needs_total_alone(after)
+    return (
+        states_of(gradient) if gradient.algebra.commutative else monoid_of_algebra(opposite(gradient.states))
+    )
 
 
 def cells(function: Monoid, tensors: Sequence[Tensor]) -> list[Tensor]:
     """A function of every element of tensors of one shape."""
+    taken = _taken(function)
+    return folds.fold_tensors(tensors, function, (), False) if taken is None else [tensors[i] for i in taken]
+
+
+@kept_outside_modes(1024)
+def _taken(function: Monoid) -> list[int] | None:
+    """Which of its arguments a function gives, where it makes nothing."""
     graph = function.algebra.lift
     given = [graph.nodes[o] for o in graph.outputs]
-    if all(node.op == "input" for node in given):
-        return [tensors[node.value] for node in given]
-    return folds.fold_tensors(tensors, function, (), False)
-
-
-def function_of(graph: Graph) -> Monoid:
-    """A function of elements, as the fold over no dims that makes it."""
-    return monoid_of_algebra(elementwise(graph))
-
-
-@kept_outside_modes(512)
-def of_total(gradient: Gradient, wrt: tuple[int, ...]) -> Traced:
-    """(elements, states, cotangents of the results) -> cotangents of elements."""
-    k, n = gradient.algebra.inputs, gradient.n
-
-    def run(*v: Any) -> tuple[Any, ...]:
-        x, total, g = v[:k], v[k : k + n], v[k + n :]
-        gs = pullback(gradient.program.project, total, gradient.of_results(g))
-        found, _ = gradient.by_total(x, total, gs)
-        return tuple(as_float(found[i]) for i in wrt)
-
-    return of_graph(trace(run, k + n + len(gradient.results)))
-
-
-@kept_outside_modes(512)
-def _of_lifts(gradient: Gradient, wrt: tuple[int, ...]) -> Monoid:
-    """(elements, cotangents of the results) -> cotangents of elements, of rows of one."""
-    k = gradient.program.lift.graph.arity
-
-    def run(*v: Any) -> tuple[Any, ...]:
-        x = v[:k]
-        s = gradient.program.lift.graph(*x)
-        gs = pullback(gradient.program.project, s, gradient.of_results(v[k:]))
-        found = pullback(gradient.program.lift, x, gs)
-        return tuple(as_float(found[i]) for i in wrt)
-
-    return function_of(trace(run, k + len(gradient.results)))
-
-
-@kept_outside_modes(512)
-def of_neighbours(gradient: Gradient, wrt: tuple[int, ...]) -> Monoid:
-    """(prefix, elements, suffix, cotangents of the results) -> cotangents of elements."""
-    k, n = gradient.program.lift.graph.arity, gradient.n
-
-    def run(*v: Any) -> tuple[Any, ...]:
-        found = gradient.around(v[:n], v[n : n + k], v[n + k : 2 * n + k], v[2 * n + k :])
-        return tuple(as_float(found[i]) for i in wrt)
-
-    return function_of(trace(run, 2 * n + k + len(gradient.results)))
+    return [node.value for node in given] if all(node.op == "input" for node in given) else None

@@ -1,4 +1,4 @@
-"""The state that a scan begins with: numbers and tensors as its fields take them, or what they break."""
+"""The state that a fold or a scan begins with, and the one that it gives: numbers and tensors as its fields take them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,31 @@ from tilefold.errors import ArgumentError, DeviceError, DtypeError, KindError, S
 from tilefold.problem.validate import check_tensors, is_abstract, plain
 from tilefold.runtime.switch import is_explaining
 
+State = Tensor | bool | int | float
+
+
+def fields_of(init: Any) -> list[Any] | None:
+    """What was given for each field; one field's value may stand alone. None where no state was given."""
+    return None if init is None else list(init) if isinstance(init, tuple | list) else [init]
+
+
+def tensors_of(init: Sequence[Any] | None) -> list[Tensor]:
+    """The fields that are tensors."""
+    return [] if init is None else [field for field in init if isinstance(field, Tensor)]
+
+
+def packed(made: Sequence[Tensor], monoid: Monoid, return_state: bool) -> Any:
+    """Results as the user wrote them; with `return_state` a pair of these and of the state, whose fields come last."""
+    if not return_state:
+        return monoid.pack(made)
+    fields = len(monoid.algebra.fields)
+    return monoid.pack(made[:-fields]), monoid._state(made[-fields:])
+
 
 def initial_state(
     init: Sequence[Any], monoid: Monoid, program: Program, rows: Sequence[int], like: Tensor, call: str
 ) -> list[Tensor]:
-    """The state before each row: a tensor of the rows' shape a field.
+    """The state before each row: a tensor of the rows' (or results') shape a field, contiguous.
 
     A narrow integer is carried in a wider one, and its state must fit the narrow one. A state on a GPU is not checked: it
     wraps.

@@ -18,7 +18,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import compute_dtype
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
-from tilefold.api.gradients import Call, Wide, cells, check_fold, lifts_of, states_of
+from tilefold.api.gradients import Call, Wide, cells, lifts_of, states_of
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.planner.library import LibraryMap, backward_of
 from tilefold.planner.products.functions import Traced
@@ -45,16 +45,6 @@ class Map(Call):
     call: str = "reduce_map"
 
     fills = False  # a cotangent that nobody asked for comes as None
-
-    def check(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse a map of a fold that has no derivative, unless nothing is made of its results.
-
-        Raises:
-            GradientError: as `gradients.check_fold`.
-        """
-        rules = self.rules
-        if not rules.rule and (rules.results_read or rules.asked):
-            check_fold(rules.gradient, tensors[: self.count], self.axes, self.call)
 
     @functools.cached_property
     def rules(self) -> Rules:

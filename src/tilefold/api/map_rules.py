@@ -115,7 +115,8 @@ class Rules:
     @functools.cached_property
     def needs_row_alone(self) -> bool:
         """Whether cotangents are made of elements and values of their row: by the function's rule, or as the fold allows."""
-        return bool(self.rule) or self.gradient.needs_total_alone(self.after)
+        shares = self.gradient.shares_ties and bool(self.results_read or self.asked)
+        return bool(self.rule) or (not shares and self.gradient.needs_total_alone(self.after))
 
     # ------------------------------------------------------------------------------------------------ a rule's values
 

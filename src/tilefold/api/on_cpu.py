@@ -22,13 +22,24 @@ from tilefold.api.requests import (
     Selected,
 )
 from tilefold.backends import reference
-from tilefold.backends.cpu import loops, native, refold, row_tiles, scans, segments, selecting, torch_product
+from tilefold.backends.cpu import (
+    cells,
+    loops,
+    native,
+    refold,
+    row_tiles,
+    scans,
+    segments,
+    selecting,
+    torch_product,
+)
 from tilefold.errors import BackendError
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan, library_scan
 from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
 from tilefold.planner.products.row import Row, without_constants
+from tilefold.problem.validate import GUARANTEES
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import as_given, check_not_traced
 
@@ -84,7 +95,21 @@ def _folded(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made
             fields, dtypes = ", ".join(program.algebra.fields), ", ".join(str(t.dtype) for t in tensors)
             _refuse("fold", f"({fields}) of {dtypes} over dims {list(dims)}", guarantee)
     check_not_traced(request.call)
+    if not dims and tensors[0].numel():
+        return _each(tensors, program, guarantee)(*tensors), _EACH[guarantee]
     return refold.fold(by_tiles, tensors, program, dims, guarantee)
+
+
+def _each(tensors: Sequence[Tensor], program: Program, guarantee: str) -> cells.Settled:
+    """The fold over no dims, of tensors like these: a function of every element."""
+    placeless = guarantee == "batch_invariant"
+    return cells.Settled(program, tensors, torch.get_num_threads(), placeless=placeless)
+
+
+_EACH = {
+    guarantee: Plan("cpu", guarantee=guarantee, strategy="each element", reason="nothing is folded")
+    for guarantee in GUARANTEES
+}
 
 
 def by_tiles(tensors: Sequence[Tensor], program: Program, dims: tuple[int, ...], guarantee: str) -> Made:
@@ -133,9 +158,13 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
         return _repeated_map(request, tensors)
     if isinstance(request, Scan):
         return _repeated_scan(request, tensors)
-    if not isinstance(request, Reduction) or len(tensors) > 1:
+    if not isinstance(request, Reduction):
         return None
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape
+    if not dims and tensors[0].numel():
+        return Repeated(_EACH[guarantee], _each(tensors, program, guarantee))
+    if len(tensors) > 1:
+        return None
     function = library_fold(tensors, program, dims, guarantee)
     if function is not None:
         plan = library_plan(function, program, guarantee)

@@ -19,26 +19,28 @@ import torch
 from torch import Tensor
 
 from tilefold.algebra import program as programs
-from tilefold.algebra.monoid import monoid_of
-from tilefold.api import gradients
+from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api import gradients, recorded
 from tilefold.api.map_gradients import Map
-from tilefold.api.recorded import asks_gradient, library_map, library_text
+from tilefold.api.recorded import asks_gradient, fields_as_tensors, library_map, library_text
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
 from tilefold.errors import GradientError
-from tilefold.planner.products.functions import of_text
+from tilefold.planner.library import LibraryMap
+from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
-from tilefold.problem.canonical import broadcast_shape
+from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.modes import is_dual
 
 Tensors = list[Tensor]
 Where = list[int | None]  # the mapped dim of each tensor, None of one that is not mapped
 SCHEMAS = {
     "reduce": (
-        "(Tensor[] inputs, str monoid, int[] dims, bool keepdim, ScalarType? dtype, ScalarType? convert, str guarantee)"
+        "(Tensor[] inputs, Tensor[] init, str monoid, int[] dims, bool keepdim, bool return_state, ScalarType? dtype, "
+        "ScalarType? convert, str guarantee)"
     ),
     "scan": (
         "(Tensor[] inputs, Tensor[] init, str monoid, int dim, bool exclusive, bool reverse, bool return_state, "
@@ -55,13 +57,15 @@ SCHEMAS = {
 
 
 def _reduce(
-    inputs: Tensors, monoid: str, dims: list[int], keepdim: bool, dtype: Any, convert: Any, guarantee: str
-) -> Tensors:
+    inputs: Tensors, init: Tensors, monoid: str, dims: list[int], keepdim: bool, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str,
+) -> Tensors:  # fmt: skip
     with torch.no_grad():  # below autograd the mode is still the caller's
         made = fold_tensors(
-            inputs, monoid_of(monoid), tuple(dims), keepdim, dtype=dtype, convert=convert, guarantee=guarantee
-        )
-        return fresh(made, inputs)
+            inputs, monoid_of(monoid), tuple(dims), keepdim, init=init or None, return_state=return_state, dtype=dtype,
+            convert=convert, guarantee=guarantee,
+        )  # fmt: skip
+        return fresh(made, [*inputs, *init])
 
 
 def _scan(
@@ -106,12 +110,17 @@ def fresh(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensors:
 
 
 def _shape_of_reduce(
-    inputs: Tensors, monoid: str, dims: list[int], keepdim: bool, dtype: Any, convert: Any, guarantee: str
-) -> Tensors:
-    program = programs.specialize(monoid_of(monoid).total, tuple(convert or t.dtype for t in inputs), dtype)
+    inputs: Tensors, init: Tensors, monoid: str, dims: list[int], keepdim: bool, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str,
+) -> Tensors:  # fmt: skip
+    own, elements = monoid_of(monoid), tuple(convert or t.dtype for t in inputs)
+    program = programs.specialize(own.total, elements, dtype, bool(init) or return_state)
+    if return_state:
+        program = programs.with_state(own.total, elements, dtype)
     shape = broadcast_shape(inputs, "reduce")
     kept = tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
-    return _empty(inputs[0], Reduction(program, tuple(dims), guarantee, kept))
+    made = _empty(inputs[0], Reduction(program, tuple(dims), guarantee, kept))
+    return made[:-1] if return_state and own.algebra.identity is None else made
 
 
 def _shape_of_scan(
@@ -156,10 +165,13 @@ def _empty(like: Tensor, request: Reduction | Scan | RowMap) -> Tensors:
 
 
 def _mapped_reduce(
-    info: Any, where: tuple[Where], inputs: Tensors, monoid: str, dims: list[int], *rest: Any
-) -> Any:
+    info: Any, where: tuple[Where, Where], inputs: Tensors, init: Tensors, monoid: str, dims: list[int], keepdim: bool,
+    *rest: Any,
+) -> Any:  # fmt: skip
     given = in_front(inputs, where[0], info.batch_size)
-    return all_mapped(torch.ops.tilefold.reduce(given, monoid, [d + 1 for d in dims], *rest))
+    rank = given[0].ndim - 1 - (0 if keepdim else len(dims))
+    before = in_front(init, where[1], info.batch_size, rank) if init else []
+    return all_mapped(torch.ops.tilefold.reduce(given, before, monoid, [d + 1 for d in dims], keepdim, *rest))
 
 
 def _mapped_scan(
@@ -250,16 +262,21 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
 
 
 def _fold_of(
-    inputs: Tensors, monoid: str, dims: Any, keepdim: bool, dtype: Any, convert: Any, guarantee: str
-) -> gradients.Fold:
-    return gradients.Fold(monoid_of(monoid), tuple(dims), convert, guarantee)
+    inputs: Tensors, init: Tensors, monoid: str, dims: Any, keepdim: bool, return_state: bool, dtype: Any, convert: Any,
+    guarantee: str,
+) -> gradients.Fold:  # fmt: skip
+    like = tuple(gradients.Like(t.shape, t.dtype, t.device) for t in (*inputs, *init))
+    return gradients.Fold(monoid_of(monoid), tuple(dims), convert, guarantee, len(inputs), return_state, like)
 
 
 def _scan_of(
     inputs: Tensors, init: Tensors, monoid: str, dim: int, exclusive: bool, reverse: bool, return_state: bool, dtype: Any,
     convert: Any, guarantee: str,
 ) -> Scanned:  # fmt: skip
-    return Scanned(monoid_of(monoid), dim, exclusive, reverse, convert, guarantee, len(inputs))
+    like = [gradients.Like(t.shape, t.dtype, t.device) for t in (*inputs, *init)]
+    return Scanned(
+        monoid_of(monoid), dim, exclusive, reverse, convert, guarantee, len(inputs), return_state, like
+    )
 
 
 def _map_of(
@@ -278,6 +295,75 @@ def _map_of(
         tuple(t.dtype for t in every), library_map(library), every[0].device.type == "cpu",
     )  # fmt: skip
 
+
+# ------------------------------------------------------------------------------------ plain calls that ask for a gradient
+
+
+def _differentiated_fold(
+    tensors: Sequence[Tensor], monoid: Monoid, dim: Any, keepdim: bool, init: Any, return_state: bool, dtype: Any,
+    convert: Any, guarantee: str, call: str,
+) -> Tensors:  # fmt: skip
+    n = len(tensors)
+    given = tensors if init is None else [*tensors, *fields_as_tensors(init, tensors[0].device)]
+    named = {
+        "return_state": return_state,
+        "dtype": dtype,
+        "convert": convert,
+        "guarantee": guarantee,
+        "call": call,
+    }
+
+    def run(given: Sequence[Tensor]) -> Tensors:
+        before = None if init is None else given[n:]
+        return fresh(fold_tensors(given[:n], monoid, dim, keepdim, init=before, **named), given)
+
+    like = tuple([gradients.Like(t.shape, t.dtype, t.device) for t in given])
+    dims = dim if dim is None or type(dim) is int else normalize_dims(dim, max(t.ndim for t in tensors), call)
+    fold = gradients.fold_of(monoid, dims, convert, guarantee, n, return_state, like, call)
+    return gradients.applied(fold, run, given)
+
+
+def _differentiated_scan(
+    tensors: Sequence[Tensor], monoid: Monoid, dim: Any, init: Any, exclusive: bool, reverse: bool, return_state: bool,
+    dtype: Any, convert: Any, guarantee: str, call: str,
+) -> Tensors:  # fmt: skip
+    n = len(tensors)
+    given = [*tensors, *([] if init is None else fields_as_tensors(init, tensors[0].device))]
+    flags = {"exclusive": exclusive, "reverse": reverse, "return_state": return_state}
+    named = {**flags, "dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+
+    def run(given: Sequence[Tensor]) -> Tensors:
+        before = None if init is None else given[n:]
+        return fresh(scan_tensors(given[:n], monoid, dim, init=before, **named), given)
+
+    like = [gradients.Like(t.shape, t.dtype, t.device) for t in given]
+    scanned = Scanned(monoid, dim, exclusive, reverse, convert, guarantee, n, return_state, like, call)
+    return gradients.applied(scanned, run, given)
+
+
+def _differentiated_map(
+    tensors: Sequence[Tensor], monoid: Monoid, apply: Traced, dim: Any, extras: Sequence[Tensor], convert: Any,
+    guarantee: str, library: LibraryMap | None, call: str,
+) -> Tensors:  # fmt: skip
+    n, every = len(tensors), [*tensors, *extras]
+    sizes, dtypes = tuple([t.shape for t in every]), tuple([t.dtype for t in every])
+    on_cpu = every[0].device.type == "cpu"
+    differentiated = Map(monoid, apply, dim, convert, guarantee, n, sizes, dtypes, library, on_cpu, call)
+    own, function, served = differentiated.saving()
+
+    def run(given: Sequence[Tensor]) -> Tensors:
+        made = map_tensors(
+            given[:n], own, function, dim, extras=given[n:], convert=convert, guarantee=guarantee, library=served,
+            call=call,
+        )  # fmt: skip
+        return fresh(made, given)
+
+    return gradients.applied(differentiated, run, every)
+
+
+recorded.DIFFERENTIATED.update(
+    reduce=_differentiated_fold, scan=_differentiated_scan, reduce_map=_differentiated_map
+)
 
 LIBRARY: Any = torch.library.Library("tilefold", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's own
 

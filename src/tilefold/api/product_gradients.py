@@ -15,7 +15,9 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.api import products
-from tilefold.api.gradients import Call, Fold, as_inputs, cells, function_of
+from tilefold.api import reduce as folds
+from tilefold.api import reduce_map as maps
+from tilefold.api.gradients import Call, Fold, Like, as_inputs, cells, fold_of, function_of
 from tilefold.api.map_gradients import Map
 from tilefold.planner.products.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.planner.products.functions import Traced
@@ -50,33 +52,19 @@ class Multiplied(Call):
         Raises:
             GradientError: as folds and maps.
         """
-        if self.row is None:
-            return
-        ending = self._ending(tensors)
-        value = torch.empty((2, 2), dtype=ending.value, device="meta")
-        assert ending.row is not None
-        if any(self.moves(i + 1, tensors) for i in range(len(ending.row.program.outputs))):
-            self._fold.check([value])
-        if self.row[1] is not None:
-            self._map.check([value])
+        if self.row is not None:
+            value = torch.empty((2, 2), dtype=self._ending(tensors).value, device="meta")
+            self._fold(value).check([value])
 
-    @property
-    def _fold(self) -> Fold:
+    def _fold(self, value: Tensor) -> Fold:
         assert self.row is not None
-        return Fold(self.row[0], (-1,), None, self.guarantee, self.call)
-
-    @property
-    def _map(self) -> Map:
-        assert self.row is not None
-        assert self.row[1] is not None
-        return Map(self.row[0], self.row[1], (-1,), None, self.guarantee, 1, self.call)
+        like = (Like(value.shape, value.dtype, value.device),)
+        return fold_of(self.row[0], -1, None, self.guarantee, 1, False, like, self.call)
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
-        if not result:
-            return True
-        value = torch.empty((), dtype=self._ending(tensors).value, device="meta")
-        return is_float(value.dtype) and self._fold.moves(result - 1, [value])
+        value = torch.empty((2, 2), dtype=self._ending(tensors).value, device="meta")
+        return not result or (is_float(value.dtype) and self._fold(value).moves(result - 1, [value]))
 
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The operands' and extra tensors' cotangents."""
@@ -113,14 +101,19 @@ class Multiplied(Call):
     ) -> Tensor:
         """The cotangent of values that rows were folded of."""
         assert self.row is not None
+        (monoid, apply), found = self.row, grads[0]
         (value,) = cells(function_of(ending.typed.graph), [accumulated, *beside])
-        if self.row[1] is None:
-            found = grads[0]
-        else:
-            (found,) = self._map.backward([value], grads[:1], [0])
-        folded = self._fold
-        if any(folded.moves(i, [value]) for i in range(len(grads) - 1)):
-            (more,) = folded.backward([value], grads[1:], [0])
+        if apply is not None:
+            shapes, dtypes = (value.shape,), (value.dtype,)
+            differentiated = Map(monoid, apply, -1, None, self.guarantee, 1, shapes, dtypes, call=self.call)
+            own, function, _ = differentiated.saving()
+            made = maps.map_tensors([value], own, function, -1, guarantee=self.guarantee, call=self.call)
+            saved = differentiated.saved([value], made, [0])
+            (found,) = differentiated.backward(saved, [grads[0], *[None] * (len(made) - 1)], [0])
+        fold = self._fold(value)
+        if any(fold.moves(i, [value]) for i in range(len(grads) - 1)):
+            folded = folds.fold_tensors([value], monoid, -1, False, guarantee=self.guarantee, call=self.call)
+            (more,) = fold.backward(fold.saved([value], folded, [0]), grads[1:], [0])
             found = found + more
         return found
 

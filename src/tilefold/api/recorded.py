@@ -11,15 +11,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tilefold.algebra import text
 from tilefold.algebra.monoid import Monoid
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced
 from tilefold.problem.canonical import normalize_dims, one_dim
+from tilefold.runtime.modes import is_recorded
 from tilefold.runtime.uncompiled import constant_in_graphs, uncompiled
 
 OPERATIONS: Any = torch.ops.tilefold
+# What plain calls that ask for a gradient are, by the operation that they would be; `tilefold.api.operations` fills it.
+DIFFERENTIATED: dict[str, Callable[..., list[Tensor]]] = {}
 _text = constant_in_graphs(text.dumps)
 
 
@@ -28,14 +32,21 @@ def recorded_fold(
     monoid: Monoid,
     dim: Any,
     keepdim: bool,
+    init: Any,
+    return_state: bool,
     dtype: torch.dtype | None,
     convert: torch.dtype | None,
     guarantee: str,
     call: str,
 ) -> list[Tensor]:
     """`fold_tensors` as one operation."""
-    dims = normalize_dims(dim, max(t.ndim for t in tensors), call)
-    made: list[Tensor] = OPERATIONS.reduce(tensors, monoid.text, dims, keepdim, dtype, convert, guarantee)
+    dims, before = (
+        normalize_dims(dim, max(t.ndim for t in tensors), call),
+        fields_as_tensors(init, tensors[0].device),
+    )
+    made: list[Tensor] = OPERATIONS.reduce(
+        tensors, before, monoid.text, dims, keepdim, return_state, dtype, convert, guarantee
+    )
     return made
 
 
@@ -53,9 +64,9 @@ def recorded_scan(
     call: str,
 ) -> list[Tensor]:
     """`scan_tensors` as one operation."""
-    axis = one_dim(dim, max(t.ndim for t in tensors), call)
-    before = (
-        [] if init is None else [t if isinstance(t, Tensor) else tensors[0].new_full((), t) for t in init]
+    axis, before = (
+        one_dim(dim, max(t.ndim for t in tensors), call),
+        fields_as_tensors(init, tensors[0].device),
     )
     made: list[Tensor] = OPERATIONS.scan(
         tensors, before, monoid.text, axis, exclusive, reverse, return_state, dtype, convert, guarantee
@@ -152,12 +163,33 @@ def library_map(written: str) -> LibraryMap | None:
     return LibraryMap(*text.loads(written)) if written else None
 
 
+def fields_as_tensors(init: Any, device: torch.device) -> list[Tensor]:
+    """The fields of a state as tensors, which hold numbers exactly; none where no state is given."""
+    return [] if init is None else [_as_tensor(field, device) for field in init]
+
+
 def _as_tensor(field: Any, device: torch.device) -> Tensor:
-    """A field of a state as a tensor that holds the number exactly."""
     if isinstance(field, Tensor):
         return field
     kind = torch.bool if isinstance(field, bool) else torch.int64 if isinstance(field, int) else torch.float64
     return torch.full((), field, dtype=kind, device=device)
+
+
+def is_plainly_differentiated(tensors: Sequence[Any]) -> bool:
+    """Whether a gradient is asked of a call that nothing but autograd is to see: plain tensors, no mode, no transform."""
+    return (
+        torch.is_grad_enabled()
+        and _PLAIN.issuperset(map(type, tensors))
+        and any(t.requires_grad for t in tensors)
+        and torch._C._functorch.maybe_current_level() is None
+        and not torch._C._len_torch_dispatch_stack()
+        and not torch._C._is_tracing()
+        and forward_ad._current_level < 0
+        and not is_recorded()
+    )
+
+
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def is_differentiated(tensors: Sequence[Any]) -> bool:

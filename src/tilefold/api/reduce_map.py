@@ -12,7 +12,13 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
-from tilefold.api.recorded import between_graphs, is_differentiated, recorded_map
+from tilefold.api.recorded import (
+    DIFFERENTIATED,
+    between_graphs,
+    is_differentiated,
+    is_plainly_differentiated,
+    recorded_map,
+)
 from tilefold.api.requests import RowMap
 from tilefold.errors import ArgumentError, KindError, ShapeError, is_function
 from tilefold.planner.library import LibraryMap
@@ -197,6 +203,10 @@ def map_tensors(
         key = call_key(every, monoid, dim, (apply, convert, guarantee, library))
         if (made := dispatch.repeated(key, *every)) is not None:
             return made
+    if out is None and is_plainly_differentiated(every):
+        return DIFFERENTIATED["reduce_map"](
+            tensors, monoid, apply, dim, extras, convert, guarantee, library, call
+        )
     if out is None and is_seen(every):
         return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
     names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names

@@ -13,15 +13,22 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
-from tilefold.api.initial import initial_state
-from tilefold.api.recorded import between_graphs, is_differentiated, recorded_scan
+from tilefold.api.initial import State, fields_of, initial_state, packed, tensors_of
+from tilefold.api.recorded import (
+    DIFFERENTIATED,
+    between_graphs,
+    is_differentiated,
+    is_plainly_differentiated,
+    recorded_scan,
+)
 from tilefold.api.requests import Scan
-from tilefold.errors import EmptyError, KindError
+from tilefold.errors import EmptyError
 from tilefold.problem.canonical import broadcast_shape, one_dim
 from tilefold.problem.validate import (
     as_dtype,
     as_inputs,
     check_apart,
+    check_flags,
     check_inputs,
     check_out,
     is_abstract,
@@ -31,8 +38,6 @@ from tilefold.problem.validate import (
 from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import call_key
-
-State = Tensor | bool | int | float
 
 
 def scan(
@@ -98,7 +103,7 @@ def scan(
             [inputs], monoid, dim, exclusive=exclusive, reverse=reverse, return_state=return_state, dtype=dtype,
             guarantee=guarantee,
         )  # fmt: skip
-        return _packed(made, monoid, return_state)
+        return packed(made, monoid, return_state)
     return _scan(
         inputs, monoid, dim, init=init, exclusive=exclusive, reverse=reverse, return_state=return_state, dtype=dtype,
         out=out, guarantee=guarantee,
@@ -108,24 +113,13 @@ def scan(
 def _scan(inputs: Any, monoid: Monoid, dim: Any, *, init: Any, out: Any, **options: Any) -> Any:
     """`scan` from a state, of several tensors, or of tensors or an `out` of other classes."""
     tensors = as_inputs(inputs, monoid, "scan")
-    before = [] if init is None else _fields_of(init)
-    relevant = [*tensors, *(f for f in before if isinstance(f, Tensor) or overridden(f)), *listed(out)]
+    before = fields_of(init)
+    relevant = [*tensors, *(f for f in before or () if isinstance(f, Tensor) or overridden(f)), *listed(out)]
     if overridden(*relevant):
         return override(scan, relevant, inputs, monoid, dim, init=init, out=out, **options)
-    made = scan_tensors(tensors, monoid, dim, init=None if init is None else before, out=out, **options)
-    results = _packed(made, monoid, options["return_state"])
+    made = scan_tensors(tensors, monoid, dim, init=before, out=out, **options)
+    results = packed(made, monoid, options["return_state"])
     return rebuildable(results) if classed(relevant) else results
-
-
-def _packed(made: list[Tensor], monoid: Monoid, return_state: bool) -> Any:
-    if not return_state:
-        return monoid.pack(made)
-    fields = len(monoid.algebra.fields)
-    return monoid.pack(made[:-fields]), monoid._state(made[-fields:])
-
-
-def _fields_of(init: Any) -> list[Any]:
-    return list(init) if isinstance(init, tuple | list) else [init]
 
 
 def scan_tensors(
@@ -149,7 +143,7 @@ def scan_tensors(
     `key` is the caller's key of the call, if it has one.
     """
     if exclusive is not False or reverse is not False or return_state is not False:
-        _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
+        check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype, convert, key = wide, wide, None
@@ -170,7 +164,11 @@ def scan_tensors(
         )
         if (made := dispatch.repeated(key, *tensors)) is not None:
             return made
-    every = [*tensors, *_tensors_of(init)]
+    every = [*tensors, *tensors_of(init)]
+    if out is None and is_plainly_differentiated(every):
+        return DIFFERENTIATED["scan"](
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+        )
     if out is None and is_seen(every):
         return recorded_scan(
             tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
@@ -199,10 +197,6 @@ def scan_tensors(
     request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole, call=call)
     made = _made(request, tensors, before, targets, shape, monoid, key)
     return _as_asked(made, targets, shape, monoid, len(program.outputs))
-
-
-def _tensors_of(init: Sequence[State] | None) -> list[Tensor]:
-    return [] if init is None else [field for field in init if isinstance(field, Tensor)]
 
 
 def _made(
@@ -275,14 +269,6 @@ def _as_asked(
     if monoid.algebra.identity is None and len(made) > outputs:
         made.pop()
     return made
-
-
-def _check_flags(call: str, **flags: Any) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise KindError(
-                f"{call}: `{name}` must be True or False, got one of type {type(value).__name__}; write bool(...)"
-            )
 
 
 def _need_identity(

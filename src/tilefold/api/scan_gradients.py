@@ -10,34 +10,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilefold.algebra.derivatives.folds import Gradient, elementwise
+from tilefold.algebra.algebra import elementwise
+from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.derivatives.linear import as_float
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import is_float
 from tilefold.api import scan as scans
+from tilefold.api.ends import function_of, monoid_of_algebra
 from tilefold.api.gradients import (
     Call,
+    Like,
     Wide,
     as_inputs,
     as_rows,
     cells,
     from_rows,
-    function_of,
     gradient_of_call,
-    monoid_of_algebra,
     positions,
+    scattered,
     states_of,
 )
 from tilefold.errors import GradientError
+from tilefold.monoids import SUM
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
 
 @dataclass(frozen=True)
 class Scanned(Call):
-    """A scan as its backward needs it: of `count` inputs, then the fields of the state before each row."""
+    """A scan as its backward needs it: of `count` inputs, then the fields of the state before each row, all `like` these."""
 
     monoid: Monoid
     dim: int
@@ -46,6 +49,8 @@ class Scanned(Call):
     convert: torch.dtype | None
     guarantee: str
     count: int
+    returns_state: bool
+    like: Sequence[Like]
     call: str = "scan"
 
     def check(self, tensors: Sequence[Tensor]) -> None:
@@ -66,8 +71,35 @@ class Scanned(Call):
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
         return result in gradient.results or result >= len(gradient.program.project.graph.outputs)
 
+    def _chosen(self) -> int | None:
+        """The result that says which elements the prefixes are, where they are elements and no more is asked for.
+
+        On a GPU sums over positions would follow the order in which threads add.
+        """
+        if self.exclusive or self.returns_state or len(self.like) > 1 or self.like[0].device.type != "cpu":
+            return None
+        return gradient_of_call(self.monoid, self.like, self.convert).origins
+
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
+        """What is saved: the inputs, or the positions of what was chosen of them, or of sums of elements nothing."""
+        origins = self._chosen()
+        if origins is not None:
+            return [made[origins]]
+        gradient = gradient_of_call(self.monoid, self.like[: self.count], self.convert)
+        return tensors if _reads_elements(gradient) else []
+
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents, and those of the state before each row."""
+        if self._chosen() is not None:
+            (shown,) = gradient_of_call(self.monoid, self.like, self.convert).results
+            shape = tuple(self.like[0].shape) or (1,)
+            where, g = tensors[0].reshape(shape), grads[shown].reshape(shape)
+            dims = normalize_dims(self.dim, len(shape), self.call)
+            return as_inputs([scattered(where, g, shape, dims, adds=True)], self.like, wrt)
+        if not tensors:  # whose values are not read
+            tensors = [grads[0].new_zeros((), dtype=t.dtype).expand(t.shape) for t in self.like]
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
         shape = broadcast_shape(tensors[: self.count], self.call) or (1,)
         if math.prod(shape) == 0:
@@ -162,8 +194,21 @@ def _adjoint(
 def _reads_states(gradient: Gradient) -> bool:
     """Whether prefixes are needed at all: those of a sum are not."""
     functions = _of_states(gradient), _steps(gradient)[0], _of_inputs(gradient)
-    graphs = [function.algebra.lift for function in functions]
-    return any(place < gradient.n for g in graphs for o in range(len(g.outputs)) for place in g.reads(o))
+    return any(place < gradient.n for function in functions for place in _places(function))
+
+
+@kept_outside_modes(512)
+def _reads_elements(gradient: Gradient) -> bool:
+    """Whether elements, or the state before them, are needed."""
+    end = gradient.n + gradient.program.lift.graph.arity
+    functions = _steps(gradient)[0], _of_inputs(gradient)
+    return _reads_states(gradient) or any(place < end for f in functions for place in _places(f))
+
+
+def _places(function: Monoid) -> set[int]:
+    """Which of its arguments a function reads."""
+    graph = function.algebra.lift
+    return {place for output in range(len(graph.outputs)) for place in graph.reads(output)}
 
 
 def _later(t: Tensor) -> Tensor:
@@ -189,7 +234,7 @@ def _recurrences(
         if not others and h not in read[h]:
             whole[h] = start[h]
         elif not others and (h, h) in ones:
-            (whole[h],) = scans.scan_tensors([start[h]], _SUM, 1, reverse=True, guarantee=guarantee)
+            (whole[h],) = scans.scan_tensors([start[h]], SUM, 1, reverse=True, guarantee=guarantee)
         else:
             zeros = torch.zeros_like(start[h])
             matrix = [_later(steps[f, g]) if (f, g) in steps else zeros for f in group for g in group]
@@ -208,9 +253,6 @@ def circles(read: dict[int, set[int]]) -> list[list[int]]:
                 reach[h] |= reach[k]
     groups = {frozenset({h} | {f for f in reach[h] if h in reach[f]}) for h in read}
     return [sorted(g) for g in sorted(groups, key=lambda g: len(set().union(*(reach[h] for h in g)) | g))]
-
-
-_SUM = function_of(trace(lambda x: x, 1))
 
 
 @kept_outside_modes(16)

@@ -18,20 +18,8 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import scan as scans
 from tilefold.api import segment_reduce as segments
-from tilefold.api.gradients import (
-    Call,
-    Wide,
-    as_inputs,
-    cells,
-    check_grouping,
-    check_ties,
-    function_of,
-    gradient_of_call,
-    monoid_of_algebra,
-    needs_total_alone,
-    of_total,
-    states_of,
-)
+from tilefold.api.ends import Ends, ends_of, function_of, monoid_of_algebra
+from tilefold.api.gradients import Call, Wide, as_inputs, cells, check_grouping, gradient_of_call, states_of
 from tilefold.problem.canonical import broadcast_shape
 from tilefold.runtime.caching import kept_outside_modes
 
@@ -46,76 +34,91 @@ class Segmented(Call):
     guarantee: str
     call: str = segments.CALL
 
-    def check(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse a fold that has no derivative.
-
-        Raises:
-            GradientError: as `gradients.check_grouping`; or it is to extremes, whose ties no rule here shares.
-        """
-        gradient = gradient_of_call(self.monoid, tensors[:-1], None)
-        check_ties(gradient, self.call)
-
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
         return result in gradient_of_call(self.monoid, tensors[:-1], None).results
 
-    def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents."""
-        inputs, numbers = tensors[:-1], tensors[-1]
-        gradient = gradient_of_call(self.monoid, inputs, None)
+        inputs, numbers = saved[:-1], saved[-1]
         shape = broadcast_shape(inputs, self.call)
         dim = segments.dim_of(self.dim, len(shape))
-        places = _Places.of(segments.unchecked_offsets(numbers, self.cut), shape[dim])
+        places = _Places.of(segments.unchecked_offsets(numbers, self.cut), shape[dim], dim, len(shape))
         if 0 in shape or not places.count:
-            return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(tensors)]
+            return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(saved)]
+        ends = ends_of(gradient_of_call(self.monoid, inputs, None))
+        g = [grads[i] for i in ends.places]
         wide = Wide(inputs, shape, (dim,), None, self.guarantee)
-        cotangents = [places.spread(grads[i], dim) for i in gradient.results]
-        if needs_total_alone(gradient, None):
-            states = segments.fold_segments(
-                inputs, states_of(gradient), places.offsets, segments.Cut("offsets", partial=True), dim, None, None,
-                self.guarantee,
-            )  # fmt: skip
-            totals = [places.spread(t, dim) for t in states]
-            function = function_of(of_total(gradient, tuple(wrt)).graph)
-            made = cells(function, [*wide.elements, *totals, *cotangents])
-        else:
-            check_grouping(gradient, self.call)
-            made = self._around(gradient, wide, places, cotangents, tuple(wrt))
-        inside = places.along(places.inside, dim, len(shape))
-        return as_inputs([torch.where(inside, t, 0) for t in made], tensors, wrt)
+        made = self._of_elements(ends, wide, places, g, tuple(wrt))
+        return as_inputs([torch.where(places.inside, t, 0) for t in made], saved, wrt)
+
+    def _of_elements(
+        self, ends: Ends, wide: Wide, places: _Places, g: Sequence[Tensor], wrt: tuple[int, ...]
+    ) -> list[Tensor]:
+        """Cotangents of elements, of those of segments' results."""
+        gradient = ends.gradient
+        x = wide.elements
+        if gradient.algebra.index:
+            x = [*x, places.positions.expand(wide.shape)]
+        if gradient.shares_ties:
+            made = self._of_ties(ends, x, places, g, wrt)
+            if len(gradient.floats) == len(gradient.extremes):
+                return made
+            more = self._around(ends, x, places, g, wrt, others=True)
+            return [a + b for a, b in zip(made, more, strict=True)]
+        if ends.total_is_enough:
+            totals = self._folded(x, states_of(gradient), places)
+            return cells(function_of(ends.by_total(wrt)), [*x, *places.spread(*totals, *g)])
+        check_grouping(gradient, self.call)
+        return self._around(ends, x, places, g, wrt)
+
+    def _folded(self, tensors: Sequence[Tensor], monoid: Monoid, places: _Places) -> list[Tensor]:
+        cut = segments.Cut("offsets", partial=True)
+        return segments.fold_segments(
+            tensors, monoid, places.offsets, cut, places.dim, None, None, self.guarantee
+        )
+
+    def _of_ties(
+        self, ends: Ends, x: Sequence[Tensor], places: _Places, g: Sequence[Tensor], wrt: tuple[int, ...]
+    ) -> list[Tensor]:
+        """Elements that tie for their segment's extreme share its cotangent evenly."""
+        gradient = ends.gradient
+        totals = self._folded(x, states_of(gradient), places)
+        shares = cells(ends.of_whole, [*totals, *g])
+        some = [totals[f].to(gradient.program.state[f]) for f in gradient.extremes]
+        seen = [*x, *places.spread(*some)]
+        counts = self._folded(seen, ends.ties, places)
+        beside = [shares[gradient.floats.index(f)] for f in gradient.extremes]
+        return cells(function_of(ends.shared(wrt)), [*seen, *places.spread(*counts, *beside)])
 
     def _around(
-        self,
-        gradient: Gradient,
-        wide: Wide,
-        places: _Places,
-        cotangents: Sequence[Tensor],
-        wrt: tuple[int, ...],
-    ) -> list[Tensor]:
-        """From the prefix and the suffix of each element of a segment."""
-        (dim,), shape = wide.dims, wide.shape
-        x, ndim = wide.elements, len(shape)
-        if gradient.algebra.index:
-            x = [*x, places.along(places.positions, dim, ndim).expand(shape)]
-        first, last = (places.along(t, dim, ndim).expand(shape) for t in (places.first, places.last))
+        self, ends: Ends, x: Sequence[Tensor], places: _Places, g: Sequence[Tensor], wrt: tuple[int, ...],
+        others: bool = False,
+    ) -> list[Tensor]:  # fmt: skip
+        """From the prefix and the suffix of each element of a segment; `others`: of fields that are no extremes."""
+        first, last = (t.expand(x[0].shape) for t in (places.first, places.last))
         _, *before = scans.scan_tensors(
-            [*x, first], _restarted(gradient, False), dim, exclusive=True, guarantee=self.guarantee
-        )
-        _, *after = scans.scan_tensors(
-            [*x, last],
-            _restarted(gradient, True),
-            dim,
+            [*x, first],
+            _restarted(ends.gradient, False),
+            places.dim,
             exclusive=True,
-            reverse=True,
             guarantee=self.guarantee,
         )
-        return cells(_of_neighbours(gradient, wrt), [first, last, *before, *x, *after, *cotangents])
+        _, *after = scans.scan_tensors(
+            [*x, last], _restarted(ends.gradient, True), places.dim, exclusive=True, reverse=True, guarantee=self.guarantee
+        )  # fmt: skip
+        function = _of_neighbours(ends, wrt, others)
+        return cells(function, [first, last, *before, *x, *after, *places.spread(*g)])
 
 
 @dataclass(frozen=True)
 class _Places:
-    """Of each of N positions: its segment, where it is in it, whether it is its first or last one, or inside of any."""
+    """Of each position along `dim`: its segment, where it is in it, whether it is its first or last one, or inside of any.
 
+    All but `segment`, a vector, broadcast along the other dims.
+    """
+
+    dim: int
     offsets: Tensor
     segment: Tensor
     positions: Tensor
@@ -129,7 +132,7 @@ class _Places:
         return self.offsets.shape[0] - 1
 
     @classmethod
-    def of(cls, offsets: Tensor, length: int) -> _Places:
+    def of(cls, offsets: Tensor, length: int, dim: int, ndim: int) -> _Places:
         """The places of segments between ascending offsets."""
         at = torch.arange(length, device=offsets.device)
         offsets = offsets.to(torch.int64)
@@ -137,16 +140,13 @@ class _Places:
         begin = offsets[segment]
         inside = (at >= offsets[0]) & (at < offsets[-1])
         last = at + 1 == offsets[(segment + 1).clamp_max(offsets.shape[0] - 1)]
-        return cls(offsets, segment, at - begin, at == begin, last, inside)
+        along = [-1 if d == dim else 1 for d in range(ndim)]
+        every = (at - begin, at == begin, last, inside)
+        return cls(dim, offsets, segment, *(t.view(along) for t in every))
 
-    def spread(self, t: Tensor, dim: int) -> Tensor:
-        """A tensor of a value a segment as one of a value a position."""
-        return t.index_select(dim, self.segment)
-
-    @staticmethod
-    def along(t: Tensor, dim: int, ndim: int) -> Tensor:
-        """A vector of positions as a tensor that broadcasts along `dim`."""
-        return t.view([-1 if d == dim else 1 for d in range(ndim)])
+    def spread(self, *tensors: Tensor) -> list[Tensor]:
+        """Tensors of a value a segment as those of a value a position."""
+        return [t.index_select(self.dim, self.segment) for t in tensors]
 
 
 @kept_outside_modes(512)
@@ -171,16 +171,17 @@ def _restarted(gradient: Gradient, turned: bool) -> Monoid:
 
 
 @kept_outside_modes(512)
-def _of_neighbours(gradient: Gradient, wrt: tuple[int, ...]) -> Monoid:
+def _of_neighbours(ends: Ends, wrt: tuple[int, ...], others: bool) -> Monoid:
     """(first, last, prefix, elements, suffix, cotangents of the results) -> cotangents of elements."""
+    gradient = ends.gradient
     n, k = gradient.n, gradient.program.lift.graph.arity
     identity = gradient.program.identity
 
     def run(first: Any, last: Any, *v: Any) -> tuple[Any, ...]:
         before = [math.where(first, i, s) for i, s in zip(identity, v[:n], strict=True)]
-        x = v[n : n + k]
+        x, g = v[n : n + k], v[2 * n + k :]
         after = [math.where(last, i, s) for i, s in zip(identity, v[n + k : 2 * n + k], strict=True)]
-        found = gradient.around(before, x, after, v[2 * n + k :])
+        found = gradient.around(before, x, after, lambda whole: ends.of_state(whole, g, others))
         return tuple(as_float(found[i]) for i in wrt)
 
-    return function_of(trace(run, 2 + 2 * n + k + len(gradient.results)))
+    return function_of(trace(run, 2 + 2 * n + k + len(ends.places)))

@@ -22,7 +22,7 @@ Each function is one `fold_tensors` with a monoid made beforehand; `fold_tensors
     errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
               KindError for `dim`; KindError for a `keepdim` that is no bool; DtypeError, ShapeError and DeviceError for
               inputs and `out`, ShapeError for more than 64 dims too; GradientError for a dual tensor, and while grad mode is
-              on for an input that requires grad beside an `out`, or of an extreme. Below, `Raises` names the errors that a
+              on for an input that requires grad beside an `out`. Below, `Raises` names the errors that a
               function adds, or the likeliest ones.
 
 Messages hold the words of torch's own. Where `var`, `std` and their kin have no degrees of freedom, a UserWarning says so,

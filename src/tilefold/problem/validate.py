@@ -205,16 +205,17 @@ def as_dtype(dtype: Any, call: str, name: str = "dtype") -> torch.dtype | None:
     return meant
 
 
-def check_keepdim(keepdim: Any, call: str) -> None:
+def check_flags(call: str, **flags: Any) -> None:
     """Refuse values that only stand for a truth value, as torch does.
 
     Raises:
-        KindError: it is not True or False.
+        KindError: one is not True or False.
     """
-    if not isinstance(keepdim, bool):
-        raise KindError(
-            f"{call}: `keepdim` must be True or False, got one of type {type(keepdim).__name__}; write bool(...)"
-        )
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise KindError(
+                f"{call}: `{name}` must be True or False, got one of type {type(value).__name__}; write bool(...)"
+            )
 
 
 def _check_transforms(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,12 +38,15 @@ FAR = 1e300  # an end of a domain beyond it is none
 
 
 # Combines that have no slope where two states tie, and what has the same values and all slopes.
-_FORMS: dict[Graph, Graph] = {}
+_FORMS: dict[Graph, tuple[Graph, Graph]] = {}
 
 
-def differentiate_as(combine: Graph, form: Graph) -> None:
-    """Take the derivatives of `form` for those of `combine`, whose values it has."""
-    _FORMS[combine] = form
+def differentiate_as(combine: Graph, form: Graph, joined: Graph) -> None:
+    """Take the derivatives of `form` for those of `combine`, whose values it has.
+
+    And for those of (a total, an element of it) `joined`, in which a total has the extremes of its elements.
+    """
+    _FORMS[combine] = form, joined
 
 
 class SingularError(Exception):
@@ -68,17 +71,6 @@ def opposite(algebra: Algebra) -> Algebra:
     return replace(algebra, combine=turned, commutative=False, absorb=None, begin=None)
 
 
-def elementwise(graph: Graph) -> Algebra:
-    """The algebra whose fold over no dims makes a function of each element."""
-    n = len(graph.outputs)
-    return Algebra(
-        fields=tuple(f"y{i}" for i in range(n)), identity=("int 0",) * n, dtypes=("compute",) * n, inputs=graph.arity,
-        index=False, commutative=True, lift=graph,
-        combine=trace(lambda *v: tuple(v[i] + v[n + i] for i in range(n)), 2 * n), project=None, absorb=None,
-        derives=False,
-    )  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class Gradient:
     """What is derived of a total algebra for elements of some dtypes: one object for each pair, compared by identity.
@@ -93,7 +85,10 @@ class Gradient:
     def states(self) -> Algebra:
         """The algebra whose results are states, in the dtypes that states have."""
         states = of_elements(self.algebra)
-        held = as_written(states, self.elements_read).state
+        written = as_written(states, self.elements_read)
+        held = written.state
+        if written.outputs == held:
+            return states
         rules = zip(states.dtypes, held, strict=True)
         return replace(states, dtypes=tuple(rule if rule == "index" else dtype for rule, dtype in rules))
 
@@ -102,7 +97,7 @@ class Gradient:
         """Its graphs, typed; of the algebra's own projection."""
         program = as_written(self.states, self.elements_read)
         if (form := _FORMS.get(self.algebra.combine)) is not None:
-            program = replace(program, combine=infer(form, program.combine.input_dtypes))
+            program = replace(program, combine=infer(form[0], program.combine.input_dtypes))
         if self.algebra.project is None:
             return program
         return replace(program, project=infer(self.algebra.project, program.state))
@@ -152,9 +147,9 @@ class Gradient:
 
     @functools.cached_property
     def shares_ties(self) -> bool:
-        """Whether every float field is one of the lifted ones, chosen as an extreme: equal ones share it as they like."""
+        """Whether every float field is one of the lifted ones that was chosen, some as extremes, whose ties share evenly."""
         combine = self.program.combine
-        if not any(node.op in ("maximum", "minimum") for node in combine.graph.nodes):
+        if not self.extremes:
             return False
         kept = list[bool]()
         for at, node in enumerate(combine.graph.nodes):
@@ -163,7 +158,7 @@ class Gradient:
             kept.append(
                 from_floats or (node.op in ("where", "maximum", "minimum") and all(kept[a] for a in choices))
             )
-        return bool(self.floats) and all(kept[combine.graph.outputs[f]] for f in self.floats)
+        return all(kept[combine.graph.outputs[f]] for f in self.floats)
 
     # ------------------------------------------------------------------------------------------- of the total alone
 
@@ -171,6 +166,9 @@ class Gradient:
     def joined(self) -> TypedGraph:
         """combine(T, lift(x)) of a total T that x is part of: where a field is the larger of both sides', it is T's own."""
         n, program = self.n, self.program
+        taken = [*program.state, *program.lift.input_dtypes]
+        if (form := _FORMS.get(self.algebra.combine)) is not None:
+            return infer(form[1], taken)
         block = specialize(self.states, self.elements_read).absorb if self.algebra.commutative else None
         largest = _extremes(program.combine.graph, n)
         counts = _counts(program.lift.graph, program.combine.graph, n)
@@ -204,7 +202,7 @@ class Gradient:
             whole: Graph = program.combine.graph if block is None else block.graph
             return whole.replay(v if block is not None else [*v[:n], *program.lift.graph(*v[n:])], step)
 
-        return infer(trace(run, n + program.lift.graph.arity), [*program.state, *program.lift.input_dtypes])
+        return infer(trace(run, len(taken)), taken)
 
     def by_total(
         self, x: Sequence[Any], total: Sequence[Any], g: Sequence[Any]
@@ -260,6 +258,11 @@ class Gradient:
             return False
         return not divisors and (self.is_smooth or self._agrees(after))
 
+    def agrees_on_rows(self, graph: Graph) -> bool:
+        """Whether the first and the second half of the results of (element, total, a cotangent) agree for rows of samples."""
+        with outside_modes():
+            return self._sampled(graph, 1, 1, 0, whole=True)
+
     def _agrees(self, after: TypedGraph | None) -> bool:
         """Whether both forms of the gradient agree for rows of samples."""
         arity, n, project = self.program.lift.graph.arity, self.n, self.program.project
@@ -285,10 +288,11 @@ class Gradient:
         with outside_modes():
             return self._sampled(graph, arity, values, beside)
 
-    def _sampled(self, graph: Graph, arity: int, values: int, beside: int) -> bool:
+    def _sampled(self, graph: Graph, arity: int, values: int, beside: int, whole: bool = False) -> bool:
         generator = torch.Generator().manual_seed(0)
         rows, lifted = self._samples(generator)
         rest = self._combined(self._combined(lifted[1], lifted[2]), lifted[3])
+        rest = self._combined(lifted[0], rest) if whole else rest
         cotangents = [torch.randn(SAMPLES, generator=generator, dtype=F64) for _ in range(values)]
         others = [t[:, 2] for t in rows] + [
             torch.randn(SAMPLES, generator=generator, dtype=F64) for _ in range(beside - arity)
@@ -298,8 +302,13 @@ class Gradient:
         made = [torch.as_tensor(m, dtype=F64).expand(SAMPLES) for m in found]
         return all(
             torch.allclose(a, b, rtol=1e-7, atol=1e-10)
-            for a, b in zip(made[:arity], made[arity:], strict=True)
+            for a, b in zip(made[: len(made) // 2], made[len(made) // 2 :], strict=True)
         )
+
+    @functools.cached_property
+    def extremes(self) -> list[int]:
+        """The float fields that are the larger, or the smaller, of both sides' own."""
+        return sorted(_extremes(self.program.combine.graph, self.n) & set(self.floats))
 
     @functools.cached_property
     def _exact(self) -> Any:
@@ -333,17 +342,21 @@ class Gradient:
     # -------------------------------------------------------------------------------- of what is before and after an element
 
     def around(
-        self, before: Sequence[Any], x: Sequence[Any], after: Sequence[Any], g: Sequence[Any]
+        self,
+        before: Sequence[Any],
+        x: Sequence[Any],
+        after: Sequence[Any],
+        of_total: Callable[[Sequence[Any]], list[Any]],
     ) -> list[Any]:
-        """The elements' cotangents of the results', from the states before and after them.
+        """The elements' cotangents from the states before and after them, of what `of_total` says a total's are.
 
-        With project, since what a field means may depend on how a state was grouped (sums about a pivot).
+        It says so of this very total, since what a field means may depend on how a state was grouped (sums about a pivot).
         """
         n, combine = self.n, self.program.combine
         s = self.program.lift.graph(*x)
         middle = combine.graph(*before, *s)
         total = combine.graph(*middle, *after)
-        gs = pullback(self.program.project, total, self.of_results(g))
+        gs = of_total(total)
         of_middle = pullback(combine, [*middle, *after], gs)[:n]
         of_state = pullback(combine, [*before, *s], of_middle)[n:]
         return pullback(self.program.lift, x, of_state)
@@ -354,6 +367,50 @@ class Gradient:
         for i, one in zip(self.results, g, strict=True):
             every[i] = one
         return every
+
+    # -------------------------------------------------------------------------------------------- of elements that are chosen
+
+    @functools.cached_property
+    def origins(self) -> int | None:
+        """The result that says which element of a row the one result with a cotangent is, where it is one that was chosen."""
+        lift, combine, project = (
+            self.program.lift.graph,
+            self.program.combine.graph,
+            self.program.project.graph,
+        )
+        shown = [project.nodes[o] for o in project.outputs]
+        if self.algebra.inputs > 1 or len(self.results) != 1 or shown[self.results[0]].op != "input":
+            return None
+        value = shown[self.results[0]].value
+
+        def is_input(f: int, place: int) -> bool:
+            node = lift.nodes[lift.outputs[f]]
+            return bool(node.op == "input" and node.value == place)
+
+        def chosen_alike(one: int, other: int, f: int) -> bool:
+            a, b = combine.nodes[one], combine.nodes[other]
+            if a.op == b.op == "input":
+                return bool(a.value % self.n == value and b.value - a.value == f - value)
+            if not (a.op == b.op == "where" and a.args[0] == b.args[0]):
+                return False
+            return all(chosen_alike(c, d, f) for c, d in zip(a.args[1:], b.args[1:], strict=True))
+
+        for i, node in enumerate(shown):
+            if node.op != "input" or not (is_input(value, 0) and is_input(node.value, self.algebra.inputs)):
+                continue
+            if chosen_alike(combine.outputs[value], combine.outputs[node.value], node.value):
+                return i
+        return None
+
+    @functools.cached_property
+    def shows_extremes(self) -> bool:
+        """Whether results are the extremes themselves, which are elements or their magnitudes."""
+        lift, project = self.program.lift.graph, self.program.project.graph
+        kinds = {node.op for node in lift.nodes}
+        shown = [project.nodes[o] for o in project.outputs]
+        return kinds <= {"input", "abs", "neg"} and [n.value for n in shown if n.op == "input"] == [
+            *range(self.n)
+        ]
 
     # -------------------------------------------------------------------------------------------------------- of scans
 

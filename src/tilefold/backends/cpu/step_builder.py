@@ -62,6 +62,47 @@ def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor
     return result[:length]
 
 
+# Of each dtype the whole numbers of as many bits.
+_BITS = {
+    torch.float32: torch.int32, torch.float64: torch.int64, torch.int32: torch.int32, torch.int64: torch.int64,
+}  # fmt: skip
+FEW = 4096  # elements below which each operation counts
+
+
+def _kept(condition: Tensor, value: Tensor, *, side: bool, out: Tensor | None = None) -> Tensor:
+    """The value where the condition is `side`, else 0: by its bits, since torch selects one by one."""
+    if value.numel() < (2 * FEW if condition.numel() < value.numel() else FEW) > condition.numel():
+        zero = value.new_zeros(())
+        made = torch.where(condition, value, zero) if side else torch.where(condition, zero, value)
+        return made if out is None else out.copy_(made)
+    bits = _BITS[value.dtype]
+    if out is None or condition.numel() < value.numel() or out.data_ptr() == value.data_ptr():
+        mask = condition.to(bits)
+    else:
+        mask = out.view(bits).copy_(condition)
+    mask = mask.neg_() if side else mask.sub_(1)
+    if out is None:
+        return torch.bitwise_and(mask, value.view(bits)).view(value.dtype)
+    torch.bitwise_and(mask, value.view(bits), out=out.view(bits))
+    return out
+
+
+def _chosen(condition: Tensor, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """`torch.where`, as `_kept`."""
+    if a.numel() < FEW > b.numel() and condition.numel() < FEW:
+        made = torch.where(condition, a, b)
+        return made if out is None else out.copy_(made)
+    bits = _BITS[a.dtype]
+    first, other = a.view(bits), b.view(bits)
+    mask = condition.to(bits).neg_()
+    differing = torch.bitwise_xor(first, other)
+    mask = mask.bitwise_and_(differing) if mask.shape == differing.shape else mask & differing
+    if out is None:
+        return torch.bitwise_xor(mask, other).view(a.dtype)
+    torch.bitwise_xor(mask, other, out=out.view(bits))
+    return out
+
+
 class Builder:
     """Collects slots and steps while typed graphs are inlined one after another.
 
@@ -202,11 +243,20 @@ class Builder:
             return a if bool(constant) else b
         assert row.torch is not None
         function = self._without_infinity(condition, a, b, dtype)
-        return (
-            self._emit(row.torch.function, (condition, a, b), dtype)
-            if function is None
-            else self._emit(function, (b,), dtype)
-        )
+        if function is not None:
+            return self._emit(function, (b,), dtype)
+        if stored(dtype) not in _BITS:
+            return self._emit(row.torch.function, (condition, a, b), dtype)
+        zeros = [self._is_zero(p) for p in (a, b)]
+        if any(zeros):
+            kept = functools.partial(_kept, side=zeros[1])
+            return self._emit(kept, (condition, b if zeros[0] else a), dtype)
+        return self._emit(_chosen, (condition, a, b), dtype)
+
+    def _is_zero(self, place: int) -> bool:
+        """Whether a value is the constant 0, of which no bit is set."""
+        constant = self.slots[place].constant
+        return constant is not None and constant.item() == 0 and not torch.signbit(constant)
 
     def _without_infinity(
         self, condition: int, number: int, value: int, dtype: torch.dtype
