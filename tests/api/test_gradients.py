@@ -16,7 +16,7 @@ from torch.nn import functional
 import tilefold
 from algebra.drawn import RIGHT, draw
 from tilefold import Monoid, math, monoids
-from tilefold.api import ends, gradients, map_rules
+from tilefold.api import dispatch, ends, gradients, map_rules
 from tilefold.api.gradients import derived
 from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
@@ -623,9 +623,26 @@ def test_values_of_rows_have_gradients() -> None:
     assert_differentiated(ordered, x)
 
 
-def test_a_result_of_a_fold_that_ties_share_is_refused() -> None:
-    with pytest.raises(GradientError, match="has no derivative yet"):
-        tilefold.reduce_map(drawn(3, 4), monoids.MAX, lambda v, m: v, 1, rows=lambda m: m)
+def test_elements_that_tie_share_what_a_map_makes_of_their_extreme() -> None:
+    x = torch.tensor([[1.0, 3, 3, 2], [5, 0, 5, 5]], dtype=F64, requires_grad=True)
+
+    def call(x: Tensor) -> tuple[Tensor, Tensor]:
+        made: tuple[Tensor, Tensor] = tilefold.reduce_map(
+            x, monoids.MAX, lambda v, m: v * m, 1, rows=lambda m: m * m
+        )
+        return made
+
+    def like(x: Tensor) -> tuple[Tensor, Tensor]:
+        most = torch.amax(x, 1)
+        return x * most[:, None], most * most
+
+    results = zip(call(x), like(x), strict=True)
+    for got, want in results:
+        assert got.numel() == want.numel()
+        weights = torch.linspace(1, 2, want.numel(), dtype=F64)
+        (made,) = torch.autograd.grad(got, x, weights.view(got.shape))
+        (wanted,) = torch.autograd.grad(want, x, weights.view(want.shape))
+        torch.testing.assert_close(made, wanted, rtol=1e-12, atol=0)
 
 
 def test_a_value_of_a_row_goes_back_in() -> None:

@@ -173,9 +173,20 @@ def test_a_selection_s_input_may_change() -> None:
     assert got.sum() == values.numel()
 
 
-def test_extremes_of_segments_are_refused() -> None:
-    with pytest.raises(GradientError, match=r"^segment_reduce: a fold to an extreme"):
-        tilefold.segment_reduce(drawn(4), monoids.MAX, offsets(0, 2, 4))
+@pytest.mark.parametrize("monoid", [monoids.MAX, monoids.MINMAX, monoids.MAX_WITH_INDEX])
+def test_extremes_of_segments_share_as_folds_do(monoid: Monoid) -> None:
+    x = torch.tensor([1.0, 3, 3, 2, 2, 2, 5, 5, 0], dtype=F64, requires_grad=True)
+    borders = offsets(0, 3, 3, 6, 9)
+    got = first_of(tilefold.segment_reduce(x, monoid, borders))
+    parts = [first_of(tilefold.reduce(x[a:b], monoid, 0)) for a, b in ((0, 3), (3, 6), (6, 9))]
+    (want,) = torch.autograd.grad(sum(i * p for i, p in enumerate(parts, 1)), x)
+    (made,) = torch.autograd.grad(got[0] + 2 * got[2] + 3 * got[3], x)
+    assert torch.equal(made, want)
+
+
+def first_of(results: Any) -> Tensor:
+    """The first result, of one or several."""
+    return results[0] if isinstance(results, tuple) else results
 
 
 def test_out_is_refused() -> None:
