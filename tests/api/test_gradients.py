@@ -640,8 +640,8 @@ def test_elements_that_tie_share_what_a_map_makes_of_their_extreme() -> None:
     for got, want in results:
         assert got.numel() == want.numel()
         weights = torch.linspace(1, 2, want.numel(), dtype=F64)
-        (made,) = torch.autograd.grad(got, x, weights.view(got.shape))
-        (wanted,) = torch.autograd.grad(want, x, weights.view(want.shape))
+        (made,) = torch.autograd.grad(got, x, weights.view(got.shape), retain_graph=True)
+        (wanted,) = torch.autograd.grad(want, x, weights.view(want.shape), retain_graph=True)
         torch.testing.assert_close(made, wanted, rtol=1e-12, atol=0)
 
 

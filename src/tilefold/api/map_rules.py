@@ -25,7 +25,8 @@ from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.expression import Graph, apply, trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import TypedGraph, infer
-from tilefold.api.gradients import derived, function_of, monoid_of_algebra
+from tilefold.api.ends import function_of, monoid_of_algebra
+from tilefold.api.gradients import derived
 from tilefold.planner.products.functions import Traced, of_graph
 from tilefold.planner.products.row import Row, make_row_map
 from tilefold.runtime.caching import kept_outside_modes
