@@ -7,11 +7,11 @@ from mutants.mutant import Mutant
 MAPS = (
     # ------------------------------------------------------------------------------------------------ backwards of maps
     Mutant(
-        "rows past the last count in sums over rows",
+        "a group of rows maps the rows that it reads for later",
         "backends/triton/kernels/map_groups.py",
-        "sums[s] + tl.where(keep, made[len(y_ptrs) + s], 0)",
-        "sums[s] + made[len(y_ptrs) + s]",
-        ("tests/backends/test_groups_offline.py::test_each_sector_is_read_once",),
+        "later = (group + (turn + 1) * groups) * ROWS",
+        "later = (group + turn * groups) * ROWS",
+        ("tests/backends/test_groups_offline.py::test_a_row_has_the_same_bits_beside_fewer_rows",),
     ),
     Mutant(
         "a value that a map stored of a row has no gradient",
