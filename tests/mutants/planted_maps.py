@@ -11,7 +11,7 @@ MAPS = (
         "backends/triton/kernels/map_groups.py",
         "later = (group + (turn + 1) * groups) * ROWS",
         "later = (group + turn * groups) * ROWS",
-        ("tests/backends/test_groups_offline.py::test_a_row_has_the_same_bits_beside_fewer_rows",),
+        ("tests/backends/test_groups_offline.py::test_each_sector_is_read_once",),
     ),
     Mutant(
         "a value that a map stored of a row has no gradient",
