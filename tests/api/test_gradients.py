@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -534,7 +535,7 @@ OTHERS = ("prod", "max", "std", "norm", "cumprod", "logcumsumexp", "cummax")
 SAVED = [name for name in LIKE_TORCH if name.split()[0] not in OTHERS]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, F64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", SAVED)
 def test_no_more_is_saved_than_torch_saves(name: str, dtype: torch.dtype) -> None:
     """Inputs, or what torch saves in their place: softmax its result, norms a mean and a root of each row."""
@@ -690,7 +691,7 @@ def drawn_function(generator: random.Random, values: int) -> Callable[..., Any]:
     return function
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(60 if "TILEFOLD_RANDOM_PLANS" in os.environ else 6))
 def test_drawn_maps(seed: int) -> None:
     """A drawn function of elements, results and extra tensors of any part of the shape, and one of rows: twice."""
     generator = random.Random(seed)

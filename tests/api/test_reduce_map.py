@@ -287,7 +287,7 @@ def test_norms_that_float32_does_not_hold_are_not_torchs() -> None:
 
 
 @pytest.mark.parametrize("dim", [0, 1])
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", ["odd rows", "transposed", "every other", "one element"])
 def test_rows_are_given_beside_elements(backend: str, name: str, dim: int) -> None:
     """With 1 along the reduced dim, as they were computed."""
     x = LAYOUTS[name](torch.bfloat16)

@@ -108,22 +108,25 @@ def test_bytes_are_compulsory_and_nothing_is_spilled(
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize(
-    ("shape", "dtype", "cluster"), [((6, 512), BF16, 1), ((5, 264), FP32, 1), ((5, 1024), BF16, 4)], ids=str
+    ("shape", "dtype", "cluster"), [((11, 512), BF16, 1), ((9, 264), FP32, 1), ((5, 1024), BF16, 4)], ids=str
 )
 def test_each_sector_is_read_once(
     name: str, shape: tuple[int, int], dtype: torch.dtype, cluster: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of elements; each group's programs read the parameters once more, each warp what is of a row, and the groups' sums are
     written and read once."""
+    monkeypatch.setattr(groups, "TILE", 1)
+    monkeypatch.setattr(groups, "WARPS_OF_AN_SM", 1)
     if cluster > 1:
         monkeypatch.setattr(groups, "SHARE", 1)
         monkeypatch.setattr(groups, "MAX_WARPS", 1)
         monkeypatch.setattr(groups, "MOST", shape[1] // cluster // 32)
     request, values = backward_of(name, shape, dtype, (0, 1, 2)[: 3 if name == "layer_norm" else 2], "cpu")
     tensors = list(values.values())
-    problem, plan = request.plan(tensors, H100, library=False)
+    problem, plan = request.plan(tensors, replace(H100, sms=4), library=False)
     stage: Any = plan.stages[0]
     assert (stage.cluster, plan.strategy) == (cluster, "groups")
+    assert shape[0] > 2 * stage.groups  # a group has several rows
     results = [torch.empty(size, dtype=d) for size, d in request.results]
     outcomes = run_plan(plan, problem, request.computation, tensors, results, 90)
     for got, want in zip(results, by_formula(name, values), strict=True):

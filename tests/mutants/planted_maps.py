@@ -7,10 +7,10 @@ from mutants.mutant import Mutant
 MAPS = (
     # ------------------------------------------------------------------------------------------------ backwards of maps
     Mutant(
-        "rows past the last count in sums over rows",
+        "a group of rows maps the rows that it reads for later",
         "backends/triton/kernels/map_groups.py",
-        "sums[s] + tl.where(keep, made[len(y_ptrs) + s], 0)",
-        "sums[s] + made[len(y_ptrs) + s]",
+        "later = (group + (turn + 1) * groups) * ROWS",
+        "later = (group + turn * groups) * ROWS",
         ("tests/backends/test_groups_offline.py::test_each_sector_is_read_once",),
     ),
     Mutant(
