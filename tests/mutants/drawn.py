@@ -194,16 +194,12 @@ def _levels(path: Path, below: Path) -> Iterator[set[Path]]:
 
 @functools.cache
 def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
-    """The tests that are named like a module, those in its package's folder or anywhere that import it; of a kernel those
-    that name it. Tests that need a device are left out."""
-    *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
+    """The tests that are named like a module, those in its package's folder or anywhere that import it. Tests that need a
+    device are left out."""
+    folders = path.relative_to(PACKAGE).parts[:-1]
     every = [
         f for f in sorted(TESTS.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
     ]
-    if folders[-1:] == ["kernels"]:
-        return tuple(
-            f for f in every if f.parent != TESTS and re.search(rf"\b{name}\b", f.read_text(encoding="utf-8"))
-        )
     using = [f for f in every if _dotted(path) in imported(f)]
     beside = TESTS.joinpath(*folders[:1])
     near = [f for f in using if anywhere or f.parent == TESTS or f.is_relative_to(beside)]
@@ -211,23 +207,32 @@ def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
 
 
 def _likeness(test: Path, path: Path) -> int:
-    """2 of a test file with the name of a module or its folder, beside it or above; 1 with its first word, in its package."""
+    """2 of a test file with the name of a module or its folder, beside it or above; 1 with a word of its name, in its package.
+    Kernels and what calls them are also tested where their plans and operations are, by random cases, and by the file of all
+    families under Triton's interpreter; planners by the plans of drawn calls.
+    """
     *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
     if test.parent == TESTS:
         return 2 * (test.stem == f"test_{name}")
-    if not folders or not test.is_relative_to(TESTS / folders[0]):
+    if folders[:1] == ["planner"] and test.stem == "test_plans":
+        return 2
+    on_gpus = folders[:2] == ["backends", "triton"]
+    if on_gpus and test.stem in ("test_interpret", "test_fuzz"):
+        return 2
+    packages = ("backends", "planner", "api") if on_gpus else folders[:1]
+    if not any(test.is_relative_to(TESTS / f) for f in packages) or (on_gpus and test.parent.name == "cpu"):
         return 0
     if test.parent.name in folders and test.stem in (f"test_{name}", *(f"test_{f}" for f in folders[1:])):
         return 2
-    first = name.partition("_")[0]
-    return int(re.fullmatch(rf"test_{first}s?(_\w+)?", test.stem) is not None)
+    words = [word.removesuffix("s") for word in name.split("_") if len(word) > 2]
+    return int(any(re.fullmatch(rf"test_(\w+_)?{word}s?(_\w+)?", test.stem) for word in words))
 
 
 def _mentions(test: Path, path: Path) -> int:
     """How often a test file names a module, in the singular too: of files as near as others, which is about it. Kernels have
-    names of many things."""
+    names of many things: of them the last word counts, in the file's name."""
     if path.parent.name == "kernels":
-        return 0
+        return int(path.stem.split("_")[-1].removesuffix("s") in test.stem)
     return len(re.findall(rf"(?<![a-z]){path.stem.removesuffix('s')}", test.read_text(encoding="utf-8")))
 
 
