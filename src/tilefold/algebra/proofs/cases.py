@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from tilefold.algebra.expression import Graph, needed
 from tilefold.algebra.flows import taken
 from tilefold.algebra.operations import OPS
@@ -74,7 +76,7 @@ def source_of(graph: Graph, true_inputs: Sequence[bool]) -> Source:
         elif OPS[node.op].keeps_bool:
             truths.append(all(truths[a] for a in taken(node)))
         else:
-            truths.append(OPS[node.op].kind in ("compare", "test") or node.key == " torch.bool")
+            truths.append(OPS[node.op].kind in ("compare", "test") or node.value is torch.bool)
     return Source(graph, truths)
 
 
@@ -208,9 +210,7 @@ class Case:
             if math.isfinite(within.least) and math.isfinite(within.most):
                 return int(node.op == "isfinite")
         if node.op == "cast":
-            return self._cast(
-                node.value.is_floating_point, node.key, operands[0], source.truths[node.args[0]]
-            )
+            return self._cast(node.value, operands[0], source.truths[node.args[0]])
         if node.op in ("floor", "ceil") and self.within(operands[0]).whole:
             return operands[0]
         truths = all(source.truths[a] for a in node.args)
@@ -256,13 +256,13 @@ class Case:
             kept.append(term)
         return self.terms.many(op, kept)
 
-    def _cast(self, to_float: bool, key: str, operand: Term, truth: bool) -> Term:
-        if to_float:
+    def _cast(self, to: torch.dtype, operand: Term, truth: bool) -> Term:
+        if to.is_floating_point:
             return operand
-        if key == " torch.bool":
+        if to == torch.bool:
             return self.truth(operand, truth=truth)
-        whole = self.within(operand).whole and key == " torch.int64"
-        return operand if whole or truth else self.terms.atom("cast", key, operand)
+        whole = self.within(operand).whole and to == torch.int64
+        return operand if whole or truth else self.terms.atom("cast", to, operand)
 
     def _bounds(self, op: str, operands: Sequence[Term]) -> Bounds:
         """Within what an operation stays, by its operands' bounds."""
