@@ -269,7 +269,10 @@ def plan_lines(count: int = PLANS, seed: int = PLANS_SEED) -> Iterator[str]:
                 call()
         except ExplainedError as found:
             request, tensors = found.request, list(found.tensors)
-            plans = [request.plan(tensors, H200, library=True)[1], *_cpu_plans(request, tensors, number % 4 or 4)]
+            plans = [
+                request.plan(tensors, H200, library=True)[1],
+                *_cpu_plans(request, tensors, number % 4 or 4),
+            ]
             notes = (f"{p.note} {_of((p.strategy, p.working, p.workspaces))[:6]}" for p in plans)
             yield " | ".join((f"{number} {said}", *notes))
         except TilefoldError as error:

@@ -1,7 +1,7 @@
 """Plans of drawn calls of every operation, as they were written down: no plan changes unseen.
 
-A change that means to alter some writes them anew (`python benchmarks/recording.py plans tests/planner/plans.txt`), reads in the
-diff which calls have other tiles, and times these.
+A change that means to alter some writes them anew (`python benchmarks/recording.py plans tests/planner/plans.txt`), reads in
+the diff which calls have other tiles, and times these.
 """
 
 from __future__ import annotations

@@ -12,7 +12,14 @@ import torch
 
 from tilefold import Monoid, monoids
 from tilefold import math as m
-from tilefold.algebra.derivatives.folds import Gradient, SingularError, elementwise, of_elements, opposite, solved
+from tilefold.algebra.derivatives.folds import (
+    Gradient,
+    SingularError,
+    elementwise,
+    of_elements,
+    opposite,
+    solved,
+)
 from tilefold.algebra.derivatives.linear import add, as_float, chosen, div, is_zero, mul, neg, number
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.evaluate import evaluate
@@ -36,7 +43,11 @@ def rows(gradient: Gradient, seed: int = 0) -> list[Tensor]:
     every = []
     for number_, dtype in enumerate(gradient.elements_read):
         drawn = torch.rand(LENGTH, 3, generator=generator, dtype=F64) + 0.5 + 0.1 * number_
-        every.append(drawn.requires_grad_() if dtype.is_floating_point else torch.arange(LENGTH)[:, None].expand(LENGTH, 3))
+        every.append(
+            drawn.requires_grad_()
+            if dtype.is_floating_point
+            else torch.arange(LENGTH)[:, None].expand(LENGTH, 3)
+        )
     return every
 
 
@@ -88,7 +99,8 @@ def test_both_forms_are_torchs_derivative(name: str) -> None:
         )  # fmt: skip
         own = [t[at] for t in x]
         got = by_graph(
-            lambda *v: gradient.around(v[:n], v[n : n + k], v[n + k : 2 * n + k], v[2 * n + k :]), [*before, *own, *after, *g]
+            lambda *v: gradient.around(v[:n], v[n : n + k], v[n + k : 2 * n + k], v[2 * n + k :]),
+            [*before, *own, *after, *g],
         )
         for one, other in zip(got, want, strict=False):
             torch.testing.assert_close(one, other[at], rtol=1e-9, atol=1e-12)
@@ -96,7 +108,9 @@ def test_both_forms_are_torchs_derivative(name: str) -> None:
             gs = by_graph(
                 lambda *v: pullback(gradient.program.project, v[:n], gradient.of_results(v[n:])), [*total, *g]
             )
-            got = by_graph(lambda *v: gradient.by_total(v[:k], v[k : k + n], v[k + n :])[0], [*own, *total, *gs])
+            got = by_graph(
+                lambda *v: gradient.by_total(v[:k], v[k : k + n], v[k + n :])[0], [*own, *total, *gs]
+            )
             for one, other in zip(got, want, strict=False):
                 torch.testing.assert_close(one, other[at], rtol=1e-9, atol=1e-12)
 
@@ -169,7 +183,9 @@ def test_divisors_that_are_numbers_are_no_risk() -> None:
         assert not divisors
         return tuple(u)
 
-    values = made(infer(trace(run, 2), [F64] * 2), [torch.tensor(3.0, dtype=F64), torch.tensor(4.0, dtype=F64)])
+    values = made(
+        infer(trace(run, 2), [F64] * 2), [torch.tensor(3.0, dtype=F64), torch.tensor(4.0, dtype=F64)]
+    )
     assert [float(v) for v in values] == [-2.0, 2.0]
 
     def singular(x: Any, g: Any) -> Any:
@@ -202,7 +218,22 @@ def test_pullbacks_of_drawn_graphs_are_torchs_derivatives(seed: int) -> None:
     def pick(most: int) -> int:
         return int(torch.randint(most, (), generator=generator))
 
-    smooth = ["add", "sub", "mul", "truediv", "exp", "log", "sqrt", "sin", "tanh", "neg", "maximum", "minimum", "where", "abs"]
+    smooth = [
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "exp",
+        "log",
+        "sqrt",
+        "sin",
+        "tanh",
+        "neg",
+        "maximum",
+        "minimum",
+        "where",
+        "abs",
+    ]
 
     def function(*x: Any) -> Any:
         values = list(x)
@@ -212,7 +243,9 @@ def test_pullbacks_of_drawn_graphs_are_torchs_derivatives(seed: int) -> None:
             if op == "where":
                 values.append(m.where(a < b, a, b * 1.0))
             elif OPS[op].arity == 1:
-                values.append(apply(op, m.abs(a) + 1.5 if op in ("log", "sqrt") else m.tanh(a) if op == "exp" else a))
+                values.append(
+                    apply(op, m.abs(a) + 1.5 if op in ("log", "sqrt") else m.tanh(a) if op == "exp" else a)
+                )
             else:
                 values.append(apply(op, a, b * b + 1.0 if op == "truediv" else b))
         return values[-1] + 0.0 * x[0], values[-2] * values[-3]
@@ -225,7 +258,9 @@ def test_pullbacks_of_drawn_graphs_are_torchs_derivatives(seed: int) -> None:
     back = trace(lambda *v: tuple(as_float(c) for c in pullback(typed, v[:3], v[3:])), 5)
     got = made(infer(back, [F64] * 5), [*(t.detach() for t in x), *g])
     for one, other in zip(got, want, strict=True):
-        torch.testing.assert_close(one.expand(4), torch.zeros(4, dtype=F64) if other is None else other, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            one.expand(4), torch.zeros(4, dtype=F64) if other is None else other, rtol=1e-9, atol=1e-12
+        )
 
 
 def test_what_is_0_is_never_multiplied() -> None:

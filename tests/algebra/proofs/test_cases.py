@@ -35,7 +35,9 @@ def drawn(rng: random.Random, nodes: int) -> Graph:
                 numbers.append(apply(op, *rng.choices(numbers, k=OPS[op].arity)))
                 every.append(numbers[-1])
             elif kind < 0.75:
-                truths.append(apply(rng.choice(("lt", "le", "gt", "ge", "eq", "ne")), *rng.choices(numbers, k=2)))
+                truths.append(
+                    apply(rng.choice(("lt", "le", "gt", "ge", "eq", "ne")), *rng.choices(numbers, k=2))
+                )
                 every.append(truths[-1])
             elif kind < 0.85:
                 op = rng.choice(OF_TRUTHS)
@@ -60,7 +62,9 @@ def at(graph: Graph, point: tuple[Any, ...]) -> list[Any]:
     return values
 
 
-def started(graph: Graph, ends: list[tuple[int, int]], *, signed: bool, whole: bool = True) -> tuple[Case, list[int], list[int]]:
+def started(
+    graph: Graph, ends: list[tuple[int, int]], *, signed: bool, whole: bool = True
+) -> tuple[Case, list[int], list[int]]:
     """A case of inputs between these ends, their terms, and all nodes' positions."""
     terms = Terms(signed=signed)
     case, inputs = Case(terms), [terms.symbol("x", i) for i in range(graph.arity)]
@@ -106,12 +110,18 @@ def test_cases_of_how_two_values_compare_cover_all_points(seed: int) -> None:
     graph = drawn(rng, 10)
     case, inputs, nodes = started(graph, [(-2, 2), (-1, 3), (0, 2)], signed=True, whole=seed % 2 == 0)
     steps = range(-2, 4) if seed % 2 == 0 else [Fraction(n, 2) for n in range(-4, 7)]
-    points = [p for p in itertools.product(steps, repeat=3) if -2 <= p[0] <= 2 and -1 <= p[1] <= 3 and 0 <= p[2] <= 2]
+    points = [
+        p
+        for p in itertools.product(steps, repeat=3)
+        if -2 <= p[0] <= 2 and -1 <= p[1] <= 3 and 0 <= p[2] <= 2
+    ]
     source, left = source_of(graph, [False] * 3), set(points)
     for one in case.split(inputs[0], inputs[1]):
         outcome = one.outcomes(inputs[0], inputs[1])
         assert outcome in (LESS, EQUAL, GREATER)
-        here = [p for p in points if (p[0] > p[1]) - (p[0] < p[1]) == {LESS: -1, EQUAL: 0, GREATER: 1}[outcome]]
+        here = [
+            p for p in points if (p[0] > p[1]) - (p[0] < p[1]) == {LESS: -1, EQUAL: 0, GREATER: 1}[outcome]
+        ]
         assert_holds(one, graph, one.run(source, nodes, [one.same.get(t, t) for t in inputs]), here)
         left -= set(here)
     assert not left

@@ -124,7 +124,9 @@ def test_picks_are_the_same_each_time_and_leave_torchs_generator() -> None:
 
 
 def test_constants_are_those_that_values_may_turn_at() -> None:
-    turning = algebra(lambda a, b: m.where(a + b > 77, 5.5, a + b * 3), 9, lift=lambda x: m.where(x > 0.25, x, 1.0))
+    turning = algebra(
+        lambda a, b: m.where(a + b > 77, 5.5, a + b * 3), 9, lift=lambda x: m.where(x > 0.25, x, 1.0)
+    )
     assert constants(turning)[:2] == [77, 0.25]  # what is compared with comes first
     assert set(constants(turning)) == {77, 0.25, 5.5, 3, 9}
     assert constants(SUM) == constants(MAX) == []  # 0, 1, -1 and infinities are everywhere
@@ -178,7 +180,9 @@ def test_rows_with_nan_prove_nothing_unless_they_are_made() -> None:
     p, nan = pool(SUM), full(math.nan)
     assert not bool(disagreement(p, full(1.0), full(2.0), [nan]).any())
     assert bool(disagreement(p, full(1.0), nan, [full(1.0)]).all())
-    assert not bool(disagreement(p, full(1.0), full(2.0), [full(1.0)], lost=torch.ones(ROWS, dtype=torch.bool)).any())
+    assert not bool(
+        disagreement(p, full(1.0), full(2.0), [full(1.0)], lost=torch.ones(ROWS, dtype=torch.bool)).any()
+    )
     infinite = pool(SUM, kind="infinite")
     assert not bool(disagreement(infinite, full(1.0), nan, [full(1.0)]).any())
     huge = pool(SUM, kind="huge")

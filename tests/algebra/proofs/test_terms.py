@@ -73,7 +73,7 @@ def test_logic_is_that_of_0_and_1(name: str) -> None:
     """Equal as polynomials, where no square comes up."""
     terms = Terms(signed=True)
     one, other = (term(terms, f, truths=2) for f in (LOGIC[name][0], LOGIC[name][-1]))
-    values = {(t, u): None for t, u in itertools.product((0, 1), repeat=2)}
+    values = dict.fromkeys(itertools.product((0, 1), repeat=2))
     for t, u in values:
         zero_one = Terms(signed=True)
         case = Case(zero_one)
