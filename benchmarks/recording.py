@@ -11,8 +11,8 @@ line has a hash of the results' bits too, every launch compiled and executed fro
 every call whose launches are not those of the other recording. Draws use public names alone, so that modules may move between
 two recordings; what is imported of other modules stands in the last lines of the imports.
 
-`plans` writes the plans of drawn calls alone, one a line: a test holds the planner to them, so that no plan changes unseen. Who
-means to change some writes them anew, reads what became of them in the diff, and times it.
+`plans` writes the plans of drawn calls alone, one a line: a test holds the planner to them, so that no plan changes unseen.
+Who means to change some writes them anew, reads what became of them in the diff, and times it.
 """
 
 from __future__ import annotations

@@ -35,37 +35,37 @@ def run(call: Callable[[], Any], backend: str) -> tuple[list[Tensor], Any]:
 
 X, A, B = drawn(6, 40, 5), drawn(7, 30), drawn(30, 9)
 OFFSETS = torch.tensor([0, 2, 2, 6])
+WHOLE, TILES, MAPPED = ((("cpu", name),) * 2 for name in ("whole", "tiles", "fold and map"))
+MATMUL = ("torch", "torch.matmul"), ("cpu", "torch.matmul")
 # The call; the plan's backend and strategy under "auto", the same under "cpu"; None where torch has no such function.
 CALLS: dict[str, tuple[Callable[[], Any], tuple[str, str], tuple[str, str], bool]] = {
     "sum": (lambda: tilefold.sum(X, 1), ("torch", "torch.sum"), ("cpu", "whole"), True),
-    "several dims": (lambda: tilefold.reduce(X, monoids.WELFORD, (0, 2)), ("cpu", "whole"), ("cpu", "whole"), False),
+    "several dims": (lambda: tilefold.reduce(X, monoids.WELFORD, (0, 2)), *WHOLE, False),
     "batch_invariant": (
-        lambda: tilefold.reduce(X, monoids.LOGSUMEXP, (0, 1), guarantee="batch_invariant"), ("cpu", "whole"), ("cpu", "whole"), False,
+        lambda: tilefold.reduce(X, monoids.LOGSUMEXP, (0, 1), guarantee="batch_invariant"), *WHOLE, False,
     ),
     "cumsum": (lambda: tilefold.cumsum(X, 1), ("torch", "torch.cumsum"), ("cpu", "tiles"), True),
     "scan": (
-        lambda: tilefold.scan(X, monoids.LOGSUMEXP, 1, exclusive=True, return_state=True), ("cpu", "tiles"), ("cpu", "tiles"),
-        False,
+        lambda: tilefold.scan(X, monoids.LOGSUMEXP, 1, exclusive=True, return_state=True), *TILES, False,
     ),
     "from a state": (
-        lambda: tilefold.scan((X[:, :5], X[:, :5]), monoids.AFFINE, 1, init=(torch.ones(6, 5), torch.ones(6, 5)), reverse=True),
-        ("cpu", "tiles"), ("cpu", "tiles"), False,
+        lambda: tilefold.scan((X[:, :5], X[:, :5]), monoids.AFFINE, 1, init=(torch.ones(6, 5),) * 2, reverse=True),
+        *TILES, False,
     ),
     "softmax": (lambda: tilefold.softmax(X, 1), ("torch", "torch.softmax"), ("cpu", "fold and map"), True),
     "map": (
         lambda: tilefold.reduce_map((X,), monoids.NORM(3.0), lambda x, n, w: x / n * w, dim=(0, 2), extras=(drawn(40, 1),)),
-        ("cpu", "fold and map"), ("cpu", "fold and map"), False,
+        *MAPPED, False,
     ),
     "layer_norm": (
-        lambda: tilefold.layer_norm(X, (5,), drawn(5), guarantee="batch_invariant"), ("cpu", "fold and map"),
-        ("cpu", "fold and map"), False,
+        lambda: tilefold.layer_norm(X, (5,), drawn(5), guarantee="batch_invariant"), *MAPPED, False,
     ),
-    "segments": (lambda: tilefold.segment_reduce(X, monoids.ARGMAX, OFFSETS), ("cpu", "segments"), ("cpu", "segments"), False),
+    "segments": (lambda: tilefold.segment_reduce(X, monoids.ARGMAX, OFFSETS), *(("cpu", "segments"),) * 2, False),
     "topk": (lambda: tilefold.topk(X, 3, 1, largest=False), ("torch", "torch.topk"), ("torch", "torch.topk"), False),
     "transpose": (lambda: tilefold.transpose(X, 0, 2), ("torch", "torch.clone"), ("torch", "torch.clone"), False),
-    "matmul": (lambda: tilefold.matmul(A, B, epilogue="relu"), ("torch", "torch.matmul"), ("cpu", "torch.matmul"), True),
+    "matmul": (lambda: tilefold.matmul(A, B, epilogue="relu"), *MATMUL, True),
     "rows of a product": (
-        lambda: tilefold.matmul(A, B, row=(monoids.LOGSUMEXP, lambda y, total: y - total)), ("torch", "torch.matmul"), ("cpu", "torch.matmul"), True,
+        lambda: tilefold.matmul(A, B, row=(monoids.LOGSUMEXP, lambda y, total: y - total)), *MATMUL, True,
     ),
 }  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""The graphs of a fold's gradient: by the total alone and by what is around an element, each beside torch's own derivatives."""
+"""The graphs of a fold's gradient: by the total alone and by what is around an element, each beside torch's own
+derivatives."""
 
 from __future__ import annotations
 
@@ -94,8 +95,8 @@ def test_both_forms_are_torchs_derivative(name: str) -> None:
     n, k = gradient.n, len(x)
     for at in range(LENGTH):
         before, after = (
-            folded(gradient, some) if some else [torch.full((3,), float(v), dtype=F64).to(d) for v, d in zip(gradient.program.identity, gradient.program.state, strict=True)]
-            for some in (every[:at], every[at + 1 :])
+            folded(gradient, some) if some else [torch.full((3,), float(v), dtype=F64).to(d) for v, d in
+            zip(gradient.program.identity, gradient.program.state, strict=True)] for some in (every[:at], every[at + 1 :])
         )  # fmt: skip
         own = [t[at] for t in x]
         got = by_graph(
@@ -283,7 +284,8 @@ def test_arithmetic_of_choices(side: bool, other: bool) -> None:
 
     def run(c: Any, x: Any, y: Any) -> Any:
         one, two = chosen(c > 0, x, side), chosen(c > 0, y, other)
-        return add(one, two), mul(one, y), mul(y, one), neg(one), div(one, y), add(one, y), neg(neg(y)), mul(-1, y), mul(y, 1), mul(0, y) + x  # fmt: skip
+        return add(one, two), mul(one, y), mul(y, one), neg(one), div(one, y), add(one, y), neg(neg(y)), mul(-1, y), mul(y,
+        1), mul(0, y) + x  # fmt: skip
 
     x, y = torch.tensor([3.0, 3.0], dtype=F64), torch.tensor([5.0, 5.0], dtype=F64)
     c = torch.tensor([1.0, -1.0], dtype=F64)

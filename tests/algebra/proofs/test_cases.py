@@ -1,4 +1,5 @@
-"""Terms in cases: what a case says of a graph (bounds, decided comparisons, equal terms) holds at every point of that case."""
+"""Terms in cases: what a case says of a graph (bounds, decided comparisons, equal terms) holds at every point of that
+case."""
 
 from __future__ import annotations
 

@@ -102,7 +102,9 @@ def test_elements_are_within_the_domain() -> None:
 
 
 def test_positions_follow_each_other() -> None:
-    placed = algebra(lambda a, b: (a.v + b.v, m.maximum(a.i, b.i)), (0, -1), fields=("v", "i"), lift=lambda x, i: (x, i), index=True)  # fmt: skip
+    placed = algebra(
+        lambda a, b: (a.v + b.v, m.maximum(a.i, b.i)), (0, -1), fields=("v", "i"), lift=lambda x, i: (x, i), index=True,
+    )  # fmt: skip
     p = pool(placed)
     places = [[int(e[-1][0]) for e in block] for block in p.blocks]
     flat = [place for block in places for place in block]

@@ -91,7 +91,8 @@ def test_different_functions_have_different_numbers() -> None:
     numbers = [term(terms, functions[0]) for name, functions in ALIKE.items() if name not in skipped]
     others = [
         lambda a, b, c: a - b, lambda a, b, c: b - a, lambda a, b, c: a / b, lambda a, b, c: b / a,
-        lambda a, b, c: a**2, lambda a, b, c: a**0.5, lambda a, b, c: a**b, lambda a, b, c: m.exp(a), lambda a, b, c: m.exp(-a),
+        lambda a, b, c: a**2, lambda a, b, c: a**0.5, lambda a, b, c: a**b, lambda a, b, c: m.exp(a),
+        lambda a, b, c: m.exp(-a),
         lambda a, b, c: m.log(a), lambda a, b, c: m.floor(a), lambda a, b, c: m.ceil(a), lambda a, b, c: a & b,
         lambda a, b, c: a | c, lambda a, b, c: ~a, lambda a, b, c: a << b, lambda a, b, c: b << a, lambda a, b, c: a // b,
         lambda a, b, c: a % b, lambda a, b, c: m.maximum(a, b), lambda a, b, c: m.minimum(a, b), lambda a, b, c: a < b,

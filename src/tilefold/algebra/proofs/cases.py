@@ -16,19 +16,18 @@ import torch
 
 from tilefold.algebra.expression import Graph, needed
 from tilefold.algebra.flows import taken
-from tilefold.algebra.operations import OPS
+from tilefold.algebra.operations import COMPARISONS, EXTREMES, OPS
 from tilefold.algebra.proofs.terms import PRIME, Term, Terms
 
 LESS, EQUAL, GREATER = 1, 2, 4
 ANY = LESS | EQUAL | GREATER
+# Of each comparison: how the two compare for which it holds.
 _MASKS = {
-    "lt": LESS,
-    "le": LESS | EQUAL,
-    "gt": GREATER,
-    "ge": GREATER | EQUAL,
-    "eq": EQUAL,
-    "ne": LESS | GREATER,
+    op: LESS * OPS[op].python(0, 1) | EQUAL * OPS[op].python(0, 0) | GREATER * OPS[op].python(1, 0)
+    for op in COMPARISONS
 }
+# Of each extreme: how an operand may compare with it.
+_BESIDE = {op: EQUAL | (LESS if OPS[op].python(0, 1) else GREATER) for op in EXTREMES}
 _MIRRORED = [0, 4, 2, 6, 1, 5, 3, 7]
 _FAR = 1 << 200  # bounds beyond are infinite, so that they stay short
 
@@ -137,7 +136,7 @@ class Case:
         op, members = self.terms.members.get(y, ("", frozenset[Term]()))
         mine, others = self.terms.members.get(x, ("", frozenset[Term]()))
         inside = x in members or (mine == op and others <= members)
-        return {"maximum": LESS | EQUAL, "minimum": GREATER | EQUAL}.get(op, ANY) if inside else ANY
+        return _BESIDE.get(op, ANY) if inside else ANY
 
     def learn(self, x: Term, y: Term, outcome: int) -> Case:
         """This case, where x and y compare so."""
@@ -194,7 +193,7 @@ class Case:
             return missing if node.op == "ne" else (1 - missing) % PRIME
         if node.op in _MASKS:
             return self.compared(_MASKS[node.op], *operands)
-        if node.op in ("maximum", "minimum"):
+        if node.op in EXTREMES:
             return self._extreme(node.op, operands)
         if node.op == "where":
             condition = self.truth(operands[0], truth=source.truths[node.args[0]])
@@ -246,7 +245,7 @@ class Case:
     def _extreme(self, op: str, operands: Sequence[Term]) -> Term:
         if self.terms.nan in operands:
             return self.terms.nan
-        beaten = LESS | EQUAL if op == "maximum" else GREATER | EQUAL
+        beaten = _BESIDE[op]
         kept: list[Term] = []
         for term in dict.fromkeys(self.terms.flat(op, operands)):
             term = self.same.get(term, term)
@@ -270,9 +269,10 @@ class Case:
         if own != EVERYTHING:
             return own
         of = [self.within(operand) for operand in operands]
-        if op in ("maximum", "minimum"):
-            pick = max if op == "maximum" else min
-            return Bounds(pick(b.least for b in of), pick(b.most for b in of), whole=all(b.whole for b in of))
+        if op in EXTREMES:
+            pick = OPS[op].python
+            ends = (pick(*(b.least for b in of)), pick(*(b.most for b in of)))
+            return Bounds(*ends, whole=all(b.whole for b in of))
         if op == "where":
             return of[1].join(of[2])
         if op == "abs" and of[0].least < 0:
