@@ -171,6 +171,9 @@ NEAR = 4  # test files at most
 TESTS = ROOT / "tests"
 # What a module is tested by under another name, and the modules of a folder together.
 COMMON = {
+    "backends/triton/kernels/scan_prefixes": ("backends/test_scan_sums.py", "backends/test_scans_across.py"),
+    "backends/triton/kernels/scan_elements": ("backends/test_scans_across.py",),
+    "backends/triton/kernels/scans": ("backends/test_scans_across.py",),
     "backends/triton/kernels/moves": ("api/test_transpose.py",),
     "backends/triton/move_calls": ("api/test_transpose.py",),
     "backends/triton/kernels/selections": ("api/test_topk.py",),
@@ -247,7 +250,9 @@ def _likeness(test: Path, path: Path) -> int:
         return 2 * (test.stem == f"test_{name}")
     on_gpus = folders[:2] == ["backends", "triton"]
     packages = ("backends", "planner", "api") if on_gpus else folders[:1]
-    if not any(test.is_relative_to(TESTS / f) for f in packages) or (on_gpus and test.parent.name == "cpu"):
+    if not any(test.is_relative_to(TESTS / f) for f in packages) or (
+        on_gpus and "cpu" in f"{test.parent.name} {test.stem}"
+    ):
         return 0
     if test.parent.name in folders and test.stem in (f"test_{name}", *(f"test_{f}" for f in folders[1:])):
         return 2
