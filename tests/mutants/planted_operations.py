@@ -10,7 +10,9 @@ OPERATIONS = (
         "algebra/proofs/cases.py",
         "whole = self.within(operand).whole and to == torch.int64",
         "whole = False",
-        ("tests/algebra/proofs/test_commute.py::test_what_people_write_is_shown_to_commute[counts cast to what they are]",),
+        (
+            "tests/algebra/proofs/test_commute.py::test_what_people_write_is_shown_to_commute[counts cast to what they are]",
+        ),
     ),
     Mutant(
         "a tile of columns has half the rows that it was planned with",
