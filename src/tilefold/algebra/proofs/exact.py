@@ -238,10 +238,10 @@ def _divide(a: Ball, b: Ball) -> Ball:
     return _made(quotient, (a.error + abs(quotient) * b.error) / least)
 
 
-def _order(a: Ball, b: Ball) -> int:
-    """-1, 0 or 1, as a is below, equal to or above b; 2 where one is NaN."""
+def _order(a: Ball, b: Ball) -> float:
+    """A number that compares with 0 as a does with b: -1, 0, 1, or NaN where one of them is."""
     if a.value.is_nan() or b.value.is_nan():
-        return 2
+        return math.nan
     if a.value == b.value:
         if a.error or b.error:
             raise UndecidedError
@@ -251,7 +251,7 @@ def _order(a: Ball, b: Ball) -> int:
     return -1 if a.value < b.value else 1
 
 
-def _comparison(holds: Callable[[int, int], bool]) -> Callable[..., bool]:
+def _comparison(holds: Callable[..., bool]) -> Callable[..., bool]:
     return lambda a, b: holds(_order(a, b), 0)
 
 
