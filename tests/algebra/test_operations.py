@@ -73,10 +73,10 @@ def test_every_row_can_be_called(row: Op) -> None:
 def test_proofs_know_every_comparison_and_extreme() -> None:
     """From their rows: of which outcomes each comparison is true, and how an operand compares with an extreme."""
     less, equal, greater = cases.LESS, cases.EQUAL, cases.GREATER
-    assert cases._MASKS == {
+    assert {
         "lt": less, "le": less | equal, "gt": greater, "ge": greater | equal, "eq": equal, "ne": less | greater,
-    }  # fmt: skip
-    assert cases._BESIDE == {"maximum": less | equal, "minimum": greater | equal}
+    } == cases._MASKS  # fmt: skip
+    assert {"maximum": less | equal, "minimum": greater | equal} == cases._BESIDE
     assert symmetry._CASES["apart"] == {"eq": False, "ne": True}
     assert {op for op, holds in symmetry._CASES["tied"].items() if holds} == {"le", "ge", "eq"}
     assert {op for op, holds in symmetry._CASES["unordered"].items() if holds} == {"ne"}
