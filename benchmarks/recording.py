@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python benchmarks/recording.py record BEFORE.jsonl --count 3000 --seed 1
     PYTHONPATH=src python benchmarks/recording.py compare BEFORE.jsonl AFTER.jsonl
+    PYTHONPATH=src python benchmarks/recording.py plans tests/planner/plans.txt
 
 A line a call, of drawn ones and of every case that the suites of `tilefold bench` list: a hash of its plan for an H200, a
 hash of every launch (generated source, its kernel's source, arguments, constants, grid, warps), and of drawn ones a hash of
@@ -9,6 +10,9 @@ the answers' bits on a CPU where the tensors are small enough. Of the first `--p
 line has a hash of the results' bits too, every launch compiled and executed from its PTX; with `--beside OTHER.jsonl` also of
 every call whose launches are not those of the other recording. Draws use public names alone, so that modules may move between
 two recordings; what is imported of other modules stands in the last lines of the imports.
+
+`plans` writes the plans of drawn calls alone, one a line: a test holds the planner to them, so that no plan changes unseen.
+Who means to change some writes them anew, reads what became of them in the diff, and times it.
 """
 
 from __future__ import annotations
@@ -34,9 +38,13 @@ import tilefold
 from tilefold import math as tm
 from tilefold import monoids
 from tilefold.api.dispatch import lowered
+from tilefold.api.requests import Reduction, Scan
 from tilefold.bench.suites import load_suite, suite_names
 from tilefold.errors import TilefoldError
+from tilefold.planner.cpu import cpu_plan, cpu_problem
+from tilefold.planner.cpu_scans import cpu_scan
 from tilefold.planner.device import H200
+from tilefold.planner.plan import Plan
 from tilefold.runtime.switch import ExplainedError, explaining
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -248,6 +256,38 @@ def _lowered(call: Callable[[], Any]) -> tuple[str, list[Any]] | None:
     return None
 
 
+PLANS, PLANS_SEED = 600, 77
+
+
+def plan_lines(count: int = PLANS, seed: int = PLANS_SEED) -> Iterator[str]:
+    """Of each of so many drawn calls: its text, then the notes of its plans for an H200 and, of folds and scans, for a CPU's
+    loops (of 1 to 4 threads), each with a hash of all its settings."""
+    for number in range(count):
+        said, call, _ = drawn(seed, number)
+        try:
+            with explaining():
+                call()
+        except ExplainedError as found:
+            request, tensors = found.request, list(found.tensors)
+            plans = [
+                request.plan(tensors, H200, library=True)[1],
+                *_cpu_plans(request, tensors, number % 4 or 4),
+            ]
+            notes = (f"{p.note} {_of((p.strategy, p.working, p.workspaces))[:6]}" for p in plans)
+            yield " | ".join((f"{number} {said}", *notes))
+        except TilefoldError as error:
+            yield f"{number} {said} | {type(error).__name__}"
+
+
+def _cpu_plans(request: Any, tensors: Sequence[torch.Tensor], threads: int) -> Iterator[Plan]:
+    if isinstance(request, Reduction):
+        problem = cpu_problem(tensors, request.program, request.dims, request.guarantee)
+        yield cpu_plan(problem, request.program, request.guarantee, threads)
+    elif isinstance(request, Scan):
+        inner, rows = math.prod(request.shape[request.dim + 1 :]), math.prod(request.rows)
+        yield cpu_scan(request.shape[request.dim], rows, request.guarantee, threads, inner)
+
+
 def _of(value: Any) -> str:
     return hashlib.sha256(value if isinstance(value, bytes) else repr(value).encode()).hexdigest()[:16]
 
@@ -386,7 +426,7 @@ def record(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Record, or compare two recordings."""
+    """Record, compare two recordings, or write plans."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     writing = commands.add_parser("record", help="write a recording")
@@ -403,7 +443,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     comparing = commands.add_parser("compare", help="say what differs between two")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
+    planning = commands.add_parser("plans", help="write the plans that a test holds the planner to")
+    planning.add_argument("file", type=Path)
     asked = parser.parse_args(arguments)
+    if asked.command == "plans":
+        asked.file.write_text("".join(f"{line}\n" for line in plan_lines()), encoding="utf-8")
+        return 0
     if asked.command == "compare":
         return compare(asked.before, asked.after)
     torch.set_num_threads(1)

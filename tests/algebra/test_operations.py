@@ -15,7 +15,7 @@ import torch
 
 import tilefold
 from tilefold import math as tm
-from tilefold.algebra import advice, flows, operations, written
+from tilefold.algebra import advice, flows, operations
 from tilefold.algebra.advice import instead_of
 from tilefold.algebra.columns import Op, Torch, Triton, Values
 from tilefold.algebra.evaluate import evaluate
@@ -70,16 +70,16 @@ def test_every_row_can_be_called(row: Op) -> None:
     assert callable(getattr(tm, row.name))
 
 
-def test_proofs_know_every_comparison() -> None:
-    """What one says of two values in an order, and which one says it of them exchanged, is a law of each."""
-    for known in (
-        cases._MASKS,
-        exact._COMPARED,
-        written._IN_ORDER,
-        written._SWAPPED,
-        symmetry._CASES["tied"],
-    ):
-        assert known.keys() == operations.COMPARISONS
+def test_proofs_know_every_comparison_and_extreme() -> None:
+    """From their rows: of which outcomes each comparison is true, and how an operand compares with an extreme."""
+    less, equal, greater = cases.LESS, cases.EQUAL, cases.GREATER
+    assert {
+        "lt": less, "le": less | equal, "gt": greater, "ge": greater | equal, "eq": equal, "ne": less | greater,
+    } == cases._MASKS  # fmt: skip
+    assert {"maximum": less | equal, "minimum": greater | equal} == cases._BESIDE
+    assert symmetry._CASES["apart"] == {"eq": False, "ne": True}
+    assert {op for op, holds in symmetry._CASES["tied"].items() if holds} == {"le", "ge", "eq"}
+    assert {op for op, holds in symmetry._CASES["unordered"].items() if holds} == {"ne"}
 
 
 def test_names_are_the_rows_own() -> None:

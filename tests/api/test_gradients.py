@@ -515,6 +515,17 @@ def test_gradients_are_right_where_squares_leave_the_range(name: str, power: int
     assert got.isfinite()[within].all()
 
 
+def test_a_float_that_no_element_moves_has_no_gradient() -> None:
+    """A count beside a sum: as of folds, so of scans."""
+    counted = Monoid(
+        lambda a, b: (a.n + b.n, a.s + b.s), (0, 0), fields=("n", "s"), lift=lambda x: (1.0, x), commutative=True,
+        project=lambda n, s: (n, s * s),
+    )  # fmt: skip
+    x = drawn(3, 4)
+    for made in (tilefold.reduce(x, counted, 1), tilefold.scan(x, counted, 1)):
+        assert [r.requires_grad for r in listed(made)] == [False, True]
+
+
 # ------------------------------------------------------------------------------------------------ what autograd is told
 
 

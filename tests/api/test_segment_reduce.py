@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import warnings
@@ -515,3 +516,19 @@ def test_other_refusals() -> None:
 def test_what_gives_the_segments_is_named_where_it_is_no_tensor(name: str) -> None:
     with pytest.raises(KindError, match=f"`{name}` must be a tensor, got list"):
         tilefold.segment_reduce(torch.randn(4), monoids.SUM, **{name: [0, 4]})
+
+
+def test_nothing_waits_for_a_gpu_unless_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets that lie there are looked at where `validate` says so."""
+    module = importlib.import_module("tilefold.api.segment_reduce")
+    looked, own = [], module._are_looked_at
+    monkeypatch.setattr(
+        module, "_are_looked_at", lambda n, validate: looked.append(validate) or own(n, validate)
+    )
+    x = torch.ones(4)
+    tilefold.segment_reduce(x, monoids.SUM, torch.tensor([0, 4]))
+    tilefold.segment_reduce(x, monoids.SUM, lengths=torch.tensor([1, 3]))
+    assert set(looked) == {False}
+    looked.clear()
+    tilefold.segment_reduce(x, monoids.SUM, torch.tensor([0, 4]), validate=True)
+    assert set(looked) == {True}

@@ -91,6 +91,13 @@ def test_sums_of_exponentials(name: str) -> None:
         check_sums(SUMS[name], STEEP, dtype, reverse)
 
 
+@pytest.mark.parametrize("name", ["rows", "rows shared", "columns", "a thread's columns"])
+def test_sums_of_rows_that_are_all_held(name: str) -> None:
+    """No row of the tile falls far: none of it is read again, and all of it is stored by its sums."""
+    flat = {f"{k}": STEEP["normal"].roll(k) / (k + 1) for k in range(3)}
+    check_sums(SUMS[name], flat, torch.float32, reverse=name == "columns")
+
+
 @pytest.mark.parametrize("name", ["rows", "rows aligned"])
 def test_sums_of_rows_that_begin_behind_vectors(name: str) -> None:
     """Chunks that sums do not hold are read again, as far behind their vectors."""

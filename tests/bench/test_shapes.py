@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from collections import Counter
@@ -30,6 +31,20 @@ def test_a_seed_gives_the_same_problems_and_a_larger_count_begins_with_them() ->
     few, many = shapes.cases("full", 5, 10), shapes.cases("full", 5, 30)
     assert few == many[:10]
     assert few != shapes.cases("full", 6, 10)
+
+
+@pytest.mark.parametrize(
+    ("size", "first", "all_names"),
+    [
+        ("full", "sum dim2 8x1123x784 bf16 (offset 5)", "ce2d4dc8ee59fca7"),
+        ("small", "sum dim1 280x35 int32", "d13f5f642091b78a"),
+    ],
+)
+def test_a_seed_names_the_problems_of_stored_results(size: str, first: str, all_names: str) -> None:
+    """Runs of two versions are compared case by case, by name: a seed whose problems change makes old results useless."""
+    names = [case.name for case in shapes.cases(size, 1, 120)]
+    assert names[0] == first
+    assert hashlib.sha256("\n".join(names).encode()).hexdigest()[:16] == all_names
 
 
 def test_problems_keep_their_bounds_and_take_every_kind() -> None:

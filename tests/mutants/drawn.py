@@ -56,8 +56,21 @@ def _of(path: Path, change: tuple[ast.AST, str]) -> Mutant:
     old = " ".join(raw[begin:end].decode().split())
     said = f"{name}:{node.lineno} {old} -> {' '.join(new.split())}"  # type: ignore[attr-defined]
     changed = (raw[:begin] + new.encode() + raw[end:]).decode()
-    refusals = ("tests/test_errors.py",) if isinstance(node, ast.Raise) else ()
+    refusals = ("tests/test_errors.py",) if _is_where_calls_are_refused(path, node) else ()
     return Mutant(said, name, text, changed, tests=tuple(dict.fromkeys((*nearest(path), *refusals))))
+
+
+def _is_where_calls_are_refused(path: Path, node: ast.AST) -> bool:
+    """Whether it is a raise, or stands in a function that has one, of a module without tests of its name."""
+    if isinstance(node, ast.Raise):
+        return True
+    functions = [
+        f for f in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(f, ast.FunctionDef)
+    ]
+    line: int = node.lineno  # type: ignore[attr-defined]
+    around = [f for f in functions if f.lineno <= line <= (f.end_lineno or line)]
+    raises = any(isinstance(n, ast.Raise) for f in around for n in ast.walk(f))
+    return raises and not any(_likeness(ROOT / f, path) == 2 for f in nearest(path))
 
 
 @functools.cache
@@ -156,14 +169,35 @@ def _calls(node: ast.Call) -> Iterator[str]:
 
 NEAR = 4  # test files at most
 TESTS = ROOT / "tests"
+# What a module is tested by under another name, and the modules of a folder together.
+COMMON = {
+    "backends/triton/kernels/scan_prefixes": ("backends/test_scan_sums.py", "backends/test_scans_across.py"),
+    "backends/triton/kernels/scan_elements": ("backends/test_scans_across.py",),
+    "backends/triton/kernels/scans": ("backends/test_scans_across.py",),
+    "backends/triton/kernels/moves": ("api/test_transpose.py",),
+    "backends/triton/move_calls": ("api/test_transpose.py",),
+    "backends/triton/kernels/selections": ("api/test_topk.py",),
+    "backends/triton/selection_calls": ("api/test_topk.py",),
+    "planner/moves": ("api/test_transpose.py",),
+    "algebra/derivatives": ("api/test_gradients.py",),
+    "planner": ("planner/test_plans.py",),
+    "backends/triton": ("backends/test_interpret.py", "fuzz/test_fuzz.py"),
+    "xray/machine": ("xray/test_instructions.py", "xray/test_kernels.py"),
+    "xray/observe": ("xray/observe/test_planted.py",),
+    "xray/render": ("xray/test_command.py",),
+}
 
 
 @functools.cache
 def nearest(path: Path) -> tuple[str, ...]:
     """The test files nearest to a module, at most four: where tests are named like it, its own; else also those of its
     package's modules that import it, of what imports these, and so on; its folder's, if these are all; those of what imports
-    it anywhere. Of several as near those first that name it most.
+    it anywhere. Of several as near those first that name it most. What its folder has in common comes behind its own.
     """
+    name = path.relative_to(PACKAGE).as_posix()
+    common = [
+        TESTS / f for of, files in COMMON.items() if name.startswith((f"{of}/", f"{of}.")) for f in files
+    ]
     package = PACKAGE / path.relative_to(PACKAGE).parts[0]
     folder = sorted([*(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")])
     found: dict[Path, None] = {}
@@ -173,13 +207,14 @@ def nearest(path: Path) -> tuple[str, ...]:
                 sorted(tests, key=lambda f: (-_likeness(f, path), -_mentions(f, path), len(imported(f)), f))
             )
             if len(found) >= NEAR or any(_likeness(f, path) for f in found):
-                return _named([*found][:NEAR])
+                mine = [f for f in found if _likeness(f, path) == 2]
+                return _named([*mine, *common, *found])
         found |= dict.fromkeys(folder if len(folder) <= NEAR else ())
-    return _named([*found, *folder][:NEAR])
+    return _named([*common, *found, *folder])
 
 
 def _named(files: list[Path]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f.relative_to(ROOT).as_posix() for f in files))
+    return tuple(dict.fromkeys(f.relative_to(ROOT).as_posix() for f in files))[:NEAR]
 
 
 def _levels(path: Path, below: Path) -> Iterator[set[Path]]:
@@ -194,16 +229,12 @@ def _levels(path: Path, below: Path) -> Iterator[set[Path]]:
 
 @functools.cache
 def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
-    """The tests that are named like a module, those in its package's folder or anywhere that import it; of a kernel those
-    that name it. Tests that need a device are left out."""
-    *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
+    """The tests that are named like a module, those in its package's folder or anywhere that import it. Tests that need a
+    device are left out."""
+    folders = path.relative_to(PACKAGE).parts[:-1]
     every = [
         f for f in sorted(TESTS.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
     ]
-    if folders[-1:] == ["kernels"]:
-        return tuple(
-            f for f in every if f.parent != TESTS and re.search(rf"\b{name}\b", f.read_text(encoding="utf-8"))
-        )
     using = [f for f in every if _dotted(path) in imported(f)]
     beside = TESTS.joinpath(*folders[:1])
     near = [f for f in using if anywhere or f.parent == TESTS or f.is_relative_to(beside)]
@@ -211,23 +242,29 @@ def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
 
 
 def _likeness(test: Path, path: Path) -> int:
-    """2 of a test file with the name of a module or its folder, beside it or above; 1 with its first word, in its package."""
+    """2 of a test file with the name of a module or its folder, beside it or above; 1 with a word of its name in its package.
+    Kernels and what calls them are also tested where their plans and operations are.
+    """
     *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
     if test.parent == TESTS:
         return 2 * (test.stem == f"test_{name}")
-    if not folders or not test.is_relative_to(TESTS / folders[0]):
+    on_gpus = folders[:2] == ["backends", "triton"]
+    packages = ("backends", "planner", "api") if on_gpus else folders[:1]
+    if not any(test.is_relative_to(TESTS / f) for f in packages) or (
+        on_gpus and "cpu" in f"{test.parent.name} {test.stem}"
+    ):
         return 0
     if test.parent.name in folders and test.stem in (f"test_{name}", *(f"test_{f}" for f in folders[1:])):
         return 2
-    first = name.partition("_")[0]
-    return int(re.fullmatch(rf"test_{first}s?(_\w+)?", test.stem) is not None)
+    words = [word.removesuffix("s") for word in name.split("_") if len(word) > 2]
+    return int(any(re.fullmatch(rf"test_(\w+_)?{word}s?(_\w+)?", test.stem) for word in words))
 
 
 def _mentions(test: Path, path: Path) -> int:
     """How often a test file names a module, in the singular too: of files as near as others, which is about it. Kernels have
-    names of many things."""
+    names of many things: of them the last word counts, in the file's name."""
     if path.parent.name == "kernels":
-        return 0
+        return int(path.stem.split("_")[-1].removesuffix("s") in test.stem)
     return len(re.findall(rf"(?<![a-z]){path.stem.removesuffix('s')}", test.read_text(encoding="utf-8")))
 
 

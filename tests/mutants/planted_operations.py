@@ -6,6 +6,22 @@ from mutants.mutant import Mutant
 
 OPERATIONS = (
     Mutant(
+        "a cast to whole numbers is none that a proof knows",
+        "algebra/proofs/cases.py",
+        "whole = self.within(operand).whole and to == torch.int64",
+        "whole = False",
+        (
+            "tests/algebra/proofs/test_commute.py::test_what_people_write_is_shown_to_commute[counts cast to what they are]",
+        ),
+    ),
+    Mutant(
+        "a tile of columns has half the rows that it was planned with",
+        "planner/columns.py",
+        "return replace(_column_tile(reading, 2, width, 8), prefetch=not exponentials)",
+        "return replace(_column_tile(reading, 2, width, 4), prefetch=not exponentials)",
+        ("tests/planner/test_plans.py::test_plans_of_drawn_calls_are_those_written_down",),
+    ),
+    Mutant(
         "a quotient's derivative by its divisor is that of a product",
         "algebra/derivatives/rules.py",
         "(div(g, v[1]), neg(div(mul(g, r), v[1])))",

@@ -65,3 +65,16 @@ def test_what_the_machine_does_not_know_is_refused(instruction: str) -> None:
     values = np.ones(32, "f4")
     with pytest.raises(UnknownInstructionError):
         apply(instruction, values, values, result="u4")
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "fma.rz.f64 {d}, {a}, {b}, {c};", "fma.rp.f64 {d}, {a}, {b}, {c};", "max.abs.f64 {d}, {a}, {b};",
+        "max.xorsign.f64 {d}, {a}, {b};",
+    ],
+)  # fmt: skip
+def test_float64_in_a_way_that_the_machine_does_not_know_is_refused(instruction: str) -> None:
+    values = np.ones(32, "f8")
+    with pytest.raises(UnknownInstructionError):
+        apply(instruction, values, values, values, result="f8")

@@ -228,6 +228,7 @@ ROWS = (
 )  # fmt: skip
 OPS: dict[str, Op] = {row.name: row for row in ROWS}
 COMPARISONS = frozenset(row.name for row in ROWS if row.kind == "compare")
+EXTREMES = frozenset(row.name for row in ROWS if row.values.takes and row.values.swaps)
 TESTS = frozenset(row.name for row in ROWS if row.kind == "test")
 
 

@@ -27,6 +27,7 @@ from tilefold.algebra.evaluate import Steps
 from tilefold.algebra.expression import Graph, Value, apply, trace
 from tilefold.algebra.narrow import without_infinities, wrapped
 from tilefold.algebra.numbers import Number
+from tilefold.algebra.operations import COMPARISONS, OPS
 from tilefold.algebra.typing import TypedGraph
 from tilefold.errors import DtypeError
 from tilefold.runtime.caching import kept_outside_modes
@@ -162,10 +163,6 @@ def _within(number: Number, dtype: torch.dtype, rule: FieldDtype) -> Number:
     return max(least, min(greatest, number))
 
 
-_IN_ORDER = {"lt": True, "le": True, "ne": True, "gt": False, "ge": False, "eq": False}
-_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-
-
 def _with_positions_in_order(algebra: Algebra, combine: Graph) -> Graph:
     """The combine graph where every position on the left is below every position on the right."""
     labels = {i for i, dtype in enumerate(algebra.dtypes) if dtype == "index"}
@@ -176,12 +173,12 @@ def _with_positions_in_order(algebra: Algebra, combine: Graph) -> Graph:
 
     def settle(op: str, operands: Sequence[Any], value: Any = None) -> Any:
         sides = [o.node.value for o in operands if isinstance(o, Value) and o.node.op == "input"]
-        if op in _IN_ORDER and len(sides) == 2:
+        if op in COMPARISONS and len(sides) == 2:
             left, right = sides
             if left in labels and right - n in labels:
-                return _IN_ORDER[op]
+                return OPS[op].python(0, 1)
             if right in labels and left - n in labels:
-                return _IN_ORDER[_SWAPPED[op]]
+                return OPS[op].python(1, 0)
         return apply(op, *operands, value=value)
 
     return trace(lambda *states: combine.replay(states, settle), 2 * n)

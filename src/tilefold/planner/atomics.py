@@ -1,4 +1,4 @@
-"""Folds whose programs combine results in memory, by one atomic operation each: only with the guarantee "none".
+"""Whether a fold's programs combine results in memory by atomic operations: only with the guarantee "none".
 
 A combine that a chip has as an atomic operation is known by its graph. Floats are added so, and never compared: the
 instructions for maxima drop NaN.

@@ -1,7 +1,7 @@
-"""Rows that programs hold, each absorbed as one block: which tiles hold them so that an SM has enough on its way.
+"""Which tiles hold a map's rows as one absorbed block each, so that an SM has enough bytes in flight.
 
-Measured (docs/experiments/maps.md#blocks): what the programs of an SM hold together decides the time, and then how many
-instructions an element takes, those of masked lanes included.
+Measured (docs/experiments/maps.md#blocks): the bytes that an SM's programs hold together decide the time, then the number of
+instructions for each element, with those of masked lanes.
 """
 
 from __future__ import annotations

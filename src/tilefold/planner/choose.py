@@ -1,14 +1,17 @@
 """How a fold runs: from problem, program and device to a plan. Pure: equal arguments give equal plans, nothing is measured.
 
-Each step decides one thing, in this order:
+The steps of the sequence decide, in this order:
 
     reading         along which axis the problem is read, and in what vectors
     first_launch    which forms the first launch may have: dims kept apart (`dims_to_keep`), results in other orders
     first_tile      the tile of each form, by rule (`rows`, `columns`, `in_order`, `gathered`)
     form_choice     which form is taken
-    second_launch   how partial states are folded, where there are any
+    second_launch   how partial states are folded, if there are any
 
-The tile is always [run, lanes, outputs, unroll]; what differs is which axis is contiguous and how many elements each takes:
+Other operations are planned in the same order: maps in `choose_map`, scans in `scans`, segments in `segments`, top-k in
+`selections`, copies in `moves`, products in `products/choose`; the first lines of these modules say which steps they have.
+
+A fold's tile is always [run, lanes, outputs, unroll]. Families differ in the contiguous axis and in the sizes along each:
 
     family       contiguous axis   a program owns
     small_axis   reduced           many whole rows, a thread or a few a row

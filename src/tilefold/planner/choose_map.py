@@ -1,4 +1,13 @@
-"""From a problem of rows that are folded and mapped to a plan. Pure, as `choose` is."""
+"""How a map runs: from problem, program and device to a plan. Pure, as `choose` is.
+
+The steps of the sequence decide, in this order:
+
+    rows_in_order   in which order programs count rows
+    map_plan        which form: one launch that holds whole rows (the first that fits of those in `_free_stage`), windows of
+                    rows that the L2 holds, or a fold (`choose`) and then a map of every element; each form's module has the
+                    tile by rule (`maps`, `blocks`, `offset_rows`, `rings`, `spans`, `stripes`)
+    planned_map     whether inputs in another order than the results are copied first (`moves`)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles for folds whose results are neighbours in memory."""
+"""Which tile folds columns: results that are neighbours in memory."""
 
 from __future__ import annotations
 

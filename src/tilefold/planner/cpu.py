@@ -1,15 +1,14 @@
 """How a fold runs on a CPU: tiles of neighbouring elements that stay in cache, in a loop of torch's operations.
 
-Where results are few, a long fold is cut into parts first, each a result of its own; their states are combined at the end.
-What happens to the tiles of a result depends on the monoid:
+If results are few, a long fold is cut into parts first. Each part is a result of its own; their states are combined at the
+end. The monoid decides how the tiles of a result are combined:
 
     lanes      every element of a tile is a lane; the next tile is combined with it; the lanes are combined at the end
     blocks     a whole tile becomes one state a result: by `absorb`, or by torch's reductions where fields are independent
     in order   the neighbours of a tile are combined in a tree, and so are the tiles: for monoids in which order matters
 
-Which elements are combined in what order in these loops does not depend on the number of threads. With "batch_invariant" only
-lanes and order are used, and the tiles' lengths along reduced dims follow from those dims' sizes alone, as the number of
-parts does.
+The order in which elements are combined does not depend on the number of threads. With "batch_invariant" only lanes and order
+are used. The tiles' lengths along reduced dims and the number of parts then follow from the reduced dims' sizes alone.
 """
 
 from __future__ import annotations

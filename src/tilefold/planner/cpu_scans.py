@@ -1,4 +1,4 @@
-"""How a scan runs on a CPU: as a function of torch's own where it is exactly that, else in tiles of a loop."""
+"""How a scan runs on a CPU: as torch's own function if that is exactly the scan, else in a loop over tiles."""
 
 from __future__ import annotations
 

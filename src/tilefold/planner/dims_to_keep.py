@@ -1,5 +1,6 @@
-"""Which reduced dims a fold's first launch may keep apart: of all choices that leave few states, those that change how
-memory is read. `form_choice` says which of them is taken."""
+"""Which reduced dims a fold's first launch may keep apart: choices that leave few states and change how memory is read.
+
+`form_choice` takes one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fold's plan as steps: one launch, or one that leaves partial states and one that folds them."""
+"""Which steps a fold's plan has: one launch, or one that stores partial states and one that folds them."""
 
 from __future__ import annotations
 

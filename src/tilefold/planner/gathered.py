@@ -1,4 +1,4 @@
-"""Short rows that no vector divides, read as one run of memory: rows side by side are whole vectors together.
+"""Which tile reads short rows that no vector divides as one run of memory: together such rows are whole vectors.
 
     x[2563920, 27] bf16, dim 1      rows of 54 bytes: 128 of them are 6912 bytes, 432 vectors
     x[238328, 21, 8] bf16, dim 1    groups of 8 results, a vector each row: a warp's vectors would lie in 32 lines

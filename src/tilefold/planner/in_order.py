@@ -1,4 +1,4 @@
-"""Tiles for folds in the elements' order: a lane's elements are neighbours, lanes are combined in order, once a tile."""
+"""Which tile folds in the elements' order: a lane's elements are neighbours, lanes are combined in order, once a tile."""
 
 from __future__ import annotations
 

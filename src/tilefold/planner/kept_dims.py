@@ -1,4 +1,4 @@
-"""Folds in two launches of which the first keeps some reduced dims apart, as if they were results; the second folds them.
+"""How a fold keeps some reduced dims apart in its first launch, as if they were results; the second launch folds them.
 
 A launch walks one dim, or several with divisions, and its vectors follow one dim's neighbours. So reduced dims that do not
 merge, widths that no vector divides and results in another order than memory are read slowly in one launch. A first launch

@@ -1,4 +1,4 @@
-"""Folds that torch itself has: on a CPU they run there. An algebra is recognised by its graphs, not by its name.
+"""Which folds run on a CPU as a function of torch's. An algebra is recognised by its graphs, not by its name.
 
 Only where the answer is the same (dtypes, NaN, ties, one rounding at the end) and torch is the faster one: it is for short
 folds, where the tiles' calls cost more than torch's extra passes, and for those in the table at any length. Norms and

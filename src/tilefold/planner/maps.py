@@ -1,7 +1,7 @@
-"""How a map runs in a launch that folds rows and one that maps elements: the problem and the tiles of each.
+"""Which tiles hold whole rows of a map, which windows of rows the L2 holds, and which tiles map elements after a fold.
 
-Tensors come as one problem: the inputs that are folded, then the extras that are not, with results of the same shape.
-`row0` ... hold what rows fold to, a place for each of the problem's output dims.
+All tensors make one problem: the inputs that are folded, then the extras that are not, with results of the same shape.
+`row0` ... hold the results of the rows' fold, a place for each of the problem's output dims.
 """
 
 from __future__ import annotations

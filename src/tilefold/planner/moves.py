@@ -1,9 +1,9 @@
-"""A copy between two layouts: which dims are a tile's rows and columns, and how large a tile is.
+"""Which dims are the rows and columns of a tile that a launch copies between two layouts, and how large the tile is.
 
     load [rows, columns]     columns are neighbours in the input
     store the same tile      rows are neighbours in the result
 
-Elements change threads between the two, so both sides are accessed in whole vectors and sectors.
+Threads exchange elements between the load and the store, so both access whole vectors and sectors.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tilefold.planner.sizes import power_above, power_below
 from tilefold.planner.stages.moves import Move, Side, walk
 from tilefold.problem.canonical import Dim, Problem, of_input
 
-LINE = 128  # of the L2 (hardware): a side that has as much leaves the other a dim that would make that one's segments longer
-MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid, a limit of the hardware
+LINE = 128  # bytes of a line of the L2 (hardware): columns that fill one leave the next dim to the rows, if it lengthens them
+MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid at most (hardware)
 
 # docs/experiments/transposes.md#inductor:
 # Rows, columns, warps of a tile by an element's bytes, and by whether the input's rows and the result's begin at sectors.
@@ -34,27 +34,29 @@ TILES = {
     (4, False, True): (64, 64, 8), (4, False, False): (128, 64, 4),
     (8, True, True): (64, 64, 8),
 }  # fmt: skip
-AREA = {1: 1 << 14, 2: 1 << 12, 4: 1 << 12, 8: 1 << 10}  # elements of a tile at least, where a side is short
-GROUP = 32  # tiles of rows that begin anywhere, one below the other, before the ones beside them
-L2_KEEPS = 1 << 30  # below so many bytes moved, the L2 keeps the last results
+AREA = {1: 1 << 14, 2: 1 << 12, 4: 1 << 12, 8: 1 << 10}  # elements of a tile at least, if one side is short
+GROUP = 32  # tiles below each other that run before those beside them, if the input's rows begin anywhere
+L2_KEEPS = 1 << 30  # bytes moved up to which the L2 is asked to keep the results
 
 # docs/experiments/transposes.md#kept:
-FEW_RUNS = 16  # of the input that alternate in the result, at most, where tiles have no others
-COPIED = 1 << 12  # bytes of a tile whose columns are neighbours in the result, too
-FEW, ENOUGH = 2, 8  # programs for each SM: the first at any price, the second where tiles do not suffer
-SMALLEST = 1 << 11  # bytes of a tile that are not halved for the second
-# Bytes moved by a plain copy, up to which a kernel is faster than torch's copy: of elements of up to so many bytes.
+FEW_RUNS = 16  # long runs of the input at most that alternate in the result and make a tile by themselves
+COPIED = 1 << 12  # bytes of a tile whose columns are neighbours in the result as well
+# Programs for each SM: tiles are halved for the first always, for the second while they stay large.
+FEW, ENOUGH = 2, 8
+SMALLEST = 1 << 11  # bytes of a tile that is not halved for the second
+# A kernel is faster than torch's plain copy up to so many bytes moved: of elements of up to 4 bytes, and of wider ones.
 PLAIN, PLAIN_BYTES, PLAIN_WIDE = 1 << 30, 4, 1 << 27
-PLAIN_TILE = 1 << 11  # elements of its tile
-# Of short runs that stay neighbours: bytes of a tile, and runs of its sides at least.
+PLAIN_TILE = 1 << 11  # elements of a plain copy's tile
+# Short runs that stay neighbours: bytes of a tile, and runs along each side at least.
 RUNS_TILE, LEAST_SIDE = 1 << 13, 8
 
 # Not measured:
-SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
-SHORTEST, LONGEST = 32, 256  # rows of a result that are one tile's, where tiles write runs of memory
+SEGMENT = 256  # neighbouring bytes that a tile accesses, if the layout has them: two lines of the L2
+SHORTEST, LONGEST = 32, 256  # lengths of a result's row that one tile writes whole
 RUN = 1 << 13  # elements of such a tile
-STRIP = 24 << 20  # bytes moved until the neighbours' turn, of which the L2 still holds what they share
-MOST_SIDE = 1 << 12  # a tile's longest side
+# Bytes moved between neighbouring tiles up to which the L2 still holds the lines that they share.
+STRIP = 24 << 20
+MOST_SIDE = 1 << 12  # elements of a tile's side at most
 
 
 def plan_move(problem: Problem, device: Device, guarantee: str, *, library: bool) -> Plan:
@@ -79,9 +81,9 @@ def plan_move(problem: Problem, device: Device, guarantee: str, *, library: bool
 
 
 def after_copies(plan: Plan, problem: Problem, numbers: Sequence[int], device: Device) -> Plan:
-    """A plan of inputs in the results' order (`problem.in_results_order`), behind the copies of those that are not.
+    """A plan that reads all inputs in the results' order (`problem.in_results_order`), after copies of the inputs `numbers`.
 
-    A copy of `input3` is the workspace `ordered3`.
+    The copy of `input3` is the workspace `ordered3`.
     """
     copies, made, renamed = [], [], {}
     for i in numbers:
@@ -102,7 +104,7 @@ def _is_in_place(problem: Problem) -> bool:
 
 
 def choose_move(problem: Problem, device: Device) -> Move:
-    """The tile: columns from the dims that are neighbours in the input, rows from those that are in the result."""
+    """The tile: its columns are dims of neighbours in the input, its rows dims of neighbours in the result."""
     itemsize = problem.dtypes[0].itemsize
     nearest = _nearest_in_both(problem.dims, LINE // itemsize)
     if nearest:
@@ -138,7 +140,7 @@ def _move(
     group: int = 0,
     run: int = 1,
 ) -> Move:
-    """Tiles of `shape` over (rows, columns, others), and what follows from the problem."""
+    """The launch of tiles of `shape` over the dims (rows, columns, others)."""
     rows, columns, outer = dims
     beside = math.ceil(_size(columns) / shape[1])
     return Move(
@@ -159,7 +161,7 @@ def _move(
 
 
 def _sides(dims: Sequence[Dim], itemsize: int) -> tuple[list[Dim], list[Dim], list[Dim]]:
-    """The dims of a tile's rows, those of its columns, and the others."""
+    """The dims of a tile's rows, of its columns, and the others."""
     least = min(SEGMENT // itemsize, 128)
     columns, rest = _columns(dims, least, LINE // itemsize)
     wanted = 1 if _interleave(rest, columns, AREA[itemsize]) else least * least // _width(columns, least)
@@ -170,7 +172,8 @@ def _sides(dims: Sequence[Dim], itemsize: int) -> tuple[list[Dim], list[Dim], li
 
 
 def _interleave(dims: Sequence[Dim], columns: Sequence[Dim], area: int) -> bool:
-    """Whether a few long runs of the input alternate in the result: a tile of these alone has long runs there, too.
+    """Whether a few long runs of the input alternate in the result. A tile of these runs alone has long runs in the result
+    too.
 
     docs/experiments/transposes.md#kept
     """
@@ -182,7 +185,7 @@ def _interleave(dims: Sequence[Dim], columns: Sequence[Dim], area: int) -> bool:
 
 
 def _nearest_in_both(dims: Sequence[Dim], line: int) -> tuple[list[Dim], Dim] | None:
-    """The other dims, and the one that is nearest both in the input and in the result, if one is and fills a `line`."""
+    """The other dims and the dim of neighbours, if it is the same in the input and in the result and fills a `line`."""
     walked = [d for d in dims if d.strides[0] != 0]
     if not walked:
         return None
@@ -194,7 +197,7 @@ def _nearest_in_both(dims: Sequence[Dim], line: int) -> tuple[list[Dim], Dim] | 
 
 
 def _moved_in_long_runs(problem: Problem, others: list[Dim], across: Dim) -> Move:
-    """A tile is one run of memory, or a few that are neighbours in the result where they are short."""
+    """A tile is one run of memory, or a few short runs that are neighbours in the result."""
     area = max(AREA[8], COPIED // problem.dtypes[0].itemsize) if others else PLAIN_TILE
     width = _width([across], area)
     height = min(area // width, power_above(_size(others)))
@@ -203,7 +206,8 @@ def _moved_in_long_runs(problem: Problem, others: list[Dim], across: Dim) -> Mov
 
 
 def _short_runs(dims: Sequence[Dim], sector: int) -> tuple[Dim, Dim, Dim, list[Dim]] | None:
-    """(runs, rows, columns, others) where neighbours of less than a sector stay neighbours, and the next ones do not."""
+    """The dims (runs, rows, columns, others), if runs shorter than a sector stay neighbours and the dims around them do
+    not."""
     if len(dims) < 3:
         return None
     run = min(dims, key=lambda d: d.output)
@@ -219,7 +223,7 @@ def _short_runs(dims: Sequence[Dim], sector: int) -> tuple[Dim, Dim, Dim, list[D
 
 
 def _moved_runs(problem: Problem, run: Dim, rows: Dim, columns: Dim, outer: list[Dim]) -> Move:
-    """Square tiles, as far as the sides are long enough."""
+    """Tiles of runs: square ones, if both sides are long enough."""
     slots = max(1, RUNS_TILE // problem.dtypes[0].itemsize // power_above(run.size))
     side = power_below(math.isqrt(slots))
     height = min(power_above(rows.size), side)
@@ -228,9 +232,9 @@ def _moved_runs(problem: Problem, run: Dim, rows: Dim, columns: Dim, outer: list
 
 
 def _runs(dims: Sequence[Dim], sector: int) -> tuple[list[Dim], list[Dim], list[Dim]] | None:
-    """The same for a batch of matrices whose results' rows are short and begin anywhere: a whole row is one tile's.
+    """The dims (rows, columns, others) of a batch of matrices whose results' rows are short and begin anywhere.
 
-    The batch joins the columns, so that what a tile writes is one run of memory.
+    A tile has whole rows. The batch joins the columns, so that a tile writes one run of memory.
     """
     if len(dims) < 3:
         return None
@@ -246,24 +250,24 @@ def _runs(dims: Sequence[Dim], sector: int) -> tuple[list[Dim], list[Dim], list[
 
 
 def _warps(tile_bytes: int) -> int:
-    """Warps whose threads each load two vectors of 16 bytes, or more of a large tile, and one of a small one."""
+    """Warps of a tile: each thread loads two vectors of 16 bytes, more in a large tile, one in a small tile."""
     return max(1, min(8, max(tile_bytes // 1024, min(4, tile_bytes // 512))))
 
 
 def _begins(
     problem: Problem, columns: Sequence[Dim], rows: Sequence[Dim], outer: Sequence[Dim]
 ) -> tuple[bool, bool]:
-    """Whether what is contiguous begins at sectors in the input, and in the result."""
+    """Whether contiguous runs begin at sectors in the input, and in the result."""
     sector = SECTOR // problem.dtypes[0].itemsize
     reads = all(d.strides[0] % sector == 0 for d in (*rows, *outer)) and problem.residues[0] == 0
     return reads, all(d.output % sector == 0 for d in (*columns, *outer))
 
 
 def _columns(dims: Sequence[Dim], least: int, line: int) -> tuple[list[Dim], list[Dim]]:
-    """The dims that neighbours in the input are taken from, nearest last, and the others.
+    """The dims of the columns, nearest in the input last, and the others.
 
-    The dim along which the result is contiguous joins them only where the input is contiguous along it, too; one that goes
-    on where that dim ends in the result, only where there is no whole `line` without it.
+    The dim along which the result is contiguous joins the columns only if the input is contiguous along it too. The dim that
+    follows it in the result joins only if the columns have no whole `line` without it.
     """
     walked = [d for d in dims if d.strides[0] != 0]
     if not walked:
@@ -282,9 +286,9 @@ def _without(dims: Sequence[Dim], taken: Sequence[Dim]) -> list[Dim]:
 
 
 def _rows(dims: Sequence[Dim], least: int, wanted: int) -> tuple[list[Dim], list[Dim]]:
-    """The dims that neighbours in the result are taken from, nearest last, and the others.
+    """The dims of the rows, nearest in the result last, and the others.
 
-    Where they are too few for a tile, as in a batch of small matrices, further dims join, nearest in the result first.
+    If they have too few places for a tile, as in a batch of small matrices, further dims join, nearest in the result first.
     """
     if not dims:
         return [], []
@@ -299,7 +303,7 @@ def _rows(dims: Sequence[Dim], least: int, wanted: int) -> tuple[list[Dim], list
 def _joined(
     taken: list[Dim], outer: list[Dim], least: int, step: Callable[[Dim], int]
 ) -> tuple[list[Dim], list[Dim]]:
-    """A side with one of the outer dims, the nearest, where tiles of its own places would be empty to a good part."""
+    """A side, joined by the nearest outer dim if tiles of its own places would be partly empty; and the other outer dims."""
     if not outer or not taken or _size(taken) <= least or _padding(_size(taken), least) <= 1.125:
         return taken, outer
     nearest = min(outer, key=step)
@@ -307,12 +311,12 @@ def _joined(
 
 
 def _padding(size: int, side: int) -> float:
-    """Places of the tiles over places of the side."""
+    """Places of all tiles over places of the side."""
     return math.ceil(size / side) * side / size
 
 
 def _grown(taken: list[Dim], free: Sequence[Dim], least: int, step: Callable[[Dim], int]) -> list[Dim]:
-    """Dims with the next ones that go on where they end, until `least` places lie side by side."""
+    """Dims, joined by those that follow them in memory, until they have `least` neighbouring places."""
     taken = list(taken)
     while _size(taken) < least:
         end = step(taken[0]) * taken[0].size
@@ -328,7 +332,7 @@ def _size(dims: Sequence[Dim]) -> int:
 
 
 def _width(dims: Sequence[Dim], most: int) -> int:
-    """A tile's side for these dims: a power of two. Shorter segments are weighed against tiles that are partly empty."""
+    """A tile's side for these dims, a power of two: a shorter side costs segments, a longer one places that are empty."""
     size, most = _size(dims), min(most, MOST_SIDE)
     if size <= most:
         return power_above(size)
@@ -340,9 +344,9 @@ def _width(dims: Sequence[Dim], most: int) -> int:
 def _filled(
     height: int, width: int, sizes: tuple[int, int, int], itemsize: int, device: Device
 ) -> tuple[int, int]:
-    """The tile halved while there are too few programs; it keeps whole sectors on both sides.
+    """The tile, halved while there are too few programs. Both sides keep whole sectors.
 
-    A side that is one tile's and a small tile are halved only where SMs would be idle.
+    A side that one tile covers, and a small tile, are halved only if SMs would be idle.
     """
     rows, columns, outer = sizes
     while max(height, width) > 32:

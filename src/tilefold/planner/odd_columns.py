@@ -1,8 +1,8 @@
-"""Neighbouring columns where rows begin between vectors: how many of them a thread has, and how many a program.
+"""How many neighbouring columns a thread has, and how many a program, if rows begin between vectors.
 
-Elements are then loaded and stored one by one, or a few at a time. Neighbours belong to neighbouring threads: what a warp
-loads at once is in as few sectors as its bytes are, and one or two more. A thread that had a vector's neighbours would touch
-all the sectors of its warp again with each of them.
+Elements are then loaded and stored one by one, or a few at a time. Neighbours belong to neighbouring threads, so that a load
+of a warp touches the fewest sectors, or one or two more. A thread with a vector's neighbours would touch all sectors of its
+warp again with each of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rows that begin between two vectors, in shared memory and read there at any offset: how many threads and programs hold one.
+"""How many threads and programs hold a row that begins between two vectors, in shared memory, where any offset can be read.
 
-Measured (docs/experiments/maps.md#odd-rows): words of extra tensors are read beside the elements that they belong to, so
-nothing is moved between threads, and no warp waits for another's.
+Measured (docs/experiments/maps.md#odd-rows): a thread reads words of extra tensors beside their elements, so threads exchange
+nothing, and no warp waits for another.
 """
 
 from __future__ import annotations

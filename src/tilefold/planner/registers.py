@@ -1,4 +1,4 @@
-"""How many elements a thread takes, so that registers hold what is made of them."""
+"""How many elements a thread takes, so that registers hold the values computed of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The form of rows that are held in rings of shared memory, and how many programs share a long one.
+"""Which form of ring holds rows in shared memory, and how many programs share a long row.
 
-Measured (docs/experiments/rings.md#rows, rings.md#walking): several programs an SM that walk over no rows are faster
-than one that does, until a row is too long for them, or a program keeps a weight.
+Measured (docs/experiments/rings.md#rows, rings.md#walking): several programs of an SM with one row each are faster than one
+program that walks over rows, unless a row is too long for them or a program keeps a weight.
 """
 
 from __future__ import annotations

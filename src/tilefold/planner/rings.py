@@ -1,7 +1,7 @@
-"""Rows that programs hold in their shared memory while they are folded and mapped: rings of turns.
+"""Which rings of shared memory hold rows while programs fold and map them: turns, threads and programs of each.
 
-Measured (docs/experiments/rings.md#rows): how many bytes the programs of an SM have on their way decides the time of long
-rows, and shared memory holds more of them than registers do beside what is computed.
+Measured (docs/experiments/rings.md#rows): the bytes that an SM's programs have in flight decide the time of long rows. Shared
+memory holds more of them than registers, which also hold computed values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tiles for folds whose elements are neighbours in memory, and for folds in the elements' order."""
+"""Which tile folds rows: elements of a result that are neighbours in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tiles of scans: how many lines a program owns, what a thread has of them, and which programs share a line."""
+"""Which tile a scan has: how many lines a program owns, how much of them a thread has, and which programs share a line."""
 
 from __future__ import annotations
 

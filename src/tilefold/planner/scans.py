@@ -1,4 +1,12 @@
-"""How a scan runs: its problem, the steps of its plan, and what both say of the lines; tiles are `scan_tiles`."""
+"""How a scan runs: from problem, program and device to a plan. Pure, as `choose` is.
+
+The steps of the sequence decide, in this order:
+
+    scan_problem    which dims a line and its neighbours have
+    planned_scan    whether a tile goes across two dims, or inputs are copied into the results' order first (`moves`)
+    reading         along which axis the problem is read, and in what vectors
+    scan_tiles      the tile, by rule, and whether several programs share a line: a launch more, which zeroes their words
+"""
 
 from __future__ import annotations
 
@@ -60,7 +68,7 @@ def _with_last(problem: Problem, *last: Dim) -> Problem:
 def planned_scan(
     problem: Problem, program: Program, work: Work, device: Device, guarantee: str
 ) -> tuple[Problem, Plan]:
-    """The problem that the steps are of, and the plan: of inputs copied into the results' order, where that is faster."""
+    """The problem that the steps work on, and the plan. Inputs are copied into the results' order first if that is faster."""
     copied = copied_inputs(problem, guarantee)
     if not copied:
         return problem, plan_scan(problem, program, work, device, guarantee)
@@ -85,7 +93,7 @@ def plan_scan(
     *,
     near: bool = False,
 ) -> Plan:
-    """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines.
+    """The steps of a scan of at least one element: one launch. If programs share lines, their words are zeroed before it.
 
     `near`: results are neighbours along the dim before the last, and are stored so if there are lines enough.
     """

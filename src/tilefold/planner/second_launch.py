@@ -1,4 +1,4 @@
-"""The second launch of a fold: results, lanes and warps of a program that folds partial states."""
+"""Which tile folds partial states in a second launch: a program's results, lanes and warps."""
 
 from __future__ import annotations
 

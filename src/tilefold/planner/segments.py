@@ -1,8 +1,14 @@
-"""From a ragged fold to its problem and plan. Pure, as all planning: nothing is measured, no offset is looked at.
+"""How a fold of segments runs: from problem, program and device to a plan. Pure, as `choose` is: no offset is read.
 
-Work is shared by elements, so that it is even whatever the segments' lengths: a program owns a chunk of one row. Segments
-that cross chunks are combined in a second launch. With "batch_invariant" a program owns a segment: its bits then depend on
-its own elements alone, and few long segments keep few programs busy.
+The steps of the sequence decide, in this order:
+
+    segmented       which dims the problem has
+    _stage          which form: chunks of rows if the segments' dim is nearest in memory, else columns; and the tile, by rule
+    plan_segments   how a second launch combines the segments that cross chunks, if there are several chunks
+
+Programs own equal numbers of elements, not segments, so that work is even whatever the segments' lengths. With
+"batch_invariant" a program owns a segment: then its bits depend on its own elements alone, and few long segments keep few
+programs busy.
 """
 
 from __future__ import annotations

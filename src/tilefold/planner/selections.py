@@ -1,8 +1,14 @@
-"""The k best elements of rows: how many groups a row has, how many rows a program has, and when programs share a row.
+"""How top-k runs: from problem and device to a plan. Pure, as `choose` is.
 
-A selection takes out one entry at a time, so its cost is k times the entries. Of `groups` groups and then of the elements of
-k of them that is k (groups + k length / groups): least where groups are the root of k length. Nothing depends on the
-elements: rising rows cost what others do.
+The steps of the sequence decide, in this order:
+
+    selection_problem   which dim rows have
+    choose_selection    which form: columns that a thread holds whole, rows read at once, or groups of a row; then the
+                        parts of a row, the rows of a program and the groups of a lane, by rule
+    plan_selection      how a second launch selects from the parts' entries, if programs share a row
+
+A selection takes out one entry at a time, so its cost is k times the number of entries. With groups it is
+k (groups + k length / groups), which is least for groups = sqrt(k length). It does not depend on the elements' values.
 """
 
 from __future__ import annotations

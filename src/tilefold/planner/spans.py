@@ -1,7 +1,7 @@
-"""Short rows that lie one after the other, read and written as one flat span: which threads take which rows of it.
+"""Which threads take which rows of a flat span: short rows that follow each other in memory, read and written together.
 
-Measured (docs/experiments/maps.md#spans): rows that no vector of 16 bytes divides are read in vectors all the same, where a
-program's rows are one piece of memory. So are groups of short columns (docs/experiments/maps.md#groups).
+Measured (docs/experiments/maps.md#spans): vectors of 16 bytes read such rows even if no vector divides a row, since a
+program's rows are one piece of memory. The same holds for groups of short columns (docs/experiments/maps.md#groups).
 """
 
 from __future__ import annotations

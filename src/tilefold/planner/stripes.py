@@ -1,7 +1,7 @@
-"""Columns that programs hold in their shared memory while they are folded and mapped, as `rings` has rows.
+"""Which stripes of shared memory hold columns while programs fold and map them, as `rings` hold rows.
 
-Measured (docs/experiments/rings.md#stripes): a line of each row by three programs an SM is faster than wider or narrower
-stripes, than fewer programs, and than programs that walk; of fp32 only the shortest and the longest columns are.
+Measured (docs/experiments/rings.md#stripes): stripes of a line of each row with three programs an SM are faster than wider or
+narrower stripes, fewer programs, and programs that walk; of fp32 only for the shortest and the longest columns.
 """
 
 from __future__ import annotations

@@ -119,6 +119,13 @@ SHOWN: dict[str, Callable[[], Monoid]] = {
         three_largest, (-INF,) * 3, fields=("f", "s", "t"), lift=lambda x: (x, -INF, -INF), dtypes="input"
     ),
     "least of triples": lambda: Monoid(lexicographic, None, fields=("x", "y", "z")),
+    "counts cast to what they are": lambda: Monoid(
+        lambda a, b: a + math.cast(b, torch.int64), 0, lift=lambda x: 1, dtypes=torch.int64
+    ),
+    "a count that is cast to a truth": lambda: Monoid(
+        lambda a, b: (where(math.cast(b.n, torch.bool), a.n + b.n, a.n), a.s + b.s), (0, 0), fields=("n", "s"),
+        lift=lambda x: (1, x), dtypes=(torch.int64, "compute"),
+    ),
 }  # fmt: skip
 
 

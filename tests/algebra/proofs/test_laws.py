@@ -190,6 +190,17 @@ def test_absorb_must_mean_what_combine_means(make, what):
         make()
 
 
+def test_a_block_may_lose_an_infinity_that_combining_keeps():
+    """A sum about the block's largest element makes NaN of an infinite one: of finite elements it is the sum."""
+
+    def about(state, x):
+        largest = math.block_max(x)
+        some = math.where(largest == -INF, 0.0, largest)
+        return state + math.block_count(x) * some + math.block_sum(x - some)
+
+    assert Monoid(lambda a, b: a + b, 0, absorb=about).algebra.absorb is not None
+
+
 def _unguarded_absorb(state, x):
     m = math.maximum(state.m, math.block_max(x))
     return m, state.l * math.exp(state.m - m) + math.block_sum(math.exp(x - m))

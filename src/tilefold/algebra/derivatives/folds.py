@@ -25,14 +25,17 @@ from tilefold.algebra.domain import ANY
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import evaluate
 from tilefold.algebra.expression import Graph, Value, apply, trace
+from tilefold.algebra.operations import EXTREMES, OPS, values_of
 from tilefold.algebra.program import specialize
 from tilefold.algebra.typing import TypedGraph, infer
 from tilefold.algebra.written import as_written
 from tilefold.runtime.modes import outside_modes
 
 F64 = torch.float64
-BLOCKS_OF_ONE = {"block_sum", "block_max", "block_min", "block_first"}
-DECIDES = frozenset({"maximum", "minimum", "abs", "floordiv", "mod", "floor", "ceil"})
+# What gives the one element of a block as it is.
+BLOCKS_OF_ONE = frozenset(op for op, row in OPS.items() if row.kind == "block") - {"block_count"}
+# What has another slope on the other side of some value; a cast of a float that is differentiated has none.
+DECIDES = frozenset(op for op, row in OPS.items() if row.values.turns and row.kind != "cast") | {"abs"}
 SAMPLES, ROW = 200, 4
 FAR = 1e300  # an end of a domain beyond it is none
 
@@ -155,9 +158,7 @@ class Gradient:
         for at, node in enumerate(combine.graph.nodes):
             from_floats = node.op == "input" and is_float(combine.dtypes[at])
             choices = node.args[1:] if node.op == "where" else node.args
-            kept.append(
-                from_floats or (node.op in ("where", "maximum", "minimum") and all(kept[a] for a in choices))
-            )
+            kept.append(from_floats or (values_of(node.op).takes and all(kept[a] for a in choices)))
         return all(kept[combine.graph.outputs[f]] for f in self.floats)
 
     # ------------------------------------------------------------------------------------------- of the total alone
@@ -178,7 +179,7 @@ class Gradient:
                 return operands[0]
             if op == "block_count":
                 return 1
-            if op in ("maximum", "minimum"):
+            if op in EXTREMES:
                 for one in operands:
                     if _is_field(one, largest):
                         return one
@@ -460,7 +461,7 @@ def _drawn(generator: torch.Generator, domain: Any, dtype: torch.dtype) -> torch
 
 def _extremes(combine: Graph, n: int) -> set[int]:
     """Fields that are the larger, or the smaller, of both states' own."""
-    return _of_both_sides(combine, n, "maximum", "minimum")
+    return _of_both_sides(combine, n, *EXTREMES)
 
 
 def _counts(lift: Graph, combine: Graph, n: int) -> set[int]:

@@ -12,21 +12,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from tilefold.algebra.expression import Graph, needed
 from tilefold.algebra.flows import taken
-from tilefold.algebra.operations import OPS
+from tilefold.algebra.operations import COMPARISONS, EXTREMES, OPS
 from tilefold.algebra.proofs.terms import PRIME, Term, Terms
 
 LESS, EQUAL, GREATER = 1, 2, 4
 ANY = LESS | EQUAL | GREATER
+# Of each comparison: how the two compare for which it holds.
 _MASKS = {
-    "lt": LESS,
-    "le": LESS | EQUAL,
-    "gt": GREATER,
-    "ge": GREATER | EQUAL,
-    "eq": EQUAL,
-    "ne": LESS | GREATER,
+    op: LESS * OPS[op].python(0, 1) | EQUAL * OPS[op].python(0, 0) | GREATER * OPS[op].python(1, 0)
+    for op in COMPARISONS
 }
+# Of each extreme: how an operand may compare with it.
+_BESIDE = {op: EQUAL | (LESS if OPS[op].python(0, 1) else GREATER) for op in EXTREMES}
 _MIRRORED = [0, 4, 2, 6, 1, 5, 3, 7]
 _FAR = 1 << 200  # bounds beyond are infinite, so that they stay short
 
@@ -74,7 +75,7 @@ def source_of(graph: Graph, true_inputs: Sequence[bool]) -> Source:
         elif OPS[node.op].keeps_bool:
             truths.append(all(truths[a] for a in taken(node)))
         else:
-            truths.append(OPS[node.op].kind in ("compare", "test") or node.key == " torch.bool")
+            truths.append(OPS[node.op].kind in ("compare", "test") or node.value is torch.bool)
     return Source(graph, truths)
 
 
@@ -135,7 +136,7 @@ class Case:
         op, members = self.terms.members.get(y, ("", frozenset[Term]()))
         mine, others = self.terms.members.get(x, ("", frozenset[Term]()))
         inside = x in members or (mine == op and others <= members)
-        return {"maximum": LESS | EQUAL, "minimum": GREATER | EQUAL}.get(op, ANY) if inside else ANY
+        return _BESIDE.get(op, ANY) if inside else ANY
 
     def learn(self, x: Term, y: Term, outcome: int) -> Case:
         """This case, where x and y compare so."""
@@ -192,7 +193,7 @@ class Case:
             return missing if node.op == "ne" else (1 - missing) % PRIME
         if node.op in _MASKS:
             return self.compared(_MASKS[node.op], *operands)
-        if node.op in ("maximum", "minimum"):
+        if node.op in EXTREMES:
             return self._extreme(node.op, operands)
         if node.op == "where":
             condition = self.truth(operands[0], truth=source.truths[node.args[0]])
@@ -208,9 +209,7 @@ class Case:
             if math.isfinite(within.least) and math.isfinite(within.most):
                 return int(node.op == "isfinite")
         if node.op == "cast":
-            return self._cast(
-                node.value.is_floating_point, node.key, operands[0], source.truths[node.args[0]]
-            )
+            return self._cast(node.value, operands[0], source.truths[node.args[0]])
         if node.op in ("floor", "ceil") and self.within(operands[0]).whole:
             return operands[0]
         truths = all(source.truths[a] for a in node.args)
@@ -246,7 +245,7 @@ class Case:
     def _extreme(self, op: str, operands: Sequence[Term]) -> Term:
         if self.terms.nan in operands:
             return self.terms.nan
-        beaten = LESS | EQUAL if op == "maximum" else GREATER | EQUAL
+        beaten = _BESIDE[op]
         kept: list[Term] = []
         for term in dict.fromkeys(self.terms.flat(op, operands)):
             term = self.same.get(term, term)
@@ -256,13 +255,13 @@ class Case:
             kept.append(term)
         return self.terms.many(op, kept)
 
-    def _cast(self, to_float: bool, key: str, operand: Term, truth: bool) -> Term:
-        if to_float:
+    def _cast(self, to: torch.dtype, operand: Term, truth: bool) -> Term:
+        if to.is_floating_point:
             return operand
-        if key == " torch.bool":
+        if to == torch.bool:
             return self.truth(operand, truth=truth)
-        whole = self.within(operand).whole and key == " torch.int64"
-        return operand if whole or truth else self.terms.atom("cast", key, operand)
+        whole = self.within(operand).whole and to == torch.int64
+        return operand if whole or truth else self.terms.atom("cast", to, operand)
 
     def _bounds(self, op: str, operands: Sequence[Term]) -> Bounds:
         """Within what an operation stays, by its operands' bounds."""
@@ -270,9 +269,10 @@ class Case:
         if own != EVERYTHING:
             return own
         of = [self.within(operand) for operand in operands]
-        if op in ("maximum", "minimum"):
-            pick = max if op == "maximum" else min
-            return Bounds(pick(b.least for b in of), pick(b.most for b in of), whole=all(b.whole for b in of))
+        if op in EXTREMES:
+            pick = OPS[op].python
+            ends = (pick(*(b.least for b in of)), pick(*(b.most for b in of)))
+            return Bounds(*ends, whole=all(b.whole for b in of))
         if op == "where":
             return of[1].join(of[2])
         if op == "abs" and of[0].least < 0:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from tilefold.algebra.algebra import Algebra, FieldDtype
-from tilefold.algebra.operations import COMPARISONS, TESTS
+from tilefold.algebra.operations import COMPARISONS, EXTREMES, TESTS
 from tilefold.algebra.proofs.cases import (
     ANY,
     EQUAL,
@@ -110,7 +110,7 @@ def _undecided(
                 yield from _open(case, operands[0], 0)
     for found, met in ways:
         for position in met:
-            if nodes[position].op in ("maximum", "minimum"):
+            if nodes[position].op in EXTREMES:
                 yield from _members(case, found[position])
             elif nodes[position].op == "abs":
                 yield from _open(case, found[nodes[position].args[0]], 0)

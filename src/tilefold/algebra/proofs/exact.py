@@ -25,7 +25,7 @@ from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.columns import Op
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph
-from tilefold.algebra.operations import OPS
+from tilefold.algebra.operations import COMPARISONS, OPS
 from tilefold.runtime.caching import kept_outside_modes
 
 _DIGITS = 50
@@ -238,10 +238,10 @@ def _divide(a: Ball, b: Ball) -> Ball:
     return _made(quotient, (a.error + abs(quotient) * b.error) / least)
 
 
-def _order(a: Ball, b: Ball) -> int:
-    """-1, 0 or 1, as a is below, equal to or above b; 2 where one is NaN."""
+def _order(a: Ball, b: Ball) -> float:
+    """A number that compares with 0 as a does with b: -1, 0, 1, or NaN where one of them is."""
     if a.value.is_nan() or b.value.is_nan():
-        return 2
+        return math.nan
     if a.value == b.value:
         if a.error or b.error:
             raise UndecidedError
@@ -251,8 +251,8 @@ def _order(a: Ball, b: Ball) -> int:
     return -1 if a.value < b.value else 1
 
 
-def _comparison(holds: Callable[[int], bool]) -> Callable[..., bool]:
-    return lambda a, b: holds(_order(a, b))
+def _comparison(holds: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda a, b: holds(_order(a, b), 0)
 
 
 def _extreme(pick: Callable[..., Decimal]) -> Callable[..., Ball]:
@@ -415,10 +415,7 @@ def _pow(a: Ball, b: Ball) -> Ball:
 _sqrt = _monotone(Decimal.sqrt, exact=lambda x: x in (0, 1) or x.sqrt() ** 2 == x)
 _rsqrt = _monotone(lambda x: 1 / x.sqrt(), exact=lambda x: False)
 _DIVIDING = ("truediv", "floordiv", "mod")
-_COMPARED: dict[str, Callable[[int], bool]] = {
-    "lt": lambda o: o == -1, "le": lambda o: o in (-1, 0), "gt": lambda o: o == 1, "ge": lambda o: o in (0, 1),
-    "eq": lambda o: o == 0, "ne": lambda o: o != 0,
-}  # fmt: skip
+_COMPARED = {op: OPS[op].python for op in COMPARISONS}
 _REAL: dict[str, Callable[..., Number]] = {
     **{op: _comparison(holds) for op, holds in _COMPARED.items()},
     "add": _add, "sub": lambda a, b: _add(a, _neg(b)), "mul": _mul, "truediv": _divide, "neg": _neg,
@@ -440,7 +437,7 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "and": operator.and_, "or": operator.or_, "xor": operator.xor,
     "lshift": lambda x, n: x << n if 0 <= n < 64 else 0, "rshift": lambda x, n: x >> (n if 0 <= n < 64 else _LONGEST),
     "invert": lambda x: not x if isinstance(x, bool) else ~x,
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    **_COMPARED,
     "isnan": lambda x: False, "isinf": lambda x: False, "isfinite": lambda x: True,
 }  # fmt: skip
 _RATIONAL: dict[str, Callable[..., Any]] = {

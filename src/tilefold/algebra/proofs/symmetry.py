@@ -41,10 +41,11 @@ from tilefold.runtime.caching import kept_outside_modes
 _SUMS = frozenset(["add", "sub"])
 _LARGEST_TRIAL = 1 << 18
 # How two values of a field may compare, and which comparisons are known then.
+_HOLDS = {op: OPS[op].python for op in COMPARISONS}
 _CASES: dict[str, dict[str, bool]] = {
-    "apart": {"eq": False, "ne": True},
-    "tied": {"lt": False, "le": True, "gt": False, "ge": True, "eq": True, "ne": False},
-    "unordered": {"lt": False, "le": False, "gt": False, "ge": False, "eq": False, "ne": True},
+    "apart": {op: holds(0, 1) for op, holds in _HOLDS.items() if holds(0, 1) == holds(1, 0)},
+    "tied": {op: holds(0, 0) for op, holds in _HOLDS.items()},
+    "unordered": {op: holds(math.nan, 0) for op, holds in _HOLDS.items()},
 }
 
 

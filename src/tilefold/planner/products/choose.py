@@ -1,13 +1,14 @@
-"""How a product runs: four strategies, tiles and splits. Pure: nothing is measured or searched.
+"""Which of four strategies a product runs by, with which tile and how many splits. Nothing is measured or searched here.
 
 strategy   launches   when
-fold       1 or 2     one row or one column that a fold is expected to read sooner: a fold's plan (`folded`)
-cublas     1 or 2     M x N fills the chip: torch's product as it is, or its float32 sums and a launch that finishes them
-whole      1          some tiles, K not split: a program finishes what it accumulated
-split      2          few tiles, large K: programs share K and leave partial products, a second launch, begun early,
-                      folds them in a fixed order and finishes
+fold       1 or 2     one row or one column, which a fold reads in less time: a fold's plan (`folded`)
+cublas     1 or 2     M x N fills the chip: torch's product alone, or its float32 sums and a launch that applies the epilogue
+whole      1          K is not split: each program applies the epilogue to its own sums
+split      2          few tiles, large K: programs share K and store partial products; a second launch, which begins early,
+                      adds them in a fixed order and applies the epilogue
 
-The choice is the least time of the cost model (`costs`), or that of a search on this chip where one was made (`tuned`).
+The plan with the least time by the cost model (`costs`) is taken, or the fastest of a search on this chip, where there is one
+(`tuned`).
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def choose_product(
     finished: bool = False,
     row: bool = False,
 ) -> Candidate:
-    """How to multiply on `device`. For the last three see `Asked`.
+    """The plan of a product on `device`. `Asked` explains the last three arguments.
 
-    With "batch_invariant" the plan depends on K, N and the dtype alone: never cuBLAS, which chooses by M, and no limit on
-    memory, so that `splits` x M x N sums are held whatever M is.
+    With "batch_invariant" the plan depends on K, N and the dtype alone. So cuBLAS is not used, since it chooses by M, and the
+    workspace of `splits` x M x N sums has no limit.
     """
     dtype = torch.float64 if problem.dtypes[0] in EXACT_IN_FLOAT64 else problem.dtypes[0]
     sizes = Sizes(
@@ -90,9 +91,9 @@ def plan_tensors(
     *,
     library: bool = True,
 ) -> tuple[Contraction, Plan]:
-    """The problem of validated operands and extra tensors, and its plan on a chip, torch being set as it is now.
+    """The problem of validated operands and extra tensors, and its plan on a chip under torch's present settings.
 
-    `library`: cuBLAS may take part.
+    `library`: the plan may use cuBLAS.
     """
     a, b, *extras = tensors
     problem = canonical_product(a, b, extras)
@@ -111,9 +112,10 @@ def plan_tensors(
     return problem, _faster_fold(chosen, problem, epilogue, device) or plan
 
 
-# To one clock, by 40 timed products of one row or column (docs/experiments/products.md#folds): tiles took 3.4 us, and so
-# many times as long as their model expects after a launch; folds an empty kernel's 3.3 us and what they need. Of that a fold
-# must be expected to save a share, a fold of columns more: they took up to 1.1 times what is expected.
+# The two models have different clocks. By 40 timed products of one row or column (docs/experiments/products.md#folds) tiles
+# took 3.4 us and so many times what their model expects after a launch; folds took an empty kernel's 3.3 us and what their
+# model expects. A fold must save a share of the product's time. A fold of columns must save more: it took up to 1.1 times
+# its expected time.
 EMPTY_US = 3.3
 VECTOR_LAUNCH_US = 3.4
 VECTOR_LONGER = {2: 1.25, 4: 2.9}  # by bytes of an element
@@ -121,7 +123,7 @@ FOLD_DOUBT, COLUMNS_DOUBT = 0.05, 0.1
 
 
 def _faster_fold(product: Candidate, problem: Contraction, epilogue: Epilogue, device: Device) -> Plan | None:
-    """The fold's plan, where that is expected to take less time than `product`."""
+    """The fold's plan, if the fold is expected to take less time than `product`."""
     if not can_fold(problem, epilogue, product.guarantee):
         return None
     fold = fold_of(problem, epilogue)
@@ -139,16 +141,16 @@ def _faster_fold(product: Candidate, problem: Contraction, epilogue: Epilogue, d
 
 
 def as_timed(needed: float, product: Candidate, itemsize: int, device: Device) -> tuple[float, float]:
-    """What a fold that needs so many microseconds and the same product of one row or column, of elements of so many bytes,
-    are expected to take in one clock, in microseconds."""
+    """The expected times, in microseconds of one clock, of a fold and of the same product of one row or column, from the
+    times that their own models give; `itemsize` is an element's."""
     product_us = product.time_us
     if product.strategy != "cublas":
         product_us = VECTOR_LAUNCH_US + VECTOR_LONGER[itemsize] * (product_us - costs_of(device).launch_us)
     return EMPTY_US + needed, product_us
 
 
-INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are
-PARTIAL_BYTES = 64 << 20  # of partial products: more than the L2 keeps pays twice
+INVARIANT_ROWS = 64  # "batch_invariant" plans as if there were so many rows
+PARTIAL_BYTES = 64 << 20  # of partial products at most: memory would write and read what the L2 does not keep
 
 
 @kept_outside_modes(4096)
@@ -161,12 +163,12 @@ def _chosen(sizes: Sizes, asked: Asked, device: Device) -> Candidate:
 
 
 def cheapest(plans: Sequence[Candidate]) -> Candidate:
-    """What the cost model takes of these."""
+    """The same choice, for the operands as the cost model describes them."""
     return min(plans, key=lambda p: p.time_us)
 
 
 def _reason(best: Candidate, plans: list[Candidate], sizes: Sizes) -> str:
-    """The sizes, the time expected, and what the other strategies would take."""
+    """The plan's reason: the sizes, the expected time, and the expected times of other strategies."""
     text = f"{sizes.rows} x {sizes.columns} results of K = {sizes.depth}, {best.reason or 'about'} {best.time_us:.1f} us"
     least: dict[str, float] = {}
     for plan in plans:
@@ -176,9 +178,9 @@ def _reason(best: Candidate, plans: list[Candidate], sizes: Sizes) -> str:
 
 
 def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None = None) -> list[Candidate]:
-    """Every plan that is weighed, with the time the cost model expects: what a search would time.
+    """Every plan that is compared, with its time by the cost model. A search times these.
 
-    `overlap` and `precision` are still to be set, as `choose_product` does.
+    `choose_product` sets `overlap` and `precision` afterwards.
     """
     plans = [
         plan
@@ -196,7 +198,7 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
 
 
 def _packed(sizes: Sizes, asked: Asked, device: Device) -> list[Candidate]:
-    """Plans that first copy the operands whose elements are loaded one by one: matrices of half precision, no batches."""
+    """Plans that first copy operands whose elements would be loaded one by one. Only for matrices of half precision."""
     if not any(sizes.loose) or sizes.batches > 1 or sizes.itemsize != 2:
         return []
     vectors = replace(sizes, loose=(False, False))

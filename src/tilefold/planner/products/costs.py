@@ -1,13 +1,13 @@
-"""How long a product takes on a chip: a model of a few numbers, none of them measured at call time.
+"""The time that a product takes on a chip, by a model with a few numbers. A call measures none of them.
 
-tiles     a launch + waves of programs x (the way to the first data + steps of K x (loads + products))
-finish    a dependent launch + what one of its programs reads + the partial products' way through the L2
-cuBLAS    its least time + its operands' way from memory or its products in tiles of 128 x 128, whichever takes longer
+tiles     a launch + waves of programs x (the first loads' latency + steps of K x (loads + products))
+finish    a dependent launch + one program's reads + the partial products' transfer through the L2
+cuBLAS    its least time + the longer of its reads from memory and its products in tiles of 128 x 128
 
-A program waits for its first steps, then each step's loads take what an SM reads in that time, or a part of the latency. Its
-products come after them, unless they are `wgmma`'s, which run beside the loads of a step after the next: a program is a chain
-of steps, and products on one accumulator wait for each other. Where programs share an SM, the longer of that chain and of
-what they need of the SM together counts, and a part of the shorter.
+A program waits for its first loads. Then each step takes the time in which an SM reads the step's bytes, or a part of the
+latency. The step's products follow its loads; `wgmma` products run beside the loads of the step after the next. Products
+on one accumulator wait for each other, so a program is a chain of steps. Where programs share an SM, the model counts the
+longer of this chain and of the SM's work for all of them, and a part of the shorter.
 """
 
 from __future__ import annotations
@@ -24,38 +24,37 @@ from tilefold.planner.sizes import VECTOR_BYTES
 
 @dataclass(frozen=True)
 class Costs:
-    """A chip in the numbers that the choice turns on. The defaults are an H200's: fitted to the times of 20,000 plans of two
-    searches, those near the fastest counting most; then launches, what is on its way, partial products, copies and cuBLAS to
-    cold times of 600 plans of random products and of the suites' (docs/experiments/products.md#drawn); then what the L2 and
-    SMs read, and partial products, to 400 plans of large ones of an H100 besides (docs/experiments/products.md#large); then
-    results to 660 plans of products of short and middle K (docs/experiments/products.md#short).
-    benchmarks/fit_products.py fits those of a chip.
+    """The model's numbers of a chip. The defaults are an H200's. They were fitted in four turns: to the times of 20,000
+    plans of two searches, with most weight on plans near the fastest; launches, loads in flight, partial products, copies
+    and cuBLAS to cold times of 600 plans of random products and of the suites (docs/experiments/products.md#drawn); the
+    rates of the L2 and of SMs, and partial products, also to 400 plans of large products on an H100
+    (docs/experiments/products.md#large); results to 660 plans of products of short and middle K
+    (docs/experiments/products.md#short). benchmarks/fit_products.py fits a chip.
 
-    Launches: `launch_us` is a first one, the L2 cold, `next_us` another, `dependent_us` one that began early, `chained_us`
-    what a first launch gains that begins beside the end of what ran before, `crowded_us` the same where its programs share
-    SMs. `full_us` is lost where nearly no SM is left over, `share_us` for each further program of an SM, `warp_us` each warp.
+    Launches: `launch_us` is the time of a first launch with a cold L2, `next_us` of a later one, `dependent_us` of one that
+    begins early. A first launch that begins before earlier work ends gains `chained_us`, or `crowded_us` if its programs
+    share SMs. A launch loses `full_us` if it leaves nearly no SM free, `share_us` for each further program of an SM,
+    `warp_us` for each warp.
 
-    Loads: `latency_us` is a program's way to its first data, `waited` the part of the steps on their way that it waits for,
-    `load_us` the way of a later load, `step_us` what a step costs besides, `core_gb_per_s` what an SM reads through the L2.
+    Loads: `latency_us` is the time to a program's first data, `waited` the part of the steps in flight that the program waits
+    for, `load_us` the latency of a later load, `step_us` a step's other cost, `core_gb_per_s` an SM's reads through the L2.
+    `flight_us` is the latency when all SMs read: the bytes in flight limit their rate, up to `l2_gb_per_s`. Each piece of
+    memory costs `piece_bytes` more than it has, unless the program reads its neighbours too. Elements that are loaded one by
+    one take a thread `element_us` each and an SM `issue_us` a warp. Then no later step is in flight, and a thread waits once
+    for `loads_at_once` elements.
 
-    `flight_us` is the way when all SMs read: what is on its way at once limits what they read, also of what others have
-    read, up to `l2_gb_per_s`. A piece of memory
-    that a program reads costs `piece_bytes` more than it has, unless its neighbours are read too. Elements that are
-    loaded one by one take a thread `element_us` each and an SM `issue_us` a warp; none of later steps are on their way
-    then, and a thread waits once for `loads_at_once` of them.
+    Products of an SM a second: `core_tflops` with `wgmma`, `mma_tflops` with `mma.sync` (a warp has a quarter of it), and on
+    the vector units `vector_tflops`, of one warp `vector_warp_tflops`, for threads that hold many results; `few` results of a
+    thread halve it. `wgmma_us` and `mma_us` are the latencies of a product of 16 of K. `unhidden` is the part that counts of
+    the shorter of the chain and the SM's work.
 
-    Products, of an SM a second: `core_tflops` with `wgmma`, `mma_tflops` with `mma.sync` (a warp a quarter of it),
-    `vector_tflops` and, of one warp, `vector_warp_tflops` on the vector units, for threads that hold many results: `few` of
-    them halve it. `wgmma_us` and `mma_us` is the way of one product of 16 of K. `unhidden` is the part of the shorter of
-    chain and SM that still counts.
-
-    Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `exchange_us`
-    is its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times a power of K what it
-    takes for splits, `cublas_memory` how many times as long as memory allows it reads, `cublas_loose` and `cublas_narrow`
-    how many times as long it multiplies where elements are loaded one by one, and where rows are no multiples of 16 bytes.
-    `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors, `pack_us` a program's
-    way there and back (docs/experiments/products.md#packed). Results of one launch are written at `results_gb_per_s`, and
-    take `results_odd` times as long where not all their rows begin at vectors.
+    Finish: all SMs write and read partial products at `partial_gb_per_s`, one program reads them at `finish_gb_per_s`, and
+    its warps exchange sums in `exchange_us`. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's own. Its splits take
+    `cublas_deep_us` times a power of K. It reads in `cublas_memory` times the least time, and multiplies in `cublas_loose`
+    times its own where elements are loaded one by one, in `cublas_narrow` times where rows are no multiples of 16 bytes.
+    All SMs copy operands into rows of whole vectors at `pack_gb_per_s`, with `pack_us` of latency
+    (docs/experiments/products.md#packed). A launch writes results at `results_gb_per_s`, and takes `results_odd` times as
+    long if some rows of results do not begin at vectors.
     """
 
     launch_us: float = 4.77
@@ -100,18 +99,18 @@ class Costs:
     loads_at_once: float = 40.0
 
 
-CORE_WARPS = 64  # that one SM holds
+CORE_WARPS = 64  # warps that one SM holds
 CORE_PROGRAMS = 32
-PROGRAM_BYTES = 1024  # of shared memory that each program takes besides its own
-VECTOR = 16  # times as long cuBLAS takes on the vector units as on tensor cores
-LOOSE = 3.0  # times as long cuBLAS reads, and splits, where elements are loaded one by one
-IDLE = 1.25  # times as long cuBLAS multiplies, at most, where tiles leave SMs idle: it splits K, too
-CUBLAS_DEEP = 0.3  # power of K
-MMA_DEPTH = 16  # of K in one product of the tensor cores
+PROGRAM_BYTES = 1024  # of shared memory that CUDA reserves for each program
+VECTOR = 16  # cuBLAS's time on the vector units over its time on tensor cores
+LOOSE = 3.0  # factor of cuBLAS's reads and splits where elements are loaded one by one
+IDLE = 1.25  # factor of cuBLAS's products at most where tiles leave SMs idle: it splits K there
+CUBLAS_DEEP = 0.3  # the power of K in the time of cuBLAS's splits
+MMA_DEPTH = 16  # length along K of one product of the tensor cores
 
 
 def slowdown(dtype: torch.dtype, precision: str) -> float:
-    """How many times as long a product takes as one of half precision on tensor cores, or of float32 on the vector units."""
+    """A product's time over that of half precision on tensor cores, or of float32 on the vector units."""
     if dtype == torch.float64:
         return 2.0
     if dtype == torch.float32:
@@ -120,7 +119,7 @@ def slowdown(dtype: torch.dtype, precision: str) -> float:
 
 
 def plan_us(plan: Candidate, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
-    """The time of a plan by the model, in microseconds of a CUDA graph."""
+    """A plan's time by the model, in microseconds, as a CUDA graph would take."""
     if plan.tile is None:
         return _cublas_us(sizes, asked, plan.finish is None, device, costs)
     packing_us = 0.0
@@ -135,7 +134,7 @@ def plan_us(plan: Candidate, sizes: Sizes, asked: Asked, device: Device, costs: 
 
 
 def _packing_us(packed: tuple[bool, bool], sizes: Sizes, device: Device, costs: Costs) -> float:
-    """The launch that copies operands into rows of whole vectors, ahead of the tiles."""
+    """The time of the launch that copies operands into rows of whole vectors before the tiles."""
     extents = [
         extent for extent, is_packed in zip((sizes.rows, sizes.columns), packed, strict=True) if is_packed
     ]
@@ -155,12 +154,12 @@ def programs_of(tile: Tile, splits: int, sizes: Sizes) -> int:
 
 
 def share_of(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
-    """How many of them an SM has."""
+    """The number of its programs that an SM runs."""
     return math.ceil(programs_of(tile, splits, sizes) / device.sms)
 
 
 def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
-    """A launch of our own tiles: programs in waves, each a chain of steps."""
+    """The time of a launch of our own tiles: programs in waves, each a chain of steps."""
     bytes_a_step = tile.step_bytes(sizes.itemsize)
     loose = tile.loose_elements(sizes)
     ahead = 1 if loose else max(1, tile.num_stages - 1)
@@ -197,14 +196,14 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
 
 
 def _results_us(sizes: Sizes, costs: Costs) -> float:
-    """What the results' way to memory takes: longer where not all rows of them begin at vectors."""
+    """The time in which results are written: longer if some rows do not begin at vectors."""
     row_bytes = sizes.columns * sizes.itemsize
     slower = costs.results_odd if row_bytes % VECTOR_BYTES else 1.0
     return slower * sizes.outputs * sizes.itemsize / costs.results_gb_per_s / 1e3
 
 
 def _read_bytes(tile: Tile, sizes: Sizes, costs: Costs) -> float:
-    """What must be read of memory, short pieces counted as more: those that no other piece of the program lies beside."""
+    """The bytes that memory must deliver. A short piece counts as more, unless the program reads a neighbouring piece."""
     sides = ((sizes.rows, tile.block_m), (sizes.columns, tile.block_n))
     pieces = [
         block if across else tile.block_k for (_, block), across in zip(sides, sizes.across, strict=True)
@@ -217,12 +216,12 @@ def _read_bytes(tile: Tile, sizes: Sizes, costs: Costs) -> float:
 
 
 def _clipped_bytes(tile: Tile, sizes: Sizes) -> int:
-    """Bytes of memory that a program reads in a step: of no more rows and columns than there are."""
+    """The bytes that a program reads in a step, of rows and columns that exist."""
     return (min(tile.block_m, sizes.rows) + min(tile.block_n, sizes.columns)) * tile.block_k * sizes.itemsize
 
 
 def _products_us(tile: Tile, sharing: int, asked: Asked, device: Device, costs: Costs) -> tuple[float, float]:
-    """A step's products of a program by itself, and of `sharing` programs where only the SM limits them."""
+    """The time of a step's products: of one program alone, and of `sharing` programs that only the SM limits."""
     products = 2 * tile.block_m * tile.block_n * tile.block_k
     warps = tile.num_warps
     slower = slowdown(asked.dtype, asked.precision)
@@ -241,17 +240,17 @@ def _products_us(tile: Tile, sharing: int, asked: Asked, device: Device, costs: 
 
 
 def is_vector(asked: Asked) -> bool:
-    """Whether products are made by the vector units."""
+    """Whether the vector units make the products."""
     return asked.dtype == torch.float64 or asked.true_float32
 
 
 def _is_wgmma(tile: Tile, asked: Asked, device: Device) -> bool:
-    """Whether Triton takes the instruction that runs beside its warps."""
+    """Whether Triton uses `wgmma`, which runs beside its warps."""
     return device.capability >= 90 and tile.block_m >= 64 and tile.num_warps >= 4 and not is_vector(asked)
 
 
 def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs: Costs) -> float:
-    """The second launch of our own tiles."""
+    """The time of the second launch of our own tiles."""
     begun_us = costs.dependent_us if device.overlaps else costs.next_us + costs.latency_us
     rounds = math.ceil(math.ceil(sizes.outputs / finish.block) / (8 * device.sms))
     reading_us = rounds * finish.block * splits * 4 / costs.finish_gb_per_s / 1e3
@@ -260,9 +259,9 @@ def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs:
 
 
 def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs: Costs) -> float:
-    """cuBLAS, and the launch after it unless it leaves nothing to do."""
+    """The time of cuBLAS, and of the launch that applies the epilogue after it, if there is one."""
     tiles = math.ceil(sizes.rows / 128) * math.ceil(sizes.columns / 128) * sizes.batches
-    idle = math.ceil(tiles / device.sms) * device.sms / tiles  # how far the last wave is from full
+    idle = math.ceil(tiles / device.sms) * device.sms / tiles  # the places of all waves over tiles
     slower = slowdown(asked.dtype, asked.precision)
     if is_vector(asked):
         slower *= VECTOR

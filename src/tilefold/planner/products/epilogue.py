@@ -96,7 +96,8 @@ def accumulator_dtype(operand: torch.dtype) -> torch.dtype:
 
 
 def sums_dtype(operand: torch.dtype) -> torch.dtype:
-    """In what kernels sum products: float64 for integers that tensor cores do not have, exactly, else the accumulator's."""
+    """The dtype in which kernels add products: float64 for integers that tensor cores lack, which is exact; else the
+    accumulator's."""
     return torch.float64 if operand in EXACT_IN_FLOAT64 else accumulator_dtype(operand)
 
 
@@ -116,7 +117,7 @@ def make_epilogue(
             gives one.
     """
     function, pair = traced_ending(epilogue, len(extras), row)
-    # of the monoid its algebra alone is kept
+    # the algebra alone is kept of the monoid
     folding = None if pair is None else (pair[0].total, pair[1])
     return _typed(function, folding, bias, extras, operand, out_dtype)
 

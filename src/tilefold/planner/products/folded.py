@@ -1,4 +1,4 @@
-"""A product of one row or one column as a fold: results [M] or [N] of K products of two inputs, one of them broadcast.
+"""How a product of one row or one column is a fold: results [M] or [N] of K products of two inputs, one of them broadcast.
 
     a [M, K] @ b [K, 1]   ->   fold along K of a[m, k] * b[k], which is the same for every m
     a [1, K] @ b [K, N]   ->   fold along K of a[k] * b[k, n]
@@ -23,9 +23,9 @@ from tilefold.problem.canonical import Problem, by_stride, merged
 from tilefold.runtime.caching import kept_outside_modes
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-# Of a matrix whose elements are loaded one by one (docs/experiments/products.md#folds): bytes of columns, of which folds
-# of more took 1.5 to 2.2 times what is expected; bytes of rows, and elements that one program reads of a row: a fold took
-# 0.84 of the tiles' time of 6.3 MB, 0.84 of 8,219 elements; 1.7 of 19.6 MB, 1.2 of 19,311 elements.
+# Limits for a matrix whose elements are loaded one by one (docs/experiments/products.md#folds). Bytes of columns: folds of
+# more took 1.5 to 2.2 times their expected time. Bytes of rows, and elements of a row that one program reads: a fold took
+# 0.84 of the tiles' time for 6.3 MB and for 8,219 elements, 1.7 for 19.6 MB and 1.2 for 19,311 elements.
 LOOSE_COLUMNS, LOOSE_ROWS, LOOSE_DEPTH = 1 << 22, 1 << 23, 1 << 14
 _PRODUCTS = Monoid(
     lambda x, y: x + y, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="products"
@@ -33,7 +33,7 @@ _PRODUCTS = Monoid(
 
 
 def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
-    """Whether a fold of this product is weighed: one matrix of floats, and no large one whose elements are loaded one by one.
+    """Whether a fold is compared with tiles: for one matrix of floats, and no large one whose elements are loaded one by one.
 
     With "batch_invariant" no plan may depend on M.
     """
@@ -81,8 +81,8 @@ def fold_of(problem: Contraction, epilogue: Epilogue) -> tuple[Problem, Program]
 
 
 def _aligned(problem: Contraction) -> tuple[int, ...]:
-    """What divides the operands' addresses. Where both are read along K, no more than divides either one's rows: a tile that
-    two operands load in vectors of different lengths passes through shared memory."""
+    """The alignments of the operands' addresses. If both are read along K, none exceeds the alignment of either one's rows:
+    with vectors of different lengths a tile would pass through shared memory."""
     aligned, size = problem.aligned[:2], problem.dtypes[0].itemsize
     if problem.depth.strides[:2] != (1, 1):
         return aligned

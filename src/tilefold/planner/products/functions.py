@@ -1,4 +1,4 @@
-"""Functions of scalars that a user writes, as graphs: when they are run, and by what their graphs are known.
+"""When a user's functions of scalars are traced to graphs, and by which keys the graphs are found again.
 
 A function is run with symbols, once in each call that is given it, and its graph is all that is kept: graphs that are equal
 are one object. It is not run again where it is known to give the same graph as before (`unchanged`). So what an object holds
@@ -23,7 +23,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """The graph of a function's values: one object for equal graphs, so that it is compared and hashed by identity.
+    """The graph of a function. Equal graphs are one object, so that identity compares and hashes them.
 
     `rebase`: a graph of what some elements of a row fold to and what the whole row folds to, giving results with which the
     function makes the same of these elements as with the whole row's.
@@ -39,10 +39,10 @@ class Traced:
     sums: int = 0
     dtypes: tuple[Any, ...] = ()
     rule: tuple[Graph, ...] = ()
-    text: str = ""  # of all that; `of_text` reads it
+    text: str = ""  # of all these, for `of_text`
 
     def __post_init__(self) -> None:
-        """Graphs that torch keeps hold the text: Dynamo finds it made."""
+        """The text, for graphs that torch keeps. It is made beforehand, so that Dynamo need not trace how."""
         object.__setattr__(self, "text", text.dumps(self._parts))
 
     @property
@@ -69,7 +69,7 @@ def of_graph(
 
 
 def of_text(written: str) -> Traced:
-    """What `Traced.text` was written of.
+    """The value that `Traced.text` was written from.
 
     Raises:
         TextError: it is another text.
@@ -82,7 +82,7 @@ def of_text(written: str) -> Traced:
     return of_graph(*graphs)
 
 
-# For each code, what its functions gave: by the identities of what they read, which are held beside it.
+# For each code: the graphs of its functions, by the identities of the values that they read, which the entry keeps alive.
 _unchanged: weakref.WeakKeyDictionary[CodeType, dict[tuple[int, ...], tuple[list[Any], Traced]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -90,7 +90,7 @@ _unchanged: weakref.WeakKeyDictionary[CodeType, dict[tuple[int, ...], tuple[list
 
 @dataclass(frozen=True)
 class Role:
-    """What a function is asked to be, for messages: its name where it has none, what it must take, and the fix.
+    """A function's role in messages: a name if it has none, what it must take, and the fix.
 
     `call` is whose argument it is; with `several` it may return more than one value.
     """
@@ -103,7 +103,7 @@ class Role:
 
 
 def traced(function: Callable[..., Any], others: int, role: Role, name: str | None = None) -> Traced:
-    """What a function makes of a value and so many others. `role` and `name` are for messages.
+    """The graph of a function of a value and `others` more. `role` and `name` are for messages.
 
     Raises:
         ArityError, TraceError: it does not take so many, or gives no value (no single one) of one element.
@@ -117,7 +117,7 @@ def traced(function: Callable[..., Any], others: int, role: Role, name: str | No
     if found is None:
         if len(known) >= 64:
             known.clear()
-        # what is kept for a code must not keep it
+        # an entry of a code must not keep the code alive
         held = [value for value in read if value is not function.__code__]
         found = known[key] = (held, _run(function, others, role, name))
     return found[1]
@@ -138,7 +138,7 @@ def _check_takes(function: Callable[..., Any], name: str, others: int, role: Rol
     """Refuse a function whose signature does not take a value and so many others."""
     try:
         inspect.signature(function).bind(*range(1 + others))
-    except ValueError:  # a builtin without a signature: tracing tells
+    except ValueError:  # a builtin without a signature: tracing will show
         return
     except TypeError:
         raise ArityError(

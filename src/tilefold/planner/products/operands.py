@@ -1,6 +1,6 @@
-"""A product's operands: their rules, and the canonical problem that they make.
+"""Which operands a product takes, and the canonical problem that they make.
 
-a [.., M, K] @ b [.., K, N]   ->   batch dims that both walk, rows (M and the batch dims that b does not see), N, K
+a [.., M, K] @ b [.., K, N]   ->   batch dims of both, rows (M and the batch dims that b does not have), N, K
 """
 
 from __future__ import annotations
@@ -31,25 +31,23 @@ OPERANDS = (
     torch.int64,
     *(d for d in FLOAT8 if d in (torch.float8_e4m3fn, torch.float8_e5m2)),
 )
-# Whole numbers whose products a float64 sums exactly, and up to which K.
+# Dtypes of whole numbers, and up to which K float64 adds their products exactly.
 EXACT_IN_FLOAT64 = {torch.uint8: 1 << 37, torch.int16: 1 << 23}
 PRECISIONS = ("ieee", "tf32")
-ASYNCHRONOUS_BYTES = 4  # the least that a thread copies to shared memory while it goes on
-ROW_COLUMNS = 16384  # of a row that one program's registers hold
-ORDERED_COLUMNS = (
-    1024  # of a row folded in a written tree: twice as many take the compiler five seconds, 8192 minutes
-)
+ASYNCHRONOUS_BYTES = 4  # the fewest that a thread copies to shared memory asynchronously
+ROW_COLUMNS = 16384  # columns of a row at most, which one program's registers hold
+ORDERED_COLUMNS = 1024  # columns at most of a row folded in a written tree: the compiler takes 5 s for 2048, minutes for 8192
 
 
 class Contraction(Problem):
-    """A product made canonical: batch dims that b walks too, rows (M and the batch dims that join it), columns, and K.
+    """A product made canonical: batch dims of both operands, rows (M and the batch dims that join it), columns, and K.
 
     Each `Dim` holds a stride for a, for b and for every extra tensor; the last three dims are always rows, columns and K.
     """
 
     @property
     def batch(self) -> tuple[Dim, ...]:
-        """The dims along which both operands are other matrices."""
+        """The dims along which both operands change."""
         return self.dims[:-3]
 
     @property
@@ -107,10 +105,10 @@ def check_operands(a: Any, b: Any, bias: Any, extras: Sequence[Any], differentia
 
 
 def check_on_gpu(a: torch.Tensor) -> None:
-    """Refuse what no kernel multiplies: tensor cores have int8 and, for what it holds exactly, float64.
+    """Refuse dtypes that no kernel multiplies. Whole numbers are multiplied as int8 on tensor cores, or exactly in float64.
 
     Raises:
-        DtypeError, ShapeError: it has no such products, or K is too long for them to be exact.
+        DtypeError, ShapeError: there is no kernel for the dtype, or K is too long for exact sums.
     """
     dtype, depth = a.dtype, a.shape[-1]
     if dtype in (torch.int32, torch.int64):
@@ -126,9 +124,10 @@ def check_on_gpu(a: torch.Tensor) -> None:
 
 
 def as_autocast(a: Any, b: Any, bias: Any, precision: str | None) -> tuple[Any, Any, Any, str | None]:
-    """Operands and a bias as torch.autocast, where it is on, gives them to torch.nn.functional.linear.
+    """Operands and a bias in the dtypes that torch.autocast, if it is on, gives torch.nn.functional.linear, and the
+    precision.
 
-    With the precision that is left to ask for: "tf32" is one of float32 products.
+    The precision is None if autocast converted float32 operands: it is a precision of float32 products.
     """
     if not isinstance(a, torch.Tensor) or not is_converted(a.device):
         return a, b, bias, precision
@@ -140,7 +139,7 @@ def as_autocast(a: Any, b: Any, bias: Any, precision: str | None) -> tuple[Any, 
 def check_row_fits(
     monoid: Monoid | None, a: torch.Tensor, b: torch.Tensor, shape: Sequence[int], out: Any, guarantee: str
 ) -> None:
-    """Refuse rows that no program can hold, and what has no rows.
+    """Refuse a row's fold if one program cannot hold a row, or if there are no columns to fold.
 
     Raises:
         ArgumentError, EmptyError, ShapeError: a rule is broken; the message says which.
@@ -174,7 +173,7 @@ def check_precision(precision: str | None, dtype: torch.dtype) -> str:
     """The precision of float32 products: "ieee" unless "tf32" is asked for.
 
     Raises:
-        ArgumentError: it has another name, or other products than those of float32 are asked to be rounded.
+        ArgumentError: the name is another one, or "tf32" is asked for another dtype than float32.
     """
     if precision is not None and not is_one_of(precision, PRECISIONS):
         raise ArgumentError(
@@ -257,20 +256,21 @@ def canonical_product(a: torch.Tensor, b: torch.Tensor, extras: Sequence[torch.T
 
 
 def loads_of_elements(problem: Contraction) -> tuple[bool, bool]:
-    """Whether a's, b's elements are loaded one by one: vectors of 4 bytes, the least that is copied to shared memory on its
-    way past registers, need the address, the other strides and the masked length to be multiples of that."""
+    """For a and b, whether elements are loaded one by one. An asynchronous copy takes 4 bytes at least, so the address, the
+    other strides and the masked length must be multiples of 4 bytes."""
     a, b = _vector_bytes(problem)
     return a < ASYNCHRONOUS_BYTES, b < ASYNCHRONOUS_BYTES
 
 
 def narrow_vectors(problem: Contraction) -> tuple[bool, bool]:
-    """Whether a's, b's elements are known to be aligned in less than 16 bytes, the vectors of cuBLAS's fast kernels."""
+    """For a and b, whether elements are known to be aligned to fewer than 16 bytes, which cuBLAS's fast kernels need."""
     a, b = _vector_bytes(problem)
     return a < VECTOR_BYTES, b < VECTOR_BYTES
 
 
 def _vector_bytes(problem: Contraction) -> tuple[int, int]:
-    """Of a, of b, the bytes that are loaded at once at most: what divides the address, the other strides and the length."""
+    """For a and b, the bytes that one load takes at most: the number divides the address, the other strides and the
+    length."""
     return (
         _bytes_of_vector(problem, 0, problem.rows, problem.depth),
         _bytes_of_vector(problem, 1, problem.depth, problem.columns),
@@ -290,7 +290,7 @@ def _bytes_of_vector(problem: Contraction, operand: int, *dims: Dim) -> int:
 
 
 def neighbours_across(problem: Contraction) -> tuple[bool, bool]:
-    """Whether a's, b's neighbours in memory lie along its rows of results, not along K."""
+    """For a and b, whether neighbours in memory lie along M or N, not along K."""
     depth = problem.depth
     across = [
         dim.size > 1 and dim.strides[operand] == 1 and (depth.size == 1 or depth.strides[operand] != 1)
@@ -300,11 +300,11 @@ def neighbours_across(problem: Contraction) -> tuple[bool, bool]:
 
 
 def as_matrices(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The operands with the dims that vectors lack put back: a row, a column."""
+    """The operands as matrices: a vector a is a row, a vector b a column."""
     return a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
 
 
 def _as_matrix(extra: torch.Tensor, has_rows: bool, has_columns: bool) -> torch.Tensor:
-    """An extra tensor in the result's shape, with the dims that vectors lack put back."""
+    """An extra tensor in the result's shape, with the dims that vector operands lack."""
     seen = extra if has_columns else extra[..., None]
     return seen if has_rows else seen.unsqueeze(-2)

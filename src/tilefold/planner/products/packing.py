@@ -1,4 +1,4 @@
-"""Operands copied into rows of whole vectors, where they cannot be read by vectors as they lie.
+"""How operands are copied into rows of whole vectors, if vector loads cannot read them where they are.
 
 b [K, 3011] bf16   ->   packed1 [K, 3024], zeros behind each row: every row begins at a multiple of 32 bytes
 """
@@ -14,13 +14,13 @@ from tilefold.planner.sizes import power_above
 from tilefold.problem.canonical import Dim
 
 PACKED = ("packed0", "packed1")
-MULTIPLE = 16  # elements: what Triton takes for the most that an extent can be a multiple of
-ELEMENTS = 1024  # that a program copies: of 512 to 4096 the fastest or within 6 % of it
+MULTIPLE = 16  # elements: the largest divisor of an extent that Triton looks for
+ELEMENTS = 1024  # that a program copies: within 6 % of the fastest of 512 to 4096
 WARPS = 4
 
 
 def can_pack(problem: Contraction) -> bool:
-    """Whether operands are matrices: batches are not packed."""
+    """Whether operands may be packed: they are matrices without batches."""
     return not problem.batch and problem.rows.size > 0 and problem.depth.size > 0
 
 
@@ -32,7 +32,7 @@ def lines_of(problem: Contraction, operand: int) -> tuple[Dim, Dim, bool]:
 
 
 def padded(size: int) -> int:
-    """An extent as a row of whole vectors has it."""
+    """An extent, rounded up to whole vectors."""
     return math.ceil(size / MULTIPLE) * MULTIPLE
 
 
@@ -43,13 +43,13 @@ def packed_shape(problem: Contraction, operand: int) -> tuple[int, int]:
 
 
 def packing_of(problem: Contraction, packed: tuple[bool, bool]) -> Packing:
-    """How operands are packed: as many neighbours a program as a row has, up to its elements."""
+    """The launch that packs operands: a program copies as many neighbours as a row has, up to `ELEMENTS`."""
     blocks = [min(ELEMENTS, power_above(packed_shape(problem, n)[1])) for n in (0, 1)]
     return Packing(packed, (blocks[0], blocks[1]), ELEMENTS, WARPS)
 
 
 def packed_problem(problem: Contraction, packed: tuple[bool, bool]) -> Contraction:
-    """The problem with the strides and addresses that packed operands have."""
+    """The problem with the strides and addresses of packed operands."""
     rows, columns, depth = problem.rows, problem.columns, problem.depth
     for operand in (0, 1):
         if not packed[operand]:

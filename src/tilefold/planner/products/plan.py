@@ -1,4 +1,4 @@
-"""A product as its planner sees it, and the candidates that the planner weighs: tiles, splits, a second launch."""
+"""The sizes of a product and the candidates that the planner compares: tiles, splits, a second launch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Asked:
-    """The demands on a plan besides its sizes.
+    """What a call demands of a product's plan besides its sizes.
 
     `cublas`: torch multiplies this dtype as precisely as we promise; `finished`: and leaves nothing to do after it.
     `row`: a program has whole rows of results. `in_order`: the splits of a result are summed one after another.
@@ -55,13 +55,13 @@ class Asked:
 
     @property
     def true_float32(self) -> bool:
-        """Whether float32 operands are multiplied as such, which no tensor core does."""
+        """Whether float32 operands are multiplied without rounding them first. No tensor core does this."""
         return self.dtype == torch.float32 and self.precision == "ieee"
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One program multiplies [block_m, block_k] by [block_k, block_n], `num_stages` steps of K on their way."""
+    """One program multiplies [block_m, block_k] by [block_k, block_n], with `num_stages` steps of K in flight."""
 
     block_m: int
     block_n: int
@@ -70,7 +70,7 @@ class Tile:
     num_stages: int
 
     def loose_elements(self, sizes: Sizes) -> int:
-        """How many elements a program loads one by one in a step."""
+        """The elements of a step that a program loads one by one."""
         loose_a, loose_b = sizes.loose
         return (self.block_m * loose_a + self.block_n * loose_b) * self.block_k
 
@@ -81,7 +81,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The decisions of the launch that multiplies: its tile, how many programs share the K of one, float32's precision.
+    """The decisions of the launch that multiplies: its tile, how many programs share K, float32's precision.
 
     `reserved_bytes` is the shared memory that a program asks for at least: so much that no SM holds more than its share, so
     that programs that begin early spread over all of them.
@@ -111,7 +111,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Packing:
-    """The launch that copies operands into rows of whole vectors, with zeros behind what they have.
+    """The launch that copies operands into rows of whole vectors, with zeros behind their elements.
 
     `packed` says which. A program copies `elements` of one: neighbours of as many rows as hold so many.
     """
@@ -193,5 +193,5 @@ class Candidate:
 
     @property
     def decisions(self) -> Candidate:
-        """The candidate without what is only said of it."""
+        """The candidate without its descriptions (time, reason)."""
         return replace(self, time_us=0.0, reason="")

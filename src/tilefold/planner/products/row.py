@@ -1,4 +1,5 @@
-"""A fold of each row and a function of its elements and results: checked, traced and typed.
+"""What a call asks of each row: a fold, and a function of elements and the fold's results. Both are checked, traced and
+typed.
 
 Products fold rows of results in the store that makes them final; `reduce_map` folds the rows of tensors.
 """
@@ -35,10 +36,11 @@ _ROLE = Role(
 class Row:
     """The monoid's program over a row's elements, and the graph of (*elements, *the fold's results, *extras) that is stored.
 
-    `extras` are the dtypes of further tensors' elements, `results` those of what is stored (a product says its own).
-    `rebase` gives, of what some elements and their row fold to, results with which `apply` makes the same of these elements.
-    The last of `apply`'s values, of the dtypes `sums`, are summed over rows; `rows` gives what is stored of each row, of the
-    fold's results.
+    `extras` are the dtypes of further tensors' elements, `results` the dtypes that are stored (a product sets its own).
+    `rebase` takes the results of some elements and those of their whole row. It gives results from which `apply` makes the
+    same values of these elements.
+    The last of `apply`'s values, of the dtypes `sums`, are summed over rows. `rows` takes the fold's results and gives what
+    is stored of each row.
     """
 
     program: Program
@@ -144,8 +146,8 @@ def make_row_map(
 
 @kept_outside_modes(256)
 def without_constants(row: Row, folding: Program) -> tuple[Row, tuple[int, ...]]:
-    """The row's function where results that are constants of `folding`, its fold in another form, are such; and the places of
-    the results that it still takes."""
+    """The row's function with the constant results of `folding`, another form of its fold, written in; and the places of the
+    results that it still takes."""
     project, n = folding.project.graph, row.program.algebra.inputs
     made = [project.nodes[o] for o in project.outputs[: len(row.program.outputs)]]
     places = tuple(p for p, node in enumerate(made) if node.op != "const")
@@ -166,7 +168,7 @@ def _typed(folding: Program, graph: Graph, extras: tuple[torch.dtype, ...]) -> R
 
 
 def _stored(produced: torch.dtype, common: torch.dtype, dtype: torch.dtype | None) -> torch.dtype:
-    """What a computed value is stored as, beside elements that promote to `common`."""
+    """The dtype that a computed value is stored in, beside elements that promote to `common`."""
     if produced == torch.bool:
         return produced
     if typing.is_float(produced):
@@ -175,7 +177,7 @@ def _stored(produced: torch.dtype, common: torch.dtype, dtype: torch.dtype | Non
 
 
 def traced_apply(monoid: Monoid, apply: Traced | Callable[..., Any]) -> Traced:
-    """What a row's function makes of an element and the fold's results; one that has been run stays as it is.
+    """The traced row function of an element and the fold's results. A traced function is returned as it is.
 
     Raises:
         ArityError, TraceError: it does not take them, or gives no single value.

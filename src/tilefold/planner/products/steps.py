@@ -1,4 +1,4 @@
-"""A product's plan as steps: tiles of results, cuBLAS, or partial products and a launch that sums and finishes them."""
+"""Which steps a product's plan has: a launch of tiles, cuBLAS, or partial products and a launch that adds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tilefold.planner.products.packing import PACKED, packed_shape, packing_of
 from tilefold.planner.products.plan import Candidate, Tiling
 from tilefold.planner.sizes import power_above
 
-LARGE_PITCH = 1 << 18  # results: a power of two, 1 MB of float32 a split, is left beyond
+# Results (1 MB of float32 a split) from which the distance between splits is no power of two.
+LARGE_PITCH = 1 << 18
 OPERANDS = ("input0", "input1")
 
 
@@ -35,7 +36,7 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
     elif candidate.finish is None:
         steps = (LibraryCall("finished_product", (*OPERANDS, *extras), results),)
     elif candidate.strategy == "cublas" and epilogue.only_relu and epilogue.result == problem.dtypes[0]:
-        # the greater of zero and a rounded sum is the rounded greater one: half as many bytes as float32 sums
+        # max(0, x) may be taken of the rounded sum: it has half the bytes of a float32 sum
         steps = (LibraryCall("finished_product", OPERANDS, results), LibraryCall("rectified", (), results))
     else:
         if candidate.strategy == "cublas":
@@ -58,7 +59,7 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
 def _packed(
     candidate: Candidate, problem: Contraction
 ) -> tuple[tuple[str, ...], tuple[Step, ...], tuple[Buffer, ...]]:
-    """What the product reads where operands are packed, the launch that packs them, and where."""
+    """The names that the product reads, the launch that packs operands, and the buffers of packed operands."""
     which = [number for number, is_packed in enumerate(candidate.packed) if is_packed]
     made = tuple(Buffer(PACKED[n], packed_shape(problem, n), problem.dtypes[n]) for n in which)
     operands = tuple(PACKED[n] if n in which else OPERANDS[n] for n in (0, 1))
@@ -70,18 +71,18 @@ def _packed(
 
 
 def nothing(epilogue: Epilogue, guarantee: str) -> Plan:
-    """The plan of a product without results: rows of no columns fold to the identity."""
+    """The plan of a product without results. A row without columns folds to the identity."""
     steps = (Fill(output_names(epilogue)[1:]),) if epilogue.row is not None else ()
     return Plan("triton", steps, guarantee=guarantee, strategy="nothing", reason="no results")
 
 
 def output_names(epilogue: Epilogue) -> tuple[str, ...]:
-    """The result, and what rows fold to."""
+    """The names of the product's result and of the results of its rows' fold."""
     return names("output", 1 if epilogue.row is None else 1 + len(epilogue.row.program.outputs))
 
 
 def output_buffers(problem: Contraction, epilogue: Epilogue) -> tuple[Buffer, ...]:
-    """The result, and what rows fold to, as buffers."""
+    """The buffers of the product's result and of the results of its rows' fold."""
     folded = () if epilogue.row is None else epilogue.row.program.outputs
     rows = problem.batches * problem.rows.size
     sizes = [(problem.outputs, epilogue.result), *((rows, dtype) for dtype in folded)]
@@ -97,7 +98,8 @@ def _tiling(candidate: Candidate) -> Tiling:
 
 
 def pitch_of(problem: Contraction) -> int:
-    """Elements from one split's partial products to the next's: few numbers for many shapes, less than twice the results."""
+    """The distance in elements between the partial products of two splits: less than twice the results, and one of few
+    numbers, so that few kernels are compiled."""
     outputs = max(1, problem.outputs)
     step = power_above(outputs) if outputs <= LARGE_PITCH else power_above(outputs) // 16
     return math.ceil(outputs / step) * step

@@ -1,4 +1,4 @@
-"""Which tiles, splits of K and second launches are weighed for a product."""
+"""Which tiles, splits of K and second launches the planner compares for a product."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tilefold.planner.products.costs import is_vector, share_of
 from tilefold.planner.products.plan import Asked, Finish, Sizes, Tile
 from tilefold.planner.sizes import power_above
 
-ROW_BLOCK = 8192  # results of all lanes that a program which folds rows holds, unless one row is longer
-STAGED_BYTES = 100 * 1024  # of the steps that are on their way
+ROW_BLOCK = 8192  # results that a program holds at most while it folds rows, unless one row is longer
+STAGED_BYTES = 100 * 1024  # of shared memory for steps in flight
 
-SPILLING = 4096  # operands a step of float32's true products: unrolled on the vector units, more outgrow the registers
+SPILLING = 4096  # operands of a step at most in products of true float32: the vector units' unrolled code spills with more
 
-MOST_SHARING = 3  # programs on an SM that begin early
+MOST_SHARING = 3  # programs of an SM at most in a launch that begins early
 
-LINE = 128  # bytes that memory hands over at once
-MANY = 4096  # results that are finished by more programs than a chip has SMs
-LARGE = 64 * 64  # results of a tile whose products take longer than its loads
+LINE = 128  # bytes of a line of memory
+MANY = 4096  # results from which a second launch has more programs than a chip has SMs
+LARGE = 64 * 64  # results of a tile from which its products take longer than its loads
 
 _BLOCKS = (16, 32, 64, 128)
 _BLOCKS_K = (32, 64, 128, 256)
@@ -31,7 +31,7 @@ _SPLITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 def tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile]:
-    """Tiles no larger than the product needs, with as many steps on their way as shared memory holds.
+    """Tiles no larger than the product, with as many steps in flight as shared memory holds.
 
     A step takes a line of memory of each row and column, and more only of large tiles: a search of all found none faster by
     more than 3 % (docs/measured.md).
@@ -55,7 +55,7 @@ def tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile]:
 
 
 def _large_tiles(sizes: Sizes, device: Device) -> Iterator[Tile]:
-    """The largest tiles of half precision, four steps on their way: they read the least of the L2 for a product.
+    """The largest tiles of half precision with four steps in flight: they read the fewest bytes of the L2 for a product.
 
     Of 26 products of 2 GFLOP and more 128 x 256 was the fastest tile of ours in 14 (docs/experiments/products.md#large).
     """
@@ -67,7 +67,7 @@ def _large_tiles(sizes: Sizes, device: Device) -> Iterator[Tile]:
 
 
 def packed_tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile]:
-    """Tiles of operands that were copied first: the largest with four steps on their way.
+    """Tiles of operands that a launch copied first: the largest with four steps in flight.
 
     They were faster in most of 28 random products (docs/experiments/products.md#packed).
     """
@@ -78,7 +78,7 @@ def packed_tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile
 
 
 def _rows_of(sizes: Sizes, asked: Asked, device: Device) -> list[int]:
-    """Rows of a tile. Where tensor cores take 64 at once (`wgmma`), 32 are neither: too few for it, and slower than 16."""
+    """Rows of a tile. `wgmma` takes 64 at once. There 32 rows are left out: too few for `wgmma`, and slower than 16."""
     if device.capability < 90 or is_vector(asked):
         return [block for block in _BLOCKS if block == 16 or block < 2 * sizes.rows]
     return [block for block, more_than in ((16, 0), (64, 16), (128, 64)) if sizes.rows > more_than]
@@ -95,26 +95,26 @@ def _warps(results: int, asked: Asked) -> tuple[int, ...]:
 
 
 def splits_of(depth: int, tile: Tile) -> list[int]:
-    """Splits that leave none without elements, each once."""
+    """The different numbers of splits of which each split has elements."""
     steps = math.ceil(depth / tile.block_k)
     return sorted({even_splits(depth, tile, s) for s in _SPLITS if s <= steps} or {1})
 
 
 def even_splits(depth: int, tile: Tile, splits: int) -> int:
-    """How many splits there are when each of `splits`, but the last, has as many steps as it needs."""
+    """The number of splits that have elements, if K is shared among `splits` in whole steps."""
     steps = max(1, math.ceil(depth / tile.block_k))
     return math.ceil(steps / math.ceil(steps / splits))
 
 
 def spreading_bytes(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
-    """The shared memory by which an SM holds its share of the first launch's programs and no more; 0 where none does that.
+    """The shared memory that each program reserves, so that an SM runs its share of the first launch's programs and no more.
+    0 if no amount does that.
 
-    A half of an SM's for one program, a third for two, and so on: with the kilobyte that the chip takes for each program,
+    It is a half of an SM's memory for one program, a third for two, and so on. The chip adds a kilobyte for each program, so
     one more does not fit.
 
-    Programs that begin early find some SMs still at work on what came before: more than their share then start on one SM
-    while others get fewer, and the launch takes as long as the most of them (docs/measured.md). An SM without room for
-    more prevents it.
+    Without it, programs that begin early find some SMs still busy with the work before. Then one SM starts more than its
+    share, others fewer, and the launch takes as long as the SM with the most (docs/measured.md).
     """
     share = share_of(tile, splits, sizes, device)
     reserved = device.shared_bytes // (share + 1)
@@ -123,10 +123,10 @@ def spreading_bytes(tile: Tile, splits: int, sizes: Sizes, device: Device) -> in
 
 
 def finish_of(sizes: Sizes, splits: int, row: bool = False, in_order: bool = False) -> Finish:
-    """The second launch of a product: its programs read a few kilobytes each, since nothing else hides the way to them.
+    """The second launch of a product: each of its programs reads a few kilobytes, since nothing else hides their latency.
 
-    Those for many splits are what a search took on an H200 (docs/measured.md): few results a program, and one warp where that
-    holds all of them, or where programs are more than SMs: nobody then waits for other warps.
+    For many splits the sizes are those of a search on an H200 (docs/measured.md): few results a program, and one warp if it
+    holds them all or if there are more programs than SMs, so that no warp waits for another.
     """
     lanes = 1 if in_order else min(128, power_above(splits))
     if row:
@@ -145,7 +145,7 @@ def finish_of(sizes: Sizes, splits: int, row: bool = False, in_order: bool = Fal
 
 
 def _row_finish(sizes: Sizes, lanes: int) -> Finish:
-    """Whole rows, one a program unless they are short and many."""
+    """A second launch over whole rows: one row a program, or several if rows are short and many."""
     row = power_above(sizes.columns)
     lanes = max(1, min(lanes, ROW_BLOCK // row))
     rows = max(1, min(1024 // row, power_above(sizes.rows * sizes.batches) // 512))

@@ -1,14 +1,16 @@
-"""Plans that a search found on a chip, shipped as data: `tables/<chip>.json`, written by benchmarks/tune_products.py.
+"""Which plan a search found on a chip for a product: tables shipped as data (`tables/<chip>.json`), which
+benchmarks/tune_products.py writes.
 
     {"schema": 1, "chip": "NVIDIA H200", "made": {...}, "costs": {"launch_us": ...},
      "entries": [{"dtype": "bfloat16", "precision": "ieee", "sizes": [M, N, K, batches], "epilogue": true,
                   "strategy": "split", "tile": [16, 16, 128, 2, 4], "splits": 64, "finish": [32, 64, 4],
                   "chained": false, "reserved_bytes": 0, "time_us": 2.9}]}
 
-Where the cost model's choice took at most 5 % longer than the fastest plan, an entry has the strategy "model", the fastest
-time and no plan: the model chooses there, and for sizes near it.
+If the cost model's choice took at most 5 % longer than the fastest plan, the entry has the strategy "model", the fastest time
+and no plan. The model then chooses for these sizes and for sizes near them.
 
-A table that is missing or of another schema is no table. Entries hold no code, only numbers, which are checked when read.
+A missing table and a table of another schema count as empty. Entries hold numbers alone, which are checked when they are
+read.
 """
 
 from __future__ import annotations
@@ -30,15 +32,15 @@ from tilefold.runtime.caching import kept_outside_modes
 
 SCHEMA = 1
 FOLDER = Path(__file__).parent / "tables"
-MOST_RESERVED = 227 * 1024  # that a program of any chip may ask for
+MOST_RESERVED = 227 * 1024  # bytes of shared memory that a program may ask for on any chip
 _HALVES = {"float16", "bfloat16"}
-MODEL = "model"  # the strategy of an entry that leaves the choice to the cost model
-NEAR = 1.0  # the most that sizes may differ for an entry to serve: a sum of |log2| over M, N, K and batches
+MODEL = "model"  # the strategy of an entry for which the cost model chooses
+NEAR = 1.0  # how far an entry's sizes may be at most: the sum of |log2| of the ratios of M, N, K and batches
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The fastest plan of one product that a search timed; the strategy "model" where the cost model's is as good."""
+    """The fastest plan of one product in a search; its strategy is "model" if the cost model's plan is as good."""
 
     dtype: str
     precision: str
@@ -49,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """The measurements of one chip; `sms` are its own, since chips of one name may have fewer."""
+    """The measurements of one chip. `sms` is the number of its SMs: chips of one name may have fewer."""
 
     costs: Costs
     entries: tuple[Entry, ...]
@@ -65,13 +67,13 @@ def costs_of(device: Device) -> Costs:
 
 
 def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: Candidate) -> Candidate | None:
-    """The plan of the entry for these sizes, or of the nearest one, fitted to them and to the chip; None where none is near,
-    or where the nearest leaves the choice to the cost model.
+    """The plan of the entry for these sizes, or of the nearest entry, fitted to the sizes and the chip. None if no entry is
+    near, or if the cost model chooses for the nearest.
 
-    A nearest entry's strategy must be the cost model's (`model`): where these differ, a boundary lies between the two sizes.
-    Nor may an SM have more programs than where the entry was measured.
-    float16 and bfloat16 serve each other, of equal sizes after their own: bytes and tensor cores' rates are the same. All
-    entries were timed with vectors of elements.
+    The nearest entry's strategy must be the one that the cost model chooses (`model`): if they differ, a boundary lies
+    between the two sizes. An SM must not have more programs than in the measurement. Entries of float16 and bfloat16 serve
+    both dtypes, with a dtype's own first: bytes and rates of tensor cores are equal. All entries were timed with vector
+    loads.
     """
     if asked.row or any(sizes.loose):
         return None
@@ -94,7 +96,7 @@ def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: Candidate) -> 
 
 
 def _is_crowded(fitted: Candidate, sizes: Sizes, entry: Entry, device: Device) -> bool:
-    """Whether an SM has more programs than where the entry was measured: that is another race."""
+    """Whether an SM has more programs than in the entry's measurement, which then says nothing."""
     if fitted.tile is None or entry.plan.tile is None:
         return False
     measured = Sizes(*entry.sizes, sizes.itemsize)
@@ -103,10 +105,10 @@ def _is_crowded(fitted: Candidate, sizes: Sizes, entry: Entry, device: Device) -
 
 
 def _serves(entry: Entry, asked: Asked, model: Candidate) -> bool:
-    """Whether an entry is of such products.
+    """Whether an entry is of products with these demands.
 
-    What cuBLAS finishes itself was timed apart from what it does not: else our own plan serves only where the cost model
-    does not prefer cuBLAS either.
+    Products whose epilogue cuBLAS applies have entries of their own. Of the other entries our own plan serves such a product
+    only if the cost model does not prefer cuBLAS.
     """
     name = _name(asked.dtype)
     alike = (entry.dtype == name or {entry.dtype, name} == _HALVES) and entry.precision == asked.precision
@@ -116,7 +118,8 @@ def _serves(entry: Entry, asked: Asked, model: Candidate) -> bool:
 
 
 def _same_race(entry: Entry, asked: Asked) -> bool:
-    """Whether an entry was the fastest beside a cuBLAS that finishes such products itself, or one that does not."""
+    """Whether an entry was measured beside the same cuBLAS: one that applies the epilogue of such products, or one that does
+    not."""
     return entry.epilogue != asked.finished
 
 
@@ -129,9 +132,9 @@ def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:
 
 
 def _fitted(entry: Entry, sizes: Sizes, model: Candidate, device: Device) -> Candidate:
-    """The entry's tile and number of splits for other sizes. Its time is unknown: the model's stands for it.
+    """The entry's tile and number of splits for other sizes, with the model's time: the time was not measured.
 
-    A first launch of more programs than SMs is begun early only where it was measured.
+    A first launch of more programs than SMs begins early only if it did in the measurement.
     """
     plan = replace(entry.plan, time_us=model.time_us, reason=f"as measured at {_text(entry.sizes)}, about")
     if plan.tile is None:
@@ -159,9 +162,9 @@ def table_name(chip: str) -> str:
 
 
 def read_table(text: str, chip: str) -> Table:
-    """A table from its JSON. Of another schema or chip it is `NOTHING`: plans then follow from the cost model alone.
+    """A table from its JSON; `NOTHING` for another schema or chip. Then the cost model alone chooses.
 
-    Tables are part of the package, so a damaged one is a fault of ours, and an assertion finds it.
+    Tables are part of the package. An assertion finds a damaged one, which is a fault of the package.
     """
     document = json.loads(text)
     if document["schema"] != SCHEMA or document["chip"] != chip:
@@ -237,7 +240,7 @@ def record_of(entry: Entry) -> dict[str, Any]:
 
 
 def write_document(path: Path, document: dict[str, Any]) -> None:
-    """A table's JSON with an entry a line, read once to see that it can be."""
+    """A table's JSON with an entry a line. The text is read once as a check."""
     head = json.dumps({k: v for k, v in document.items() if k != "entries"}, indent=1)[:-2]
     lines = ",\n  ".join(map(json.dumps, document["entries"]))
     path.parent.mkdir(parents=True, exist_ok=True)

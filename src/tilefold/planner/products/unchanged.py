@@ -1,8 +1,8 @@
-"""Values that a function reads besides its arguments, where all are known: such a function need not be run again.
+"""Which values a function reads besides its arguments. If all are known, the function need not be traced again.
 
-Known is a plain function whose code reads numbers, strings, dtypes, tuples of them, functions of tilefold.math, pure builtins
-and other such functions: as defaults, from its closure, from its module, or by name from a module. Anything else may change
-without notice: an object's attribute, a list, the environment.
+All are known if the code reads numbers, strings, dtypes, tuples of them, functions of tilefold.math, pure builtins and other
+such functions. It may read them as defaults, from its closure, from its module, or by name from a module. Anything else may
+change without notice: an object's attribute, a list, the environment.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import torch
 
 from tilefold import math
 
-# A name that code reads, whether from its closure, and the attributes that it takes of it.
+# A name that code reads, whether it is from the closure, and the attributes that the code takes of its value.
 Read = tuple[str, bool, tuple[str, ...]]
 
 _CONSTANTS = (bool, int, float, str, bytes, type(None), type(Ellipsis), torch.dtype)
 _PURE = frozenset(
     (abs, bool, divmod, enumerate, float, int, len, max, min, pow, range, reversed, round, sum, tuple, zip)
 ) | frozenset(function for function in vars(python_math).values() if type(function) is BuiltinFunctionType)
-# Parts of the names of instructions that read or write what is not the function's own.
+# Parts of the names of instructions that read or write more than the function's own values.
 _OUTSIDE = ("ATTR", "METHOD", "GLOBAL", "NAME", "DEREF", "IMPORT", "LOCALS", "CLASS", "SUPER")
 _HARMLESS = ("EXTENDED_ARG", "KW_NAMES")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
@@ -34,17 +34,17 @@ _MISSING, _TUPLE, _CALLER = object(), object(), object()
 
 
 def contents(function: Any) -> list[Any] | None:
-    """All that a function's result depends on besides its arguments, in an order that its code fixes.
+    """All values that a function's result depends on besides its arguments, in an order that its code fixes; None if some are
+    not known.
 
-    The same objects mean the same function. None of them can change, and none is an object of the user's but code and what
-    is written in it. None where not all is known.
+    The same objects mean the same function. None of them can change. None is a user's object, except code and its constants.
     """
     found: list[Any] = []
     return found if type(function) is FunctionType and _collect(function, found, []) else None
 
 
 def _collect(function: FunctionType, found: list[Any], callers: list[FunctionType]) -> bool:
-    """Add what a function is and reads, if all of it is known."""
+    """Add a function's code and the values that it reads, if all are known."""
     for depth, caller in enumerate(callers):
         if function is caller:
             found += (_CALLER, depth)
@@ -68,7 +68,7 @@ def _collect(function: FunctionType, found: list[Any], callers: list[FunctionTyp
 
 
 def _note(value: Any, found: list[Any], callers: list[FunctionType]) -> bool:
-    """Add a value, if it cannot change, or what a function is and reads."""
+    """Add a value that cannot change, or a function's code and values."""
     kind = type(value)
     if kind is tuple:
         found += (_TUPLE, len(value))
@@ -93,7 +93,7 @@ def _named(function: FunctionType, name: str) -> Any:
 
 
 def _attribute(value: Any, attributes: Sequence[str]) -> Any:
-    """An attribute of a module (of a module), or of what cannot change."""
+    """An attribute of a module (of a module), or of a value that cannot change."""
     for name in attributes:
         if type(value) is not ModuleType:
             return value if type(value) in _CONSTANTS else _MISSING
@@ -105,7 +105,7 @@ _known_reads: weakref.WeakKeyDictionary[CodeType, tuple[Read, ...] | None] = wea
 
 
 def _reads(code: CodeType) -> tuple[Read, ...] | None:
-    """What code reads, and each once; None where it does more than that."""
+    """The names that code reads, each once; None if the code does more than that."""
     found: Any = _known_reads.get(code, _MISSING)
     if found is _MISSING:
         each = list(_read_by(code, frozenset(code.co_freevars)))
@@ -116,7 +116,8 @@ def _reads(code: CodeType) -> tuple[Read, ...] | None:
 
 
 def _read_by(code: CodeType, enclosed: frozenset[str]) -> Iterator[Read | None]:
-    """What code and the code inside it read, None for what is no such thing; `enclosed`: the outermost function's closure."""
+    """The names that code and the code inside it read, with None for any other access; `enclosed` is the outermost function's
+    closure."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in _HARMLESS]
     for place, step in enumerate(steps):
         if not any(part in step.opname for part in _OUTSIDE):

@@ -14,10 +14,10 @@ from tilefold.problem.canonical import Dim
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a tile: `size` places, walked by several dims (the last one fastest) in the input and in the result.
+    """One side of a tile: `size` places along several dims (the last one fastest) in the input and in the result.
 
-    `inputs` and `outputs` are (sizes, steps): the sizes of all dims but the first, and the step along each; dims that one
-    step can walk are one dim there.
+    `inputs` and `outputs` are (sizes, steps): the sizes of all dims but the first, and the step along each dim. Dims that one
+    step can walk are one dim.
     """
 
     size: int
@@ -29,10 +29,10 @@ class Side:
 class Move:
     """The decisions of a launch that copies between layouts: the tile's sides, and the dims that programs walk.
 
-    `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives
-    up last what was read, and with `keep` what was written: then lines that tiles share are still there, and so is what a
-    next kernel reads first. `aligned`: the largest power of two up to 16 that divides the input's address in bytes; `wide`:
-    offsets need 64 bits. `run`: what a tile has is not elements but runs of so many neighbours, which stay neighbours.
+    `group`: so many tiles below each other run before those beside them; 0, all of them. `spread`: the grid has three axes.
+    `keep`: the L2 is asked to keep the results, since tiles share lines of them and a next kernel reads them first.
+    `aligned`: the largest power of two up to 16 that divides the input's address in bytes. `wide`: offsets need 64 bits.
+    `run`: a tile has no single elements but runs of so many neighbours, which stay neighbours.
     """
 
     rows: Side
@@ -61,7 +61,7 @@ class Move:
 
     @property
     def places(self) -> int:
-        """Of the outer dims."""
+        """Places of the outer dims."""
         return math.prod(d.size for d in self.outer)
 
     @property
@@ -71,18 +71,19 @@ class Move:
 
     @property
     def split(self) -> bool:
-        """Whether all tiles but the last have no mask: of one run, whose whole tiles begin and end at vectors."""
+        """Whether only the last tile has a mask. So it is for one run of memory, whose whole tiles begin and end at
+        vectors."""
         part = self.columns.size > self.block_columns and self.columns.size % self.block_columns != 0
         return part and self.places * self.rows.size * self.block_rows == 1
 
     @property
     def loads_along(self) -> str:
-        """The side along which neighbours lie side by side in the input, "" if none does."""
+        """The side along which elements are neighbours in the input, "" for none."""
         return "columns" if self.columns.inputs[1][-1] == 1 else ""
 
     @property
     def stores_along(self) -> str:
-        """The same in the result."""
+        """The side along which elements are neighbours in the result, "" for none."""
         if self.columns.outputs[1][-1] == 1:
             return "columns"
         return "rows" if self.rows.outputs[1][-1] == 1 else ""
@@ -100,7 +101,7 @@ class Move:
 
 
 def walk(dims: Sequence[Dim], step: Callable[[Dim], int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes but the first, and steps, of the fewest dims that walk the same places."""
+    """The sizes but the first, and the steps, of the fewest dims that walk the same places."""
     sizes, steps = [1], [0]
     for d in dims:
         if sizes == [1]:
