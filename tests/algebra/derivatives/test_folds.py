@@ -13,14 +13,8 @@ import torch
 
 from tilefold import Monoid, monoids
 from tilefold import math as m
-from tilefold.algebra.derivatives.folds import (
-    Gradient,
-    SingularError,
-    elementwise,
-    of_elements,
-    opposite,
-    solved,
-)
+from tilefold.algebra.algebra import elementwise
+from tilefold.algebra.derivatives.folds import Gradient, SingularError, of_elements, opposite, solved
 from tilefold.algebra.derivatives.linear import add, as_float, chosen, div, is_zero, mul, neg, number
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.evaluate import evaluate
@@ -100,7 +94,12 @@ def test_both_forms_are_torchs_derivative(name: str) -> None:
         )  # fmt: skip
         own = [t[at] for t in x]
         got = by_graph(
-            lambda *v: gradient.around(v[:n], v[n : n + k], v[n + k : 2 * n + k], v[2 * n + k :]),
+            lambda *v: gradient.around(
+                v[:n],
+                v[n : n + k],
+                v[n + k : 2 * n + k],
+                lambda whole: pullback(gradient.program.project, whole, gradient.of_results(v[2 * n + k :])),
+            ),  # fmt: skip
             [*before, *own, *after, *g],
         )
         for one, other in zip(got, want, strict=False):
