@@ -64,6 +64,7 @@ class _Lifter(Effects):
     ) -> None:
         super().__init__(entry, places, memory, elements, waits)
         self._flow = Flow(entry)
+        self._widths |= dict.fromkeys(self._flow.predicates, 1)
         self._inside: list[int] = []  # heads of the loops around
         self._ends: dict[int, set[int]] = {}  # the last blocks of these
         self._again: dict[int, Value] = {}  # the condition on which each goes on

@@ -180,7 +180,21 @@ class Graph:
             return yes if condition.constant else no
         if condition.op == "not":
             condition, yes, no = condition.args[0], no, yes
-        return yes if yes is no else self.make("select", condition, yes, no, bits=yes.bits)
+        if yes is no:
+            return yes
+        if yes.bits == 1 and yes.constant is not None:
+            return (
+                self.binary("or", condition, no)
+                if yes.constant
+                else self.binary("and", self.negated(condition), no)
+            )
+        if yes.bits == 1 and no.constant is not None:
+            return (
+                self.binary("or", self.negated(condition), yes)
+                if no.constant
+                else self.binary("and", condition, yes)
+            )
+        return self.make("select", condition, yes, no, bits=yes.bits)
 
     def narrowed(self, a: Value, bits: int) -> Value:
         """The lowest bits."""
