@@ -171,8 +171,19 @@ class Effects:
         number = self._parameters[source.base.name]
         kind = instruction.modifiers[-1]
         value = self.graph.make("parameter", data=(number,), bits=bits_of(kind))
-        wide = isinstance(target, Register) and self._widths[target.name] == 64 and value.bits == 32
-        self._put(target, self.graph.extended(value, kind[0] == "s") if wide else value, None)
+        width = self._widths[target.name] if isinstance(target, Register) else value.bits
+        self._put(target, self._widened(value, width, kind[0] == "s"), None)
+
+    def _widened(self, value: Value, width: int, signed: bool) -> Value:
+        """A number in a wider register."""
+        if width == value.bits:
+            return value
+        if (value.bits, width) == (32, 64):
+            return self.graph.extended(value, signed)
+        if signed:  # the instruction that extends takes a byte in a register of 16 bits
+            held = self._widened(value, 16, False)
+            return self.graph.make("ptx", held, data=(f"cvt.s{width}.s{value.bits}",), bits=width)
+        return self.graph.make("widen", value, bits=width)
 
     def _plain(self, instruction: Instruction) -> bool:
         """Whether a load or store is of neighbours in global or shared memory, and no order of memory is asked for."""

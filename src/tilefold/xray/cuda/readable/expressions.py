@@ -172,7 +172,7 @@ class Expressions(Indices):
         else:
             name = self.sheet.fresh(name)
         self.sheet.top(f"{name} = {text}")
-        self.sheet.name(value, name, "unsigned")
+        self.sheet.name(value, name, "unsigned", self.scopes.root)
         return self.sheet.named[value]
 
     def _is_worth(self, pack: Pack) -> bool:

@@ -189,7 +189,7 @@ class Memory:
         self, key: tuple[object, ...], base: Value, large: tuple[tuple[Value, int], ...], addresses: Pack
     ) -> None:
         scopes, sheet = self._write.scopes, self._sheet
-        home = scopes.deepest([base, *(x for v, _ in large for x in leaves(v))])
+        home = scopes.deepest([base, *(v for v, _ in large)], sheet.where)
         if not scopes.within(sheet.region, home):
             return
         before, sheet.region = sheet.region, home
