@@ -156,8 +156,8 @@ class Expressions(Indices):
             name += "" if axis == "x" else f"_{axis}"
             text = f"{word}.{axis}"
         elif value.op in ("shared", "local"):
-            name, array = f"{ARRAYS[value.op]}_at", ARRAYS[value.op]
-            text = f"(unsigned)__cvta_generic_to_{value.op}({array})"
+            (array,) = value.data
+            name, text = f"{array}_at", f"(unsigned)__cvta_generic_to_{value.op}({array})"
         elif (
             value.op in ("and", "shr") and value.args[0].op == "special" and value.args[0].data[0] == "%tid.x"
         ):
@@ -241,9 +241,11 @@ class Expressions(Indices):
         for value in pack[1:]:
             home = self.scopes.common(home, self.scopes.homes[value])
         if not self.scopes.within(self.sheet.region, home):
-            raise UnreadableError(
-                "cuda: a value must be used where it is visible, got another region; take the plain form"
-            )
+            if not self.scopes.within(home, self.sheet.region):
+                raise UnreadableError(
+                    "cuda: a value must be used where it is visible, got another region; take the plain form"
+                )
+            home = self.sheet.region  # a pointer that it is part of stands outside of all its uses
         before, self.sheet.region = self.sheet.region, home
         try:
             if len(pack) > 1:
