@@ -18,7 +18,6 @@ from tilefold.api import dispatch
 from tilefold.api.recorded import between_graphs, is_differentiated, recorded_fold
 from tilefold.api.requests import Reduction
 from tilefold.errors import EmptyError
-from tilefold.planner.plan import Plan
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.problem.validate import (
     as_dtype,
@@ -154,17 +153,6 @@ def fold_tensors(
         key = (monoid, layouts, tensors[0].device, dims, keepdim, dtype, convert, guarantee)
     request = Reduction(program, dims, guarantee, tuple(result_shape), call=call)
     return dispatch.run(request, expanded, key, targets)
-
-
-def explain_fold(
-    inputs: torch.Tensor | Sequence[torch.Tensor],
-    monoid: Monoid,
-    dim: int | Sequence[int] | None,
-    guarantee: str,
-    device: Any,
-) -> Plan:
-    """`explain_plan` of a monoid."""
-    return dispatch.plan_for(*requested(inputs, monoid, dim, guarantee, "explain_plan"), device)
 
 
 def requested(

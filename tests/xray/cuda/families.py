@@ -58,20 +58,30 @@ class Both:
     ) -> list[Outcome]:
         """`running.run_call`."""
         made = compile_job(job_of(call, call.kernel, chip_of(f"sm_{architecture}")))
-        row: dict[str, Any] = {"kernel": call.kernel, "ptx": len(made.ptx.splitlines()), "lines": 0, "alone": "", "bits": ""}
+        row: dict[str, Any] = {
+            "kernel": call.kernel,
+            "ptx": len(made.ptx.splitlines()),
+            "lines": 0,
+            "alone": "",
+            "bits": "",
+        }
         self.rows.append(row)
         held = [*inputs, *outputs]
         before = [t.untyped_storage().clone() for t in held]
         stored: list[list[torch.Tensor]] = []
         try:
             written = by_regions(made, read_line)
-            row["lines"] = len(written.text[written.text.find('extern "C" __global__') :].strip().splitlines())
+            row["lines"] = len(
+                written.text[written.text.find('extern "C" __global__') :].strip().splitlines()
+            )
             row["alone"] = written.note
             module = parse(compile_ptx(written.text, parse(made.ptx).target[0]))
             for turns in get_args(Turns):
                 in_turns = functools.partial(running.execute, turns=turns)
                 with mock.patch.object(running, "execute", in_turns):
-                    run_call(call, inputs, outputs, architecture, lambda x: load(module, shared=x.metadata.shared))
+                    run_call(
+                        call, inputs, outputs, architecture, lambda x: load(module, shared=x.metadata.shared)
+                    )
                 stored.append([bits(t) for t in outputs])
                 for tensor, old in zip(held, before, strict=True):
                     tensor.untyped_storage().copy_(old)

@@ -84,7 +84,9 @@ class Effects:
         if name.startswith("%ntid."):
             return self.graph.const(self._entry.threads if name.endswith("x") else 1)
         if name == "%laneid":
-            return self.graph.binary("and", self.graph.make("special", data=("%tid.x",)), self.graph.const(31))
+            return self.graph.binary(
+                "and", self.graph.make("special", data=("%tid.x",)), self.graph.const(31)
+            )
         if _SPECIAL.match(name):
             return self.graph.make("special", data=(name,))
         if not re.fullmatch(r"%[a-z]\w*(\.[xyz])?", name) or name.startswith("%r"):

@@ -14,7 +14,12 @@ from tilefold.xray.cuda.readable.values import Graph, Value
 from tilefold.xray.ptx import Entry, Module, Variable
 
 # The leaf of a variable's address, and what C++ calls it; what is asked for at the launch and a thread's own have one name.
-_MEMORY = {".shared": ("shared", "smem"), ".local": ("local", "local"), ".global": ("table", ""), ".const": ("table", "")}
+_MEMORY = {
+    ".shared": ("shared", "smem"),
+    ".local": ("local", "local"),
+    ".global": ("table", ""),
+    ".const": ("table", ""),
+}
 
 
 @dataclass(frozen=True)
