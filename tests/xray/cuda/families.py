@@ -1,8 +1,8 @@
-"""The library's kernels as readable CUDA, family by family: `PYTHONPATH=src:tests python tests/xray/cuda/families.py [word ...]`.
+"""The library's kernels as readable CUDA, family by family: `make cuda-families`, CUDA_FAMILIES="word ..." for some.
 
-Every launch of calls that reach each kernel is executed twice, on the same tensors: from Triton's PTX, and from what nvcc makes
-of the readable file, in each order in which warps may take turns. All bytes of all results must be the same. Prints a row a
-call; without words it writes tests/xray/cuda/families.json too, which the table in docs/xray-cuda.md is made of.
+Every launch of calls that reach each kernel is executed twice, on the same tensors: from Triton's PTX, and from what nvcc
+makes of the readable file, in each order in which warps may take turns. All bytes of all results must be the same. Prints a
+row a launch, and puts it into tests/xray/cuda/families.json, which the table in docs/xray-cuda.md is made of.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Both:
                     tensor.untyped_storage().copy_(old)
         except UnreadableError as error:
             row["bits"] = f"plain: {error}"
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a file is what the table shows
+        except Exception as error:
             row["bits"] = f"{type(error).__name__}: {error}"[:300]
         found = run_call(call, inputs, outputs, architecture, through)
         want = [bits(t) for t in outputs]
@@ -133,18 +133,20 @@ CALLS |= {
     f"{monoid} of {case}, sm_{architecture}": functools.partial(fold, case, monoid, dtype, architecture)
     for case, monoid, dtype, architecture in (
         ("tiny axis", "sum", F32, 90), ("small axis 8", "logsumexp", F32, 80), ("row of 256", "sum", BF16, 90),
-        ("row of 100", "argmax", F32, 90), ("columns", "sum", F32, 90), ("middle", "welford", F32, 90), ("all", "sum", torch.int32, 80),
-        ("transposed", "logsumexp", F32, 90), ("strided", "sum", F32, 80), ("expanded", "sum", F32, 90),
-        ("rows of 300 from odd places", "welford", F32, 90), ("rows of 2100 from odd places", "argmax", BF16, 90),
-        ("odd columns", "sum", BF16, 90), ("three reduced dims apart", "sum", F32, 90), ("rows of 300 from odd places", "last", F32, 80),
+        ("row of 100", "argmax", F32, 90), ("columns", "sum", F32, 90), ("middle", "welford", F32, 90),
+        ("all", "sum", torch.int32, 80), ("transposed", "logsumexp", F32, 90), ("strided", "sum", F32, 80),
+        ("expanded", "sum", F32, 90), ("rows of 300 from odd places", "welford", F32, 90),
+        ("rows of 2100 from odd places", "argmax", BF16, 90), ("odd columns", "sum", BF16, 90),
+        ("three reduced dims apart", "sum", F32, 90), ("rows of 300 from odd places", "last", F32, 80),
         ("rows of 2100 from odd places", "pair", F32, 90),
     )
 }  # fmt: skip
 CALLS |= {
-    f"product, {plan}, {str(dtype).removeprefix('torch.')}, sm_{architecture}": functools.partial(product, plan, dtype, architecture)
-    for plan, dtype, architecture in (
+    f"product, {plan}, {str(dtype).removeprefix('torch.')}, sm_{chip}": functools.partial(product, plan, dtype, chip)
+    for plan, dtype, chip in (
         ("whole", BF16, 80), ("split", BF16, 90), ("four warps", BF16, 90), ("overlapping", BF16, 90), ("split", F32, 80),
-        ("four warps", torch.float8_e5m2, 90), ("whole", torch.int16, 90), ("split", torch.int8, 80), ("split", torch.float64, 80),
+        ("four warps", torch.float8_e5m2, 90), ("whole", torch.int16, 90), ("split", torch.int8, 80),
+        ("split", torch.float64, 80),
     )
 }  # fmt: skip
 CALLS |= {
@@ -158,7 +160,7 @@ def main(words: Sequence[str]) -> None:
     """Each call's launches."""
     rows = []
     for name, call in CALLS.items():
-        if words and not any(w in name for w in words):
+        if words and name not in words and not any(w in name.split() for w in words):
             continue
         both = Both()
         with mock.patch.object(asked, "run_call", both), mock.patch.object(running, "run_call", both):
@@ -166,8 +168,10 @@ def main(words: Sequence[str]) -> None:
         rows += [{"call": name, **row} for row in both.rows]
         for row in both.rows:
             print(json.dumps({"call": name, **row}), flush=True)
-    if not words:
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    again = {row["call"] for row in rows}
+    held = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+    rows = [*(row for row in held if row["call"] not in again), *rows]
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

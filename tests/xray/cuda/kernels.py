@@ -147,8 +147,30 @@ def sines(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, tl.sin(tl.load(x_ptr + offs, mask=offs < n) * 1e5), mask=offs < n)
 
 
+@triton.jit
+def numbers(x_ptr, y_ptr, a, b, c, d, e, f, BLOCK: tl.constexpr):
+    """Whole numbers of every width as parameters."""
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    tl.store(y_ptr + offs, (x + a + b).to(tl.int64) * c + d - tl.where(f, e, 1))
+
+
 def xray_cases():
     return {
+        "numbers": {
+            "kernel": numbers,
+            "args": {
+                "x_ptr": "*i32[128]",
+                "y_ptr": "*i64[128]",
+                "a": "i8:-3",
+                "b": "i16:-300",
+                "c": "i64:-5",
+                "d": "i32:-7",
+                "e": "u8:200",
+                "f": "i1:1",
+            },
+            "constants": {"BLOCK": 128},
+        },
         "softmax": {
             "kernel": softmax,
             "args": {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from tilefold.xray.cuda import write_form
@@ -25,6 +27,19 @@ the same bits as Triton's, executed by the X-ray. [Some of them whole](xray-cuda
 | --- | ---: | ---: | ---: | --- |
 """
 
+
+FAMILIES = Path(__file__).with_name("families.json")
+OTHERS = "## Kernels of others"  # which benchmarks/xray_public/as_cuda.py writes
+FAMILIES_HEAD = """\
+## The library's kernels
+
+Calls that reach every kernel of the library, with the lines of Triton's PTX and of the readable file of each launch. Both are
+executed on the same tensors, the file's in each order of warps, and must leave the same bytes. Executed by
+`make cuda-families`.
+
+| call | kernel | Triton's PTX, lines | CUDA, lines | bits equal |
+| --- | --- | ---: | ---: | --- |
+"""
 
 KERNELS_HEAD = """\
 # Ten kernels in Triton and in CUDA
@@ -73,7 +88,15 @@ def main() -> None:
         said += f" (plain: {readable.fell_back})" if readable.fell_back else ""
         rows.append(f"| {name} | {len(entry.instructions)} | {plain.lines} | {readable.lines} | {said} |")
     KERNELS.write_text(kernels(), encoding="utf-8")
-    PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    others = PAGE.read_text(encoding="utf-8").partition(OTHERS)
+    parts = [HEAD + "\n".join(rows), FAMILIES_HEAD + "\n".join(families()), "".join(others[1:]).rstrip()]
+    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def families() -> Iterator[str]:
+    """A row a launch of the library, as families.py left them."""
+    for row in json.loads(FAMILIES.read_text(encoding="utf-8")):
+        yield f"| {row['call']} | `{row['kernel']}` | {row['ptx']} | {row['lines']} | {row['bits']} |"
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ def jobs_of_fold(fold: FoldText, text: str, chip: Chip) -> list[Job]:
 def jobs_of_request(request: Request, tensors: Sequence[Tensor], text: str, chip: Chip) -> list[Job]:
     """The launches of any request of the library.
 
-    What its tensors of whole numbers hold is kept, where they are not on "meta"; segments without data are of about one length, and memory
-    that an earlier step clears is zero.
+    What its tensors of whole numbers hold is kept, where they are not on "meta"; segments without data are of about one
+    length, and memory that an earlier step clears is zero.
     """
     plan, made = dispatch.lowered(request, tensors, of_chip(chip))
     whole = (t.is_contiguous() and not (t.is_meta or t.is_floating_point()) for t in tensors)
@@ -74,7 +74,9 @@ def jobs_of_request(request: Request, tensors: Sequence[Tensor], text: str, chip
             data = [held.get(buffer) for buffer in (*step.reads, *step.writes)]
             jobs.append(job_of(next(calls_left), name, chip, data))
         if getattr(step, "kernel", "") == "clear" or getattr(step, "function", "") == "zeroed":
-            held |= {b.name: torch.zeros(b.shape, dtype=b.dtype) for b in plan.workspaces if b.name in step.writes}
+            held |= {
+                b.name: torch.zeros(b.shape, dtype=b.dtype) for b in plan.workspaces if b.name in step.writes
+            }
     return jobs
 
 

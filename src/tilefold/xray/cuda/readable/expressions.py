@@ -377,7 +377,7 @@ class Expressions(Indices):
                 whole = whole if whole.type in ("long long", "int", "unsigned") else whole.to(_WHOLE[64])
                 return Text(f"(unsigned){whole.at(UNARY)}", UNARY, "unsigned")
             case "widen" | "narrow":
-                kinds = {8: "unsigned char", 16: "unsigned short", 32: "unsigned"}
+                kinds = {8: "unsigned char", **_WHOLE}
                 inner = given(0, kinds[first.args[0].bits])
                 return Text(f"({kinds[first.bits]}){inner.at(UNARY)}", UNARY, kinds[first.bits])
             case "zext" | "sext":

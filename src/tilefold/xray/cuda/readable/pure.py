@@ -170,7 +170,7 @@ def _resized(graph: Graph, instruction: Instruction, read: Operands) -> Value | 
     if to[0] not in "us" or of[0] not in "us":
         return None
     if (bits_of(of), bits_of(to)) == (32, 64):
-        return graph.extended(read(1), of[0] == "s")
+        return graph.extended(graph.cut(read(1), 32), of[0] == "s")
     if (bits_of(of), bits_of(to)) == (64, 32):
         return graph.truncated(read(1))
     return None
