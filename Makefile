@@ -55,7 +55,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools kernels xray-newest plans laws adapter fuzz mutants mutants-drawn dist demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit tools kernels xray-newest cuda-families plans laws adapter fuzz mutants mutants-drawn dist demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -75,7 +75,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
 
-test-long: tools kernels xray-newest plans laws adapter mutants dist ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
+test-long: tools kernels xray-newest cuda-families plans laws adapter mutants dist ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
@@ -106,6 +106,9 @@ xray-newest: export PYTHONPATH := $(NEWEST)$(if $(PYTHONPATH),:$(PYTHONPATH))
 xray-newest: $(if $(filter Linux,$(shell uname -s)),$(NEWEST_INSTALLED)) ## the X-ray's tests under the newest Triton (Linux)
 	@$(PY) -c 'import triton; print("Triton", triton.__version__)'
 	$(PY) -m pytest -n $(WORKERS) tests/xray $(PYTEST_ARGS)
+
+cuda-families: $(INSTALLED) ## the library's kernels as CUDA, executed beside Triton's PTX; needs nvcc (CUDA_FAMILIES='spans windows')
+	PYTHONPATH=src:tests $(PY) -W ignore tests/xray/cuda/families.py $(CUDA_FAMILIES)
 
 plans: export TILEFOLD_RANDOM_PLANS := $(PLANS)
 plans: export TILEFOLD_RANDOM_SEED := $(PLANS_SEED)

@@ -7,12 +7,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from tilefold import cli
+import tilefold
+from tilefold import cli, monoids
+from tilefold.api.explain import request_of
+from tilefold.planner.chips import chip_of
 from tilefold.xray.command import read_reports
+from tilefold.xray.compile.folds import jobs_of_request
+from tilefold.xray.cuda import find_nvcc
 from xray import kernels
 
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc")
 FILE = kernels.__file__
 SOFTMAX = [
     f"{FILE}::softmax",
@@ -119,13 +127,47 @@ def test_the_cuda_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     )
     out, said = capsys.readouterr()
     assert "64 results of 512 elements" in out
-    assert "sum.cu is a fold of 64x512 as readable" in said
+    assert "sum.cu is reduce of 64x512 as readable" in said
     assert 'extern "C" __global__' in (tmp_path / "sum.cu").read_text()
-    assert cli.run(["plan", "64x512", "--operation", "softmax", "--cuda", "x.cu"]) == 2
-    assert (
-        "plan: --cuda must come with reduce, got softmax; leave it out, or name a fold"
-        in capsys.readouterr().err
-    )
+
+
+# Of each operation beside folds a call that a GPU would be planned for.
+PLANNED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "softmax": (tilefold.softmax, {"dim": 1}),
+    "layer_norm": (tilefold.layer_norm, {"normalized_shape": (512,)}),
+    "cumsum": (tilefold.cumsum, {"dim": 1}),
+    "topk": (tilefold.topk, {"k": 8, "dim": 1}),
+    "transpose": (tilefold.transpose, {"dim0": 0, "dim1": 1}),
+    "segment_reduce": (
+        tilefold.segment_reduce,
+        {"monoid": monoids.SUM, "dim": 0, "offsets": torch.empty(9, dtype=torch.int64, device="meta")},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_every_operation_has_jobs(name: str) -> None:
+    operation, words = PLANNED[name]
+    x = torch.empty(256, 512, device="meta")
+    found = request_of(x, operation, None, "run_to_run", words)
+    assert found is not None
+    jobs = jobs_of_request(*found, name, chip_of("h200"))
+    plan = tilefold.explain_plan(x, operation, **words)
+    assert [job.kernel for job in jobs] == [step.kernel for step in plan.launched]
+    given = [a for job in jobs for a in job.arguments if a.data is not None]
+    assert all(np.array_equal(a.data, np.arange(9) * 32) for a in given), "segments of one length"
+    assert bool(given) == (name == "segment_reduce")
+
+
+@needs_nvcc
+def test_a_product_is_taken_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "product.cu")
+    assert cli.run(["plan", "16x64", "--operation", "matmul", "--by", "64x16", "--cuda", file]) == 0
+    assert "product.cu is matmul of 16x64 as readable, proven" in capsys.readouterr().err
+    assert cli.run(["plan", "16x64", "--operation", "matmul"]) == 2
+    assert "matmul must have --by, the second operand's shape, got none" in capsys.readouterr().err
+    assert cli.run(["plan", "0x64", "--operation", "softmax", "--cuda", file]) == 2
+    assert "a call must launch kernels of the library to be written as CUDA" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from tilefold import monoids
 from tilefold.algebra.monoid import Monoid
 from tilefold.api.dispatch import plan_for
 from tilefold.api.matmul import matmul
-from tilefold.api.products import explain_product
-from tilefold.api.reduce import explain_fold
+from tilefold.api.products import product_request
+from tilefold.api.reduce import requested
+from tilefold.api.requests import Request
 from tilefold.errors import ArgumentError, KindError, shown
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
@@ -21,9 +22,7 @@ from tilefold.problem.instead import monoid_meant
 from tilefold.runtime.switch import ExplainedError, explaining
 
 # Of `matmul` alone.
-OPTIONS = [
-    n for n in inspect.signature(explain_product).parameters if n not in ("a", "b", "guarantee", "device")
-]
+OPTIONS = [n for n in inspect.signature(product_request).parameters if n not in ("a", "b", "guarantee")]
 
 
 def explain_plan(
@@ -75,14 +74,27 @@ def explain_plan(
             f"explain_plan: `device` must be a tilefold.planner.device.Device, got {shown(device)}; take "
             "planner.device.H200, or leave it out"
         )
+    found = request_of(inputs, operation, dim, guarantee, options)
+    if found is None:
+        return Plan("triton", guarantee=guarantee, strategy="nothing", reason="no elements")
+    return plan_for(*found, device)
+
+
+def request_of(
+    inputs: Any, operation: Any, dim: Any, guarantee: str, options: dict[str, Any]
+) -> tuple[Request, list[torch.Tensor]] | None:
+    """What a call asks for and of which tensors, as `explain_plan` is given it; None where there are no elements.
+
+    Raises: as `explain_plan`.
+    """
     if isinstance(operation, Monoid):
         if options:
             raise ArgumentError(
                 f"explain_plan: a fold must come without options, got {', '.join(options)}; leave them out"
             )
-        return explain_fold(inputs, operation, dim, guarantee, device)
+        return requested(inputs, operation, dim, guarantee, "explain_plan")
     if operation is not matmul:
-        return explain_call(inputs, operation, dim, guarantee, device, options)
+        return _request_of_call(inputs, operation, dim, guarantee, options)
     if not isinstance(inputs, tuple | list) or len(inputs) != 2:
         got = f"{len(inputs)} values" if isinstance(inputs, tuple | list) else f"one {type(inputs).__name__}"
         raise KindError(f"explain_plan: matmul must be given two operands, got {got}; write (a, b)")
@@ -91,13 +103,13 @@ def explain_plan(
             f"explain_plan: options of matmul must be of {', '.join(OPTIONS)}, got {', '.join(sorted(unknown))}; "
             "leave that out"
         )
-    return explain_product(*inputs, guarantee=guarantee, device=device, **options)
+    return product_request(*inputs, guarantee=guarantee, **options)
 
 
-def explain_call(
-    inputs: Any, operation: Any, dim: Any, guarantee: str, device: Device | None, options: dict[str, Any]
-) -> Plan:
-    """`explain_plan` of a function: it is called, and asked for its request where it would be planned."""
+def _request_of_call(
+    inputs: Any, operation: Any, dim: Any, guarantee: str, options: dict[str, Any]
+) -> tuple[Request, list[torch.Tensor]] | None:
+    """The request of a function: it is called, and asked for its request where it would be planned."""
     if (
         not callable(operation)
         or isinstance(operation, type)
@@ -116,10 +128,10 @@ def explain_call(
         with explaining():
             result = operation(inputs, **given)
     except ExplainedError as found:
-        return plan_for(found.request, found.tensors, device)
+        return found.request, list(found.tensors)
     tensors = inputs if isinstance(inputs, tuple | list) else [inputs]
     if result is not None and any(isinstance(t, torch.Tensor) and not t.numel() for t in tensors):
-        return Plan("triton", guarantee=guarantee, strategy="nothing", reason="no elements")
+        return None
     raise KindError(
         f"explain_plan: `operation` must run on a GPU, got {name}, which ran nothing of tilefold's; take a "
         "function of tilefold's"

@@ -136,6 +136,13 @@ def _checked(
 
 
 def explain_product(
+    a: torch.Tensor, b: torch.Tensor, *, device: Device | None = None, **options: Any
+) -> Plan:
+    """`explain_plan` of a product, with the options of `product_request`."""
+    return dispatch.plan_for(*product_request(a, b, **options), device)
+
+
+def product_request(
     a: torch.Tensor,
     b: torch.Tensor,
     *,
@@ -147,14 +154,13 @@ def explain_product(
     precision: str | None = None,
     guarantee: str = "run_to_run",
     out: torch.Tensor | None = None,
-    device: Device | None = None,
-) -> Plan:
-    """`explain_plan` of a product; `out` changes what torch.autocast converts, and nothing else."""
+) -> tuple[Product, list[torch.Tensor]]:
+    """What a product asks for, and its tensors; `out` changes what torch.autocast converts, and nothing else."""
     if out is None:
         a, b, bias, precision = as_autocast(a, b, bias, precision)
     request, inputs = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
     check_row_fits(None if row is None else row[0], a, b, request.shape, None, guarantee)
-    return dispatch.plan_for(request, [t.resolve_neg() if t.is_neg() else t for t in inputs], device)
+    return request, [t.resolve_neg() if t.is_neg() else t for t in inputs]
 
 
 def _abstract(request: Product, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

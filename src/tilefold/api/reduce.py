@@ -25,7 +25,6 @@ from tilefold.api.recorded import (
 )
 from tilefold.api.requests import Reduction
 from tilefold.errors import EmptyError
-from tilefold.planner.plan import Plan
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.problem.validate import (
     as_dtype,
@@ -243,17 +242,6 @@ def _as_asked(
         *(t if is_abstract(t) else t.copy_(r) for t, r in zip(targets, made, strict=False)),
         *made[len(targets) :],
     ]
-
-
-def explain_fold(
-    inputs: torch.Tensor | Sequence[torch.Tensor],
-    monoid: Monoid,
-    dim: int | Sequence[int] | None,
-    guarantee: str,
-    device: Any,
-) -> Plan:
-    """`explain_plan` of a monoid."""
-    return dispatch.plan_for(*requested(inputs, monoid, dim, guarantee, "explain_plan"), device)
 
 
 def requested(

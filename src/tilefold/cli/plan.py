@@ -52,6 +52,8 @@ def parser() -> Parser:
             "plan 4096x65536 --operation softmax --dim 1": "any other operation",
             "plan 1x268435456 --operation scan --monoid mine.py::top2 --dim 1": "every prefix",
             "plan 8192x151936 --operation topk --k 8": "the largest of rows",
+            "plan 4096x8192 --operation matmul --by 8192x512": "a product",
+            "plan 4096x4096 --operation softmax --cuda softmax.cu": "its kernels in CUDA C++, to take along",
         },
         notes=WORDS,
     )
@@ -68,6 +70,7 @@ def parser() -> Parser:
         "that is normalized (default: the last, of transpose the last two)")  # fmt: skip
     of_some("--k", type=count, metavar="N", help="of topk: how many (default: 8)")
     of_some("--segments", type=count, metavar="N", help="of segment_reduce: how many (default: 1024)")
+    of_some("--by", type=as_type(read_shape), metavar="SHAPE", help="of matmul: the second operand")
     of_some("--groups", type=count, metavar="N", help="of group_norm: how many (default: 32)")
     add("--dtype", type=as_type(dtype_of), default="bf16", metavar="DTYPE",
         help="of the elements, in any spelling: bf16, fp32, float32 ...")  # fmt: skip
@@ -80,7 +83,7 @@ def parser() -> Parser:
     add("--chip", "--target", type=as_type(chip_of), default="h200", metavar="CHIP",
         help=", ".join(f"{chip.name} ({chip.target})" for chip in ALL))  # fmt: skip
     add("--cuda", metavar="OUT.cu",
-        help="of reduce: write the CUDA C++ of its kernels, each in a file of its own")  # fmt: skip
+        help="write the CUDA C++ of its kernels, a file each, whose first line says what is proven")  # fmt: skip
     return made
 
 
@@ -93,7 +96,7 @@ def _operation(name: str) -> str:
     if name in OPERATIONS:
         return name
     if name.strip("_").lower() in PRODUCTS:
-        fix = "a product has two shapes: use tilefold.explain_plan((a, b), tilefold.matmul) in Python"
+        fix = "use matmul, with --by for the second operand's shape"
     else:
         fold, close = monoid_meant(name, spelt=False), nearest(name, OPERATIONS)
         fix = f"use {close}" if close else "take one of these"
@@ -105,15 +108,17 @@ def _operation(name: str) -> str:
 def run(arguments: Sequence[str]) -> int:
     """Print the plan."""
     options = _complete(parser().parse_args(arguments))
-    if options.cuda is not None and options.operation != "reduce":
+    if options.operation == "matmul" and options.by is None:
         raise ArgumentError(
-            f"plan: --cuda must come with reduce, got {options.operation}; leave it out, or name a fold"
+            "plan: matmul must have --by, the second operand's shape, got none; like --by 8192x512"
         )
-    sys.stdout.write(f"{_planned(options)}\n")
-    if options.cuda is not None:
-        sizes = "x".join(map(str, options.shape))
-        writer = importlib.import_module("tilefold.xray.command")  # which stands above
-        writer.write_fold(options.cuda, _fold(options), f"a fold of {sizes}", options.chip)
+    inputs, operation, words = _call(options)
+    sys.stdout.write(f"{_planned(options, inputs, operation, words)}\n")
+    if options.cuda is None:
+        return 0
+    name = f"{options.operation} of {'x'.join(map(str, options.shape))}"
+    writer = importlib.import_module("tilefold.xray.command")  # which stands above
+    writer.write_call(options.cuda, inputs, operation, words, options.guarantee, name, options.chip)
     return 0
 
 
@@ -131,7 +136,7 @@ def _complete(options: argparse.Namespace) -> argparse.Namespace:
                 f"plan: {option} must come with {', '.join(operations)}, got {options.operation}; leave it out"
             )
     dims = (-2, -1) if options.operation == "transpose" else (-1,)
-    usual: dict[str, Any] = {"dims": dims, "k": 8, "segments": 1024, "groups": 32}
+    usual: dict[str, Any] = {"dims": dims, "k": 8, "segments": 1024, "groups": 32, "by": None}
     if "monoid" not in given:
         usual["monoid"] = monoid_named("sum")
     return argparse.Namespace(**usual | given)
@@ -149,23 +154,25 @@ def _fold(options: argparse.Namespace) -> FoldText:
     )
 
 
-def _planned(options: argparse.Namespace) -> object:
+def _planned(options: argparse.Namespace, inputs: Any, operation: object, words: dict[str, Any]) -> object:
     """The plan that the options ask for."""
     from tilefold.api.explain import explain_plan
 
+    return explain_plan(inputs, operation, guarantee=options.guarantee, device=of_chip(options.chip), **words)
+
+
+def _call(options: argparse.Namespace) -> tuple[Any, object, dict[str, Any]]:
+    """The call that the options ask for: its tensors, the monoid or function, and its other arguments."""
     fold = _fold(options)
     tensors = fold.tensors()
-    operation, words = options.operation, {}
-    if operation in ("reduce", *OF_MONOIDS):
-        inputs = tensors if len(tensors) > 1 else tensors[0]
-    else:
-        inputs = tensors[0]
-    what: object = fold.monoid
-    if operation != "reduce":
-        what, words = getattr(tilefold, operation), OPERATIONS[operation](options)
-    else:
-        words = {"dim": fold.dims}
-    return explain_plan(inputs, what, guarantee=fold.guarantee, device=of_chip(options.chip), **words)
+    if options.operation == "reduce":
+        return tensors if len(tensors) > 1 else tensors[0], fold.monoid, {"dim": fold.dims}
+    words = OPERATIONS[options.operation](options)
+    if options.operation == "matmul":
+        by = torch.empty(options.by, dtype=options.dtype, device="meta")
+        return (tensors[0], by), tilefold.matmul, words
+    several = options.operation in OF_MONOIDS and len(tensors) > 1
+    return tensors if several else tensors[0], getattr(tilefold, options.operation), words
 
 
 def _one(options: argparse.Namespace) -> dict[str, Any]:
@@ -213,14 +220,16 @@ OPERATIONS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "segment_reduce": _segments,
     "topk": lambda options: {"k": options.k} | _one(options),
     "transpose": _two,
+    "matmul": lambda options: {},
 }
 OF_MONOIDS = ("scan", "segment_reduce")
-PRODUCTS = ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "linear", "gemm", "product")
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "linear", "gemm", "product")
 # Which operations have the options that not all have.
 TAKEN_BY: dict[str, tuple[str, ...]] = {
     "monoid": ("reduce", *OF_MONOIDS),
-    "dims": tuple(name for name in OPERATIONS if name != "group_norm"),
+    "dims": tuple(name for name in OPERATIONS if name not in ("group_norm", "matmul")),
     "k": ("topk",),
     "segments": ("segment_reduce",),
     "groups": ("group_norm",),
+    "by": ("matmul",),
 }

@@ -17,7 +17,6 @@ from tilefold.errors import ArgumentError
 from tilefold.xray.report.model import SCHEMA, Report, from_json
 
 if TYPE_CHECKING:
-    from tilefold.cli.fold_text import FoldText
     from tilefold.planner.chips import Chip
     from tilefold.xray.compile.job import Job
     from tilefold.xray.cuda.forms import Form
@@ -303,15 +302,25 @@ def _write_cuda(path: str, jobs: Sequence[Job], form: Form) -> None:
         complain(f"xray: {file} is {job.name} as {made.form}, {said}: {made.verdict.said}{why}")
 
 
-def write_fold(path: str, fold: FoldText, name: str, chip: Chip) -> None:
-    """The launches of a planned fold as CUDA, each in a file of its own.
+def write_call(
+    path: str, inputs: Any, operation: Any, words: dict[str, Any], guarantee: str, name: str, chip: Chip
+) -> None:
+    """The launches of a call, as `explain_plan` is given it, as CUDA, each in a file of its own.
 
     Raises:
-        ArgumentError: there is nothing to fold, or the file cannot be written.
+        ArgumentError: the call launches no kernel of the library, or the file cannot be written.
     """
-    from tilefold.xray.compile.folds import jobs_of_fold
+    from tilefold.api.explain import request_of
+    from tilefold.xray.compile.folds import jobs_of_request
 
-    _write_cuda(path, jobs_of_fold(fold, name, chip), "readable")
+    others = dict(words)
+    found = request_of(inputs, operation, others.pop("dim", None), guarantee, others)
+    jobs = [] if found is None else jobs_of_request(*found, name, chip)
+    if not jobs:
+        raise ArgumentError(
+            f"xray: a call must launch kernels of the library to be written as CUDA, got {name}, which launches none"
+        )
+    _write_cuda(path, jobs, "readable")
 
 
 def read_reports(path: Path) -> list[Report]:

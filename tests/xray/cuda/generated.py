@@ -73,6 +73,30 @@ _WHOLE = (
     "({0}.to(tl.uint32, bitcast=True) >> 5).to(tl.int32, bitcast=True)",
     "{0} * 3 + 1",
 )
+_ANY_WIDTH = (
+    "{0} + {1}",
+    "{0} - {1}",
+    "{0} * {1}",
+    "{0} & {1}",
+    "{0} | {1}",
+    "{0} ^ {1}",
+    "{0} << 2",
+    "{0} >> 1",
+    "{0} // 3",
+    "{0} % 5",
+    "-{0}",
+    "~{0}",
+    "({0}).to(tl.{2})",
+    "({0} + {1}).to(tl.{2})",
+    "tl.where({0} < {1}, {0}, {1})",
+    "tl.where({0} == {1}, 1, {0})",
+    "tl.maximum({0}, {0} + 1)",
+    "({0}).to(tl.float32).to(tl.{2})",
+    "(({0}).to(tl.float32) * 0.5).to(tl.float16).to(tl.{2})",
+    "tl.load(a_ptr + ({0}).to(tl.int64) % 100).to(tl.{2})",
+    "({0} >> 4) & 15",
+    "tl.abs({0})",
+)
 _FOLDS = ("tl.sum({0}, 0)", "tl.max({0}, 0)", "tl.min({0}, 0)", "tl.sum({0} * {0}, 0)")
 
 
@@ -271,8 +295,10 @@ class _Kernel:
 
 
 def source(seed: int) -> str:
-    """The text of a kernel's file."""
+    """The text of a kernel's file; each fifth is of whole numbers of any width."""
     draw = random.Random(seed)
+    if seed % 5 == 4:
+        return _widths(draw)
     return (
         _product(draw)
         if draw.random() < 0.1
@@ -315,6 +341,47 @@ def _blocks(seed: int, draw: random.Random) -> str:
         target=draw.choice(["sm_80", "sm_90"]),
     )
     return head + "\n".join(kernel.lines) + "\n" + tail
+
+
+def _widths(draw: random.Random) -> str:
+    """Whole numbers of any width, as blocks and as parameters, that meet each other."""
+    kinds = ["i8", "u8", "i16", "u16", "i32", "u32", "i64"]
+    given = {f"{x}_ptr": draw.choice(kinds) for x in "abc"}
+    numbers = {x: draw.choice([*kinds, "i1"]) for x in ("s", "t")}
+    held = [f"{x}" for x in "abc"]
+    lines = [f"    {x} = tl.load({x}_ptr + offs, mask=mask, other={draw.choice([0, 1, 77])})" for x in "abc"]
+    for k in range(draw.randint(2, 7)):
+        one, two = draw.choice(held), draw.choice([*held, *numbers])
+        kind = draw.choice([{"u": "uint", "i": "int"}[x[0]] + x[1:] for x in kinds])
+        form = draw.choice(_ANY_WIDTH).format(one, two, kind)
+        lines.append(f"    v{k} = {form}")
+        held.append(f"v{k}")
+    stored = draw.choice([*kinds, "fp16", "fp32"])
+    lines += [
+        f"    tl.store(y_ptr + offs, {held[-1]}, mask=mask)",
+        f"    tl.store(z_ptr + offs, {held[-2]}, mask=mask)",
+    ]
+    args: dict[str, object] = {x: f"*{kind}[600]" for x, kind in given.items()}
+    args |= {
+        "y_ptr": f"*{stored}[600]",
+        "z_ptr": f"*{draw.choice(kinds)}[600]",
+        "n": draw.choice([63, 100, 512]),
+    }
+    least = {"u": 0, "i": -5}
+    args |= {
+        x: f"{kind}:{1 if kind == 'i1' else draw.choice([least[kind[0]], 3, 100])}"
+        for x, kind in numbers.items()
+    }
+    head = _HEAD.format(parameters=", ".join([*args, "BLOCK: tl.constexpr"]))
+    block = draw.choice([64, 128, 512])
+    tail = _TAIL.format(
+        args=args,
+        constants={"BLOCK": block},
+        grid=-(-int(str(args["n"])) // block),
+        warps=draw.choice([1, 2, 4]),
+        target=draw.choice(["sm_80", "sm_90"]),
+    )
+    return head + "\n".join(lines) + "\n" + tail
 
 
 def _product(draw: random.Random) -> str:

@@ -147,8 +147,128 @@ def sines(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, tl.sin(tl.load(x_ptr + offs, mask=offs < n) * 1e5), mask=offs < n)
 
 
+@triton.jit
+def numbers(x_ptr, y_ptr, a, b, c, d, e, f, BLOCK: tl.constexpr):
+    """Whole numbers of every width as parameters."""
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    tl.store(y_ptr + offs, (x + a + b).to(tl.int64) * c + d - tl.where(f, e, 1))
+
+
+@triton.jit
+def either(a, b):
+    return a | b
+
+
+@triton.jit
+def or_by_tile(a_ptr, y_ptr, K: tl.constexpr, BLOCK: tl.constexpr):
+    """OR over a short last axis: a tile of rows, folded by tl.reduce."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tile = tl.load(a_ptr + offs[:, None] * K + tl.arange(0, K)[None, :])
+    tl.store(y_ptr + offs, tl.reduce(tile, 1, either))
+
+
+@triton.jit
+def or_unrolled(a_ptr, y_ptr, K: tl.constexpr, BLOCK: tl.constexpr):
+    """The same, the K values loaded one by one."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    found = tl.zeros((BLOCK,), tl.int32)
+    for k in tl.static_range(K):
+        found |= tl.load(a_ptr + offs * K + k)
+    tl.store(y_ptr + offs, found)
+
+
+@triton.jit
+def or_by_halves(a_ptr, y_ptr, K: tl.constexpr, BLOCK: tl.constexpr):
+    """The same, a flat tile whose halves are joined until one is left."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tile = tl.load(a_ptr + tl.program_id(0) * BLOCK * K + tl.arange(0, BLOCK * K))
+    for _ in tl.static_range(2):
+        one, two = tl.split(tl.reshape(tile, (tile.numel // 2, 2)))
+        tile = one | two
+    tl.store(y_ptr + offs, tile)
+
+
+@triton.jit
+def join(m0, l0, m1, l1):
+    """Two states of a softmax: the maximum, and the sum of exponentials beside it."""
+    m = tl.maximum(m0, m1)
+    return m, l0 * tl.exp(m0 - m) + l1 * tl.exp(m1 - m)
+
+
+@triton.jit
+def softmax_of_pairs(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Maximum and denominator by one fold of pairs."""
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + offs, mask=offs < n, other=float("-inf"))
+    m, l = tl.reduce((x, tl.where(offs < n, 1.0, 0.0)), 0, join)
+    tl.store(y_ptr + row * n + offs, tl.exp(x - m) / l, mask=offs < n)
+
+
+@triton.jit
+def softmax_online(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """A row of any length, tile by tile: the recurrence of maximum and denominator, then the row once more."""
+    row = tl.program_id(0)
+    m, l = tl.full((), float("-inf"), tl.float32), tl.full((), 0.0, tl.float32)
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + offs, mask=offs < n, other=float("-inf"))
+        higher = tl.maximum(m, tl.max(x, 0))
+        l = l * tl.exp(m - higher) + tl.sum(tl.exp(x - higher), 0)
+        m = higher
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + offs, mask=offs < n, other=float("-inf"))
+        tl.store(y_ptr + row * n + offs, tl.exp(x - m) / l, mask=offs < n)
+
+
+@triton.jit
+def relaxed_sum(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """A sum by blocks: each program adds its own, in no order."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    tl.atomic_add(y_ptr, tl.sum(x, 0), sem="relaxed")
+
+
+def study_cases():
+    """Of other studies, for the page alone."""
+    bits = {
+        "args": {"a_ptr": "*i32[8192]", "y_ptr": "*i32[2048]"},
+        "constants": {"K": 4, "BLOCK": 256},
+        "grid": 8,
+    }
+    rows = {"args": {"x_ptr": "*fp32[3000]", "y_ptr": "*fp32[3000]", "n": 781}, "grid": 3}
+    return {
+        "or of a short axis, by a tile": {"kernel": or_by_tile, **bits},
+        "or of a short axis, one by one": {"kernel": or_unrolled, **bits},
+        "or of a short axis, by halves": {"kernel": or_by_halves, **bits},
+        "softmax of pairs": {"kernel": softmax_of_pairs, **rows, "constants": {"BLOCK": 1024}},
+        "softmax, online": {"kernel": softmax_online, **rows, "constants": {"BLOCK": 256}},
+        "atomic sum, relaxed": {
+            "kernel": relaxed_sum,
+            "args": {"x_ptr": "*fp32[1000]", "y_ptr": "*fp32[1]", "n": 1000},
+            "constants": {"BLOCK": 128},
+            "grid": 8,
+        },
+    }
+
+
 def xray_cases():
     return {
+        "numbers": {
+            "kernel": numbers,
+            "args": {
+                "x_ptr": "*i32[128]",
+                "y_ptr": "*i64[128]",
+                "a": "i8:-3",
+                "b": "i16:-300",
+                "c": "i64:-5",
+                "d": "i32:-7",
+                "e": "u8:200",
+                "f": "i1:1",
+            },
+            "constants": {"BLOCK": 128},
+        },
         "softmax": {
             "kernel": softmax,
             "args": {

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from tilefold.xray.compile.job import Compiled
+from tilefold.xray.compile.offline import compile_job
+from tilefold.xray.compile.source import load_file
 from tilefold.xray.cuda import write_form
+from tilefold.xray.explain import make_job
 from tilefold.xray.ptx import parse
 from xray.cuda.test_readable import ALL, OWN, cases, compiled
 
@@ -13,6 +20,39 @@ PAGE = Path(__file__).parents[3] / "docs" / "xray-cuda.md"
 KERNELS = PAGE.with_name("xray-cuda-kernels.md")
 SHOWN = ("softmax", "layer norm", "tiled transpose", "ragged", "scan of pairs", "matmul", "matmul of four warps",
          "attention of four warps", "welford norm", "dequant")  # fmt: skip
+# Of other studies: what a reader may expect, what the study concluded then, what holds now.
+STUDIES = {
+    "or of a short axis, by a tile": (
+        "How many threads share a row of four?",
+        "Folding the tile's last axis was up to 3.5 times slower than loading the values one by one (Triton 3.4).",
+        "None: a thread reads whole rows, 16 bytes at once, and joins them in registers; only results change their layout.",
+    ),
+    "or of a short axis, one by one": (
+        "How wide is a load?",
+        "The fastest form, up to 3.5 times (Triton 3.4).",
+        "A thread loads its eight values one by one, its neighbour 32 bytes further; on an H200 the tile is faster.",
+    ),
+    "or of a short axis, by halves": (
+        "What becomes of reshape and split?",
+        "A third way beside both.",
+        "Nothing is left of them: the code is that of the tile, but for the order of the three operations.",
+    ),
+    "softmax of pairs": (
+        "How many more shuffles does a fold of pairs need than two folds?",
+        "The pair of maximum and denominator is associative, so one fold does for both.",
+        "Two a step, as many as two folds; but one round through shared memory fewer, and an exponential at every step.",
+    ),
+    "softmax, online": (
+        "What does a round of the loop wait for?",
+        "A row longer than a tile needs the recurrence, and is read twice.",
+        "Both folds cross the warps in every round: six barriers, which states of each thread, folded last, would not need.",
+    ),
+    "atomic sum, relaxed": (
+        "How many threads reach the atomic, and with which order?",
+        "Relaxed is right for pure accumulation.",
+        "One a program, `atom.relaxed`; without sem= it is acq_rel, as in the case book.",
+    ),
+}
 HEAD = """\
 # Kernels as CUDA
 
@@ -26,8 +66,21 @@ the same bits as Triton's, executed by the X-ray. [Some of them whole](xray-cuda
 """
 
 
+FAMILIES = Path(__file__).with_name("families.json")
+OTHERS = "## Kernels of others"  # which benchmarks/xray_public/as_cuda.py writes
+FAMILIES_HEAD = """\
+## The library's kernels
+
+Calls that reach every kernel of the library, with the lines of Triton's PTX and of the readable file of each launch. Both are
+executed on the same tensors, the file's in each order of warps, and must leave the same bytes. Executed by
+`make cuda-families`.
+
+| call | kernel | Triton's PTX, lines | CUDA, lines | bits equal |
+| --- | --- | ---: | ---: | --- |
+"""
+
 KERNELS_HEAD = """\
-# Ten kernels in Triton and in CUDA
+# Kernels in Triton and in CUDA
 
 Before a kernel's CUDA is opened: what do you expect a thread to hold, how often do threads wait for each other, and what goes
 through shared memory? The functions above each kernel (reductions over a block, instructions without a word in C++) are
@@ -37,29 +90,36 @@ left out here. Written by `tests/xray/cuda/table.py`.
 
 def kernels() -> str:
     """Each kernel's source, and its CUDA with what is proven of it."""
-    parts = [KERNELS_HEAD]
-    for name in SHOWN:
-        made = compiled(OWN, name)
-        written = write_form(made)
-        head, _, body = written.text.partition('extern "C"')
-        case = cases(OWN)[name]
-        parts += [
-            f"## {name[0].upper()}{name[1:]}",
-            "",
-            "```text",
-            inspect.getsource(case["kernel"].fn).strip(),
-            "```",
-            "",
-            "<details>",
-            f"<summary>{head.splitlines()[0].removeprefix('// ')} {written.lines} lines.</summary>",
-            "",
-            "```cuda",
-            f'extern "C"{body}'.rstrip(),
-            "```",
-            "</details>",
-            "",
-        ]
-    return "\n".join(parts)
+    own = [(name, compiled(OWN, name), cases(OWN)[name]) for name in SHOWN]
+    other = [
+        (name, compile_job(make_job(**case)), case) for name, case in load_file(OWN).study_cases().items()
+    ]
+    return "\n".join([KERNELS_HEAD, *(line for given in (*own, *other) for line in shown(*given))])
+
+
+def shown(name: str, made: Compiled, case: dict[str, Any]) -> list[str]:
+    """A kernel's section."""
+    written = write_form(made)
+    head, _, body = written.text.partition('extern "C"')
+    proof = f"{head.splitlines()[0].removeprefix('// ')} {written.lines} lines."
+    question, then, now = STUDIES.get(name, ("", "", ""))
+    return [
+        f"## {name[0].upper()}{name[1:]}",
+        "",
+        "```text",
+        inspect.getsource(case["kernel"].fn).strip(),
+        "```",
+        "",
+        "<details>",
+        f"<summary>{question} {proof}</summary>".replace("> ", ">"),
+        "",
+        "```cuda",
+        f'extern "C"{body}'.rstrip(),
+        "```",
+        "</details>",
+        "",
+        *([f"*Then:* {then}", "", f"*Now:* {now}", ""] if question else []),
+    ]
 
 
 def main() -> None:
@@ -73,7 +133,15 @@ def main() -> None:
         said += f" (plain: {readable.fell_back})" if readable.fell_back else ""
         rows.append(f"| {name} | {len(entry.instructions)} | {plain.lines} | {readable.lines} | {said} |")
     KERNELS.write_text(kernels(), encoding="utf-8")
-    PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    others = PAGE.read_text(encoding="utf-8").partition(OTHERS)
+    parts = [HEAD + "\n".join(rows), FAMILIES_HEAD + "\n".join(families()), "".join(others[1:]).rstrip()]
+    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def families() -> Iterator[str]:
+    """A row a launch of the library, as families.py left them."""
+    for row in json.loads(FAMILIES.read_text(encoding="utf-8")):
+        yield f"| {row['call']} | `{row['kernel']}` | {row['ptx']} | {row['lines']} | {row['bits']} |"
 
 
 if __name__ == "__main__":

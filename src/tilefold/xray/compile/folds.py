@@ -1,4 +1,4 @@
-"""The library's own folds as jobs: `logsumexp dim=1 16384x8192 bf16` planned for a chip, each launch a kernel."""
+"""The library's own kernels as jobs: a fold such as `logsumexp dim=1 16384x8192 bf16`, or any call, planned for a chip."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from tilefold.api import dispatch
 from tilefold.api.reduce import requested
+from tilefold.api.requests import Request
+from tilefold.api.requests.segments import Segments
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.cli.fold_text import FoldText, read_fold
 from tilefold.errors import ArgumentError
 from tilefold.planner.chips import Chip
 from tilefold.planner.device import of_chip
+from tilefold.planner.plan import Launch
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.job import Job
 
@@ -41,25 +47,52 @@ def jobs_of_fold(fold: FoldText, text: str, chip: Chip) -> list[Job]:
     """
     tensors = fold.tensors()
     request, tensors = requested(tensors, fold.monoid, fold.dims, fold.guarantee, "xray")
-    made = dispatch.lowered(request, tensors, of_chip(chip))[1]
+    made = jobs_of_request(request, tensors, text, chip)
     if not made:
         raise ArgumentError(f"xray: a fold must have elements, got {text!r}; take sizes from 1 on")
-    return [
-        job_of(call, f"{text}" + (f", launch {i + 1} of {len(made)}" if len(made) > 1 else ""), chip)
-        for i, call in enumerate(made)
-    ]
+    return made
 
 
-def job_of(call: Call, name: str, chip: Chip) -> Job:
-    """One launch of the library as a job: a fold's, or a product's."""
+def jobs_of_request(request: Request, tensors: Sequence[Tensor], text: str, chip: Chip) -> list[Job]:
+    """The launches of any request of the library.
+
+    What its tensors of whole numbers hold is kept, where they are not on "meta"; segments without data are of about one
+    length, and memory that an earlier step clears is zero.
+    """
+    plan, made = dispatch.lowered(request, tensors, of_chip(chip))
+    whole = (t.is_contiguous() and not (t.is_meta or t.is_floating_point()) for t in tensors)
+    held = {f"input{i}": t for i, (t, own) in enumerate(zip(tensors, whole, strict=True)) if own}
+    if isinstance(request, Segments):
+        count = tensors[-1].numel() - 1
+        length = tensors[0].shape[request.dim]
+        held.setdefault(f"input{len(tensors) - 1}", torch.arange(count + 1) * length // count)
+    jobs: list[Job] = []
+    calls_left = iter(made)
+    for step in plan.steps:
+        if isinstance(step, Launch):
+            name = f"{text}, launch {len(jobs) + 1} of {len(made)}" if len(made) > 1 else text
+            data = [held.get(buffer) for buffer in (*step.reads, *step.writes)]
+            jobs.append(job_of(next(calls_left), name, chip, data))
+        if getattr(step, "kernel", "") == "clear" or getattr(step, "function", "") == "zeroed":
+            held |= {
+                b.name: torch.zeros(b.shape, dtype=b.dtype) for b in plan.workspaces if b.name in step.writes
+            }
+    return jobs
+
+
+def job_of(call: Call, name: str, chip: Chip, data: Sequence[Tensor | None] = ()) -> Job:
+    """One launch of the library as a job; `data` has what its pointers' tensors hold, in their order, where that is known."""
     options = calls.options_of(call)
     warps, stages = options.pop("num_warps"), options.pop("num_stages")
     arguments = []
+    known = iter(data)
     source = calls.source_of(call)
     for leaf_name, leaf in _named(call.arguments, source.fn.arg_names):
         if isinstance(leaf, Pointer):
             kind = calls.signature_of(leaf).removeprefix("*")
-            arguments.append(Argument(leaf_name, kind, True, divisor=max(leaf.aligned, 1)))
+            of_this = next(known, None)
+            array = None if of_this is None else of_this.contiguous().flatten().numpy()
+            arguments.append(Argument(leaf_name, kind, True, divisor=max(leaf.aligned, 1), data=array))
         else:
             kind = "i32" if leaf == 1 else calls.signature_of(leaf)
             arguments.append(
@@ -67,7 +100,7 @@ def job_of(call: Call, name: str, chip: Chip) -> Job:
             )
     return Job(
         call.kernel, name, tuple(arguments), call.constants, chip, (call.grid, *call.across), warps, stages,
-        tuple(options.items()), source, call.cluster,
+        tuple(options.items()), source, call.cluster, call.shared_bytes,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ class Job:
 
     `constants` are the compile-time parameters; `source` is Triton's own form of a kernel of the library, whose arguments
     are nested (None: made from `kernel`, `arguments` and `constants`). Of the grid's programs `cluster` neighbours start
-    together.
+    together. A program is launched with `shared` bytes of shared memory at least.
     """
 
     kernel: Any
@@ -29,6 +29,7 @@ class Job:
     options: tuple[tuple[str, Any], ...] = ()
     source: Any = field(default=None, compare=False, repr=False)
     cluster: int = 1
+    shared: int = 0
 
     def promising(self, name: str, divisor: int) -> Job:
         """The same with another promise of what divides an argument."""

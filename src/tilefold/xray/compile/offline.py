@@ -139,7 +139,7 @@ def _compile(job: Job, source: Any) -> Compiled:
         ) from error
     texts, metadata = made.asm, made.metadata
     return Compiled(
-        job, texts["ttir"], texts["ttgir"], _steady_lines(texts["ptx"]), metadata.shared, metadata.num_warps,
+        job, texts["ttir"], texts["ttgir"], _steady_lines(texts["ptx"]), max(metadata.shared, job.shared), metadata.num_warps,
         getattr(metadata, "global_scratch_size", 0) or 0, triton.__version__,
     )  # fmt: skip
 

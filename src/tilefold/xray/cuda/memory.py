@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilefold.xray.cuda.integers import assign
-from tilefold.xray.cuda.names import UNSIGNED, Names, bits_of, plain
+from tilefold.xray.cuda.names import SIGNED, UNSIGNED, Names, bits_of, plain
 from tilefold.xray.ptx.syntax import Address, Instruction, Operand, Symbol
 
 # Vectors by count and bits of an element; the element types may alias each other.
@@ -37,7 +37,8 @@ def _parameter(names: Names, instruction: Instruction) -> str | None:
     if not isinstance(source, Address) or not isinstance(source.base, Symbol) or source.offset:
         return None
     value, kind = names.parameters[source.base.name], instruction.modifiers[-1]
-    return assign(names, target, f"({UNSIGNED[bits_of(kind)]}){value}") if plain(kind) else None
+    seen = (SIGNED if kind[0] == "s" else UNSIGNED)[bits_of(kind)]  # a wider register takes the sign
+    return assign(names, target, f"({seen}){value}") if plain(kind) else None
 
 
 def pointer(names: Names, operand: Operand, space: str, kind: str) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilefold.errors import XrayError
+from tilefold.xray.cuda.readable.jumps import Block, before_each, dominators, found_cycles, structured
 from tilefold.xray.ptx import Address, Entry, Instruction, Label, Operand, Pair, Register, Symbol, Vector
 
 # Instructions whose first operand is no result.
@@ -38,15 +39,6 @@ class UnreadableError(XrayError):
 
 
 @dataclass(frozen=True)
-class Block:
-    """Instructions without jumps; at the end the condition of a jump (None: always) and what follows, the jump's first."""
-
-    instructions: tuple[Instruction, ...]
-    condition: Register | None
-    follow: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class NaturalLoop:
     """A loop that is left from one block.
 
@@ -63,7 +55,7 @@ class Flow:
     """The blocks of a kernel; the number after the last stands for its end."""
 
     def __init__(self, entry: Entry) -> None:
-        self.blocks = _blocks(entry)
+        self.blocks, self.predicates = structured(_blocks(entry))
         self.end = len(self.blocks)
 
     @cached_property
@@ -96,40 +88,17 @@ class Flow:
         """Loops by the block that they begin with.
 
         Raises:
-            UnreadableError: a loop has several ends, or is entered in its middle.
+            UnreadableError: nothing ends a loop.
         """
-        before: list[set[int]] = [set() for _ in self.blocks]
-        for b, block in enumerate(self.blocks):
-            for n in block.follow:
-                before[n].add(b)
-        above = _above([*before], 0)
-        found: dict[int, NaturalLoop] = {}
-        for latch, block in enumerate(self.blocks):
-            for head in block.follow:
-                if head in above[latch]:
-                    if head in found:
-                        raise UnreadableError(
-                            "cuda: a loop must end at one place, got several; take the plain form"
-                        )
-                    found[head] = self._loop(head, latch, before)
-                elif head <= latch and _reaches(self.blocks, head, latch):
-                    raise UnreadableError(
-                        "cuda: a loop must begin at one place, got several; take the plain form"
-                    )
+        before = before_each(self.blocks)
+        found = {}
+        for cycle in found_cycles(self.blocks, before, dominators(before, 0)):
+            out = [(b, n) for b in cycle.blocks for n in self.blocks[b].follow if n not in cycle.blocks]
+            if not out:
+                raise UnreadableError("cuda: a loop must end, got one that does not; take the plain form")
+            ((leaving, to),), (latch,) = out, cycle.back
+            found[cycle.head] = NaturalLoop(cycle.blocks, latch, leaving, to)
         return found
-
-    def _loop(self, head: int, latch: int, before: list[set[int]]) -> NaturalLoop:
-        held, waiting = {head}, [latch]
-        while waiting:
-            b = waiting.pop()
-            if b not in held:
-                held.add(b)
-                waiting += before[b]
-        out = {(b, n) for b in held for n in self.blocks[b].follow if n not in held}
-        if len(out) != 1 or any(not self.blocks[b].follow for b in held):
-            raise UnreadableError("cuda: a loop must be left at one place, got several; take the plain form")
-        ((leaving, to),) = out
-        return NaturalLoop(frozenset(held), latch, leaving, to)
 
 
 def _blocks(entry: Entry) -> list[Block]:
@@ -149,7 +118,8 @@ def _blocks(entry: Entry) -> list[Block]:
             pieces.append(([], None))
         else:
             pieces[-1][0].append(item)
-    return [_block(k, own, end, begins, len(pieces)) for k, (own, end) in enumerate(pieces)]
+    pieces.append(([], None))  # where a return under a condition goes
+    return [_block(k, own, end, begins, len(pieces) - 1) for k, (own, end) in enumerate(pieces)]
 
 
 def _block(
@@ -160,9 +130,7 @@ def _block(
         return Block(tuple(own), None, after)
     guard = None if end.guard is None else Register(end.guard.register, end.guard.negated)
     if end.opcode != "bra":
-        if guard is not None:
-            raise UnreadableError("cuda: a return must be unconditional, got a guard; take the plain form")
-        return Block(tuple(own), None, ())
+        return Block(tuple(own), guard if after else None, () if guard is None else (count, *after))
     target = end.operands[0]
     if not isinstance(target, Symbol):
         raise UnreadableError("cuda: a jump must have a label, got a register; take the plain form")
@@ -215,38 +183,11 @@ def registers(operand: Operand) -> Iterator[str]:
                 yield from registers(coordinates)
 
 
-def _above(before: list[set[int]], root: int) -> list[set[int]]:
-    """The blocks that every path from the root to a block passes, itself among them."""
-    whole = set(range(len(before)))
-    found = [{root} if b == root else set(whole) for b in range(len(before))]
-    changed = True
-    while changed:
-        changed = False
-        for b, held in enumerate(before):
-            if b != root:
-                now = {b} | (set.intersection(*(found[p] for p in held)) if held else set())
-                changed |= now != found[b]
-                found[b] = now
-    return found
-
-
 def _closest(follow: list[set[int]], root: int) -> list[int]:
     """Of the blocks that every path to the root passes the one that comes first behind each block."""
-    found = _above(follow, root)
+    found = dominators(follow, root)
     chosen = []
     for b in range(root):
         others = found[b] - {b}
         chosen.append(max(others, key=lambda o: len(found[o])) if others else root)
     return chosen
-
-
-def _reaches(blocks: list[Block], start: int, goal: int) -> bool:
-    seen, waiting = set[int](), [start]
-    while waiting:
-        b = waiting.pop()
-        if b == goal:
-            return True
-        if b not in seen:
-            seen.add(b)
-            waiting += blocks[b].follow
-    return False

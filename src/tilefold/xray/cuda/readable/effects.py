@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.inline import Operands, assembly
 from tilefold.xray.cuda.readable.pure import bits_of, pure
-from tilefold.xray.cuda.readable.tree import Atomic, Barrier, Effect, Load, Shuffle, Store
+from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Barrier, Effect, Load, Shuffle, Store
 from tilefold.xray.cuda.readable.values import Graph, Place, Value, leaves
 from tilefold.xray.ptx import Address, Entry, Immediate, Instruction, Operand, Pair, Register, Symbol, Vector
 
@@ -26,7 +26,7 @@ class Effects:
         self,
         entry: Entry,
         places: Places,
-        memory: Mapping[str, str],
+        memory: Mapping[str, tuple[str, str]],
         elements: Mapping[int, int],
         waits: Mapping[int, tuple[str, ...]],
     ) -> None:
@@ -67,7 +67,8 @@ class Effects:
             case Immediate(value):
                 return self.graph.const(value, bits)
             case Symbol(name) if name in self._memory:
-                return self.graph.make(self._memory[name], data=(name,), bits=bits)
+                leaf, array = self._memory[name]
+                return self.graph.make(leaf, data=(array,), bits=bits)
             case Register(name, negated):
                 held = self._held.get(name)
                 if held is None and name not in self._widths:
@@ -79,12 +80,23 @@ class Effects:
         )
 
     def _special(self, name: str) -> Value:
-        """A number that the chip gives; the size of a block is known."""
+        """A number that the chip gives: the size of a block is known, and blocks have one axis; C++ has a word for some."""
         if name.startswith("%ntid."):
             return self.graph.const(self._entry.threads if name.endswith("x") else 1)
-        if not _SPECIAL.match(name):
+        if name == "%laneid":
+            return self.graph.binary(
+                "and", self.graph.make("special", data=("%tid.x",)), self.graph.const(31)
+            )
+        if _SPECIAL.match(name):
+            return self.graph.make("special", data=(name,))
+        if not re.fullmatch(r"%[a-z]\w*(\.[xyz])?", name) or name.startswith("%r"):
             raise UnreadableError(f"cuda: a special register must be known, got {name}; take the plain form")
-        return self.graph.make("special", data=(name,))
+        bits = 64 if name in ("%clock64", "%globaltimer", "%gridid") else 32
+        result = self._result(bits)
+        self._effects.append(
+            Assembly(name[1:], f"mov.u{bits} %0, %{name};", (result,), (), (), (), (), None, self.graph.place)
+        )
+        return result
 
     def _put(self, target: Operand, value: Value, guard: Value | None) -> None:
         if isinstance(target, Symbol) and target.name == "_":
@@ -171,8 +183,19 @@ class Effects:
         number = self._parameters[source.base.name]
         kind = instruction.modifiers[-1]
         value = self.graph.make("parameter", data=(number,), bits=bits_of(kind))
-        wide = isinstance(target, Register) and self._widths[target.name] == 64 and value.bits == 32
-        self._put(target, self.graph.extended(value, kind[0] == "s") if wide else value, None)
+        width = self._widths[target.name] if isinstance(target, Register) else value.bits
+        self._put(target, self._widened(value, width, kind[0] == "s"), None)
+
+    def _widened(self, value: Value, width: int, signed: bool) -> Value:
+        """A number in a wider register."""
+        if width == value.bits:
+            return value
+        if (value.bits, width) == (32, 64):
+            return self.graph.extended(value, signed)
+        if signed:  # the instruction that extends takes a byte in a register of 16 bits
+            held = self._widened(value, 16, False)
+            return self.graph.make("ptx", held, data=(f"cvt.s{width}.s{value.bits}",), bits=width)
+        return self.graph.make("widen", value, bits=width)
 
     def _plain(self, instruction: Instruction) -> bool:
         """Whether a load or store is of neighbours in global or shared memory, and no order of memory is asked for."""

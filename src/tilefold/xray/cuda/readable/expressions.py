@@ -156,8 +156,8 @@ class Expressions(Indices):
             name += "" if axis == "x" else f"_{axis}"
             text = f"{word}.{axis}"
         elif value.op in ("shared", "local"):
-            name, array = f"{ARRAYS[value.op]}_at", ARRAYS[value.op]
-            text = f"(unsigned)__cvta_generic_to_{value.op}({array})"
+            (array,) = value.data
+            name, text = f"{array}_at", f"(unsigned)__cvta_generic_to_{value.op}({array})"
         elif (
             value.op in ("and", "shr") and value.args[0].op == "special" and value.args[0].data[0] == "%tid.x"
         ):
@@ -172,7 +172,7 @@ class Expressions(Indices):
         else:
             name = self.sheet.fresh(name)
         self.sheet.top(f"{name} = {text}")
-        self.sheet.name(value, name, "unsigned")
+        self.sheet.name(value, name, "unsigned", self.scopes.root)
         return self.sheet.named[value]
 
     def _is_worth(self, pack: Pack) -> bool:
@@ -241,9 +241,11 @@ class Expressions(Indices):
         for value in pack[1:]:
             home = self.scopes.common(home, self.scopes.homes[value])
         if not self.scopes.within(self.sheet.region, home):
-            raise UnreadableError(
-                "cuda: a value must be used where it is visible, got another region; take the plain form"
-            )
+            if not self.scopes.within(home, self.sheet.region):
+                raise UnreadableError(
+                    "cuda: a value must be used where it is visible, got another region; take the plain form"
+                )
+            home = self.sheet.region  # a pointer that it is part of stands outside of all its uses
         before, self.sheet.region = self.sheet.region, home
         try:
             if len(pack) > 1:
@@ -375,7 +377,7 @@ class Expressions(Indices):
                 whole = whole if whole.type in ("long long", "int", "unsigned") else whole.to(_WHOLE[64])
                 return Text(f"(unsigned){whole.at(UNARY)}", UNARY, "unsigned")
             case "widen" | "narrow":
-                kinds = {8: "unsigned char", 16: "unsigned short", 32: "unsigned"}
+                kinds = {8: "unsigned char", **_WHOLE}
                 inner = given(0, kinds[first.args[0].bits])
                 return Text(f"({kinds[first.bits]}){inner.at(UNARY)}", UNARY, kinds[first.bits])
             case "zext" | "sext":

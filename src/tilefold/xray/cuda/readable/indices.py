@@ -7,7 +7,7 @@ from tilefold.xray.cuda.readable.linear import Linear, Sums
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.text import BIT_XOR, PRIMARY, PRODUCT, SHIFT, SUM, UNARY, Text
-from tilefold.xray.cuda.readable.values import Graph, Value, leaves
+from tilefold.xray.cuda.readable.values import Graph, Value
 
 Pack = tuple[Value, ...]
 
@@ -76,7 +76,7 @@ class Indices:
     def _index(self, forms: list[Linear], constant: str, pack: Pack) -> Text | None:
         """A call of the function that gives the index of a thread's i-th element; None where it has to be 64 bits wide."""
         first = forms[0]
-        home = self.scopes.deepest(leaf for v, _ in first.terms for leaf in leaves(v))
+        home = self.scopes.deepest((v for v, _ in first.terms), self.sheet.where)
         if (first.bits == 64 and not all(self.sums.bounded(f) for f in forms)) or not self.scopes.within(
             self.sheet.region, home
         ):

@@ -189,7 +189,7 @@ def _written(
         kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0]
         for k in range(len(lifted.entry.parameters))
     ]
-    taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"})}
+    taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"}), *(v.name for v in lifted.fixed)}
 
     def line_of(place: Place) -> str:
         return lines(module.file(place[0]), place[1])
@@ -218,7 +218,7 @@ def _written(
         if any(leaf.data == (variable.name,) for leaf in used):
             sheet.helpers[variable.name] = _table(variable)
     halves = any("half" in text or "bfloat16" in text for text in (*body, *sheet.helpers.values()))
-    head = _around(lifted, kinds, memory, sheet, {leaf.op for leaf in used})
+    head = _around(lifted, kinds, memory, sheet, {str(leaf.data[0]) for leaf in used})
     return "\n".join([*_includes(lifted, kinds, halves), *head, *body, "}"]) + "\n"
 
 
@@ -249,8 +249,12 @@ def _around(lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet, used: se
         signature.append(f"{constant}{kind} {name}")
     yield f'extern "C" __global__ void __launch_bounds__({entry.threads}) {entry.name}('
     yield f"    {', '.join(signature)}) {{"
-    if "shared" in used:
+    if "smem" in used:
         yield f"  extern __shared__ __align__(16) {memory.types['shared']} smem[];"
+    for variable in lifted.fixed:
+        if (name := variable.name.replace("$", "_")) in used:
+            size = int(variable.type[2:]) // 8 * (variable.count or 1)
+            yield f"  __shared__ __align__({variable.align}) char {name}[{size}];"
     if "local" in used:
         kind, size = memory.types["local"], lifted.local
         yield f"  alignas(16) {kind} local[{-(-size // SIZES[kind])}];"

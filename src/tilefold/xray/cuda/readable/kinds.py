@@ -185,7 +185,7 @@ class Kinds:
         for effect in effects:
             if isinstance(effect, Load) and effect.space == "shared":
                 for value in effect.results:
-                    fitting = [k for k in stores if SIZES[k] * 8 == value.bits]
+                    fitting = [k for k in stores if SIZES.get(k, 0) * 8 == value.bits]
                     if self._root(value) not in self._known and fitting:
                         self._set(value, max(set(fitting), key=fitting.count))
 

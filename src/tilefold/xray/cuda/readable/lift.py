@@ -11,20 +11,29 @@ from tilefold.xray.cuda.readable.counted import counted
 from tilefold.xray.cuda.readable.effects import Effects, Places
 from tilefold.xray.cuda.readable.tree import Carried, Effect, If, Loop, Region
 from tilefold.xray.cuda.readable.values import Graph, Value
-from tilefold.xray.ptx import Entry, Module
+from tilefold.xray.ptx import Entry, Module, Variable
 
-_MEMORY = {".shared": "shared", ".local": "local", ".global": "table", ".const": "table"}
+# The leaf of a variable's address, and what C++ calls it; what is asked for at the launch and a thread's own have one name.
+_MEMORY = {
+    ".shared": ("shared", "smem"),
+    ".local": ("local", "local"),
+    ".global": ("table", ""),
+    ".const": ("table", ""),
+}
 
 
 @dataclass(frozen=True)
 class Lifted:
-    """A kernel as a tree; `dropped` names what it does not say, hints that change no result; bytes of a thread's memory."""
+    """A kernel as a tree; `dropped` names what it does not say, hints that change no result; bytes of a thread's
+    memory; arrays of shared memory whose size is fixed.
+    """
 
     entry: Entry
     graph: Graph
     body: Region
     dropped: tuple[str, ...]
     local: int = 0
+    fixed: tuple[Variable, ...] = ()
 
 
 def lift(
@@ -40,15 +49,18 @@ def lift(
         UnreadableError: control flow or an instruction has no place in the tree.
     """
     (entry,) = module.entries
-    known = (v for v in (*module.variables, *entry.variables) if v.space in _MEMORY)
-    memory = {v.name: _MEMORY[v.space] for v in known if v.space != ".shared" or not v.count}
-    if any([*memory.values()].count(space) > 1 for space in ("shared", "local")):
+    known = [v for v in (*module.variables, *entry.variables) if v.space in _MEMORY]
+    fixed = tuple(v for v in known if v.space == ".shared" and v.count != 0)
+    memory = {v.name: _MEMORY[v.space] for v in known}
+    memory |= {v.name: ("table", v.name) for v in known if _MEMORY[v.space][0] == "table"}
+    memory |= {v.name: ("shared", v.name.replace("$", "_")) for v in fixed}
+    if any([*memory.values()].count(place) > 1 for place in _MEMORY.values()):
         raise UnreadableError("cuda: memory of a block must have one name, got several; take the plain form")
     lifter = _Lifter(entry, places, memory, elements, waits)
     region = lifter.whole()
     local = sum(v.count or 1 for v in entry.variables if v.space == ".local")
     region = counted(region, lifter.graph)
-    return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)), local)
+    return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)), local, fixed)
 
 
 class _Lifter(Effects):
@@ -58,12 +70,13 @@ class _Lifter(Effects):
         self,
         entry: Entry,
         places: Places,
-        memory: Mapping[str, str],
+        memory: Mapping[str, tuple[str, str]],
         elements: Mapping[int, int],
         waits: Mapping[int, tuple[str, ...]],
     ) -> None:
         super().__init__(entry, places, memory, elements, waits)
         self._flow = Flow(entry)
+        self._widths |= dict.fromkeys(self._flow.predicates, 1)
         self._inside: list[int] = []  # heads of the loops around
         self._ends: dict[int, set[int]] = {}  # the last blocks of these
         self._again: dict[int, Value] = {}  # the condition on which each goes on
@@ -143,7 +156,7 @@ class _Lifter(Effects):
         (one, held), (two, rest) = then, other
         merged: list[tuple[Value, Value, Value]] = []
         place = self.graph.place
-        for name in sorted(alive, key=_by_number):
+        for name in sorted(alive & self._widths.keys(), key=_by_number):  # without the chip's own
             a, b = (
                 h.get(name, self.graph.make("undefined", bits=self._widths.get(name, 32)))
                 for h in (held, rest)

@@ -189,7 +189,7 @@ class Memory:
         self, key: tuple[object, ...], base: Value, large: tuple[tuple[Value, int], ...], addresses: Pack
     ) -> None:
         scopes, sheet = self._write.scopes, self._sheet
-        home = scopes.deepest([base, *(x for v, _ in large for x in leaves(v))])
+        home = scopes.deepest([base, *(v for v, _ in large)], sheet.where)
         if not scopes.within(sheet.region, home):
             return
         before, sheet.region = sheet.region, home
@@ -232,7 +232,8 @@ class Memory:
             return f"*({kind}*)__cvta_{space}_to_generic({number.text})", None
         rests = [f.without(base) for f in forms]
         divided = [self._divided(f, SIZES[kind]) for f in rests]
-        array, held = ARRAYS[space], self.types[space]
+        (array,) = base.data
+        held = self.types[space] if array == ARRAYS[space] else "char"
         if all(d is not None for d in divided):
             name = array if held == kind else f"(({kind}*){array})"
             return name, self._write.form([d for d in divided if d is not None], (addresses[0],)).text
@@ -262,10 +263,12 @@ class Memory:
                 continue
             if not isinstance(effect, Load | Store):
                 return "char"
-            for value in effect.results if isinstance(effect, Load) else effect.values:
-                kinds.add(self._write.kinds.of(value) if value.op != "const" else "float")
             form = self._write.sums.of(effect.address)
             base = next((v for v, _ in form.terms if v.op == space), None)
+            if base is not None and base.data != (ARRAYS[space],):
+                continue  # an array of a fixed size
+            for value in effect.results if isinstance(effect, Load) else effect.values:
+                kinds.add(self._write.kinds.of(value) if value.op != "const" else "float")
             size = min((SIZES.get(k, 1) for k in kinds), default=1)
             if base is None or self._divided(form.without(base), size) is None:
                 kinds.add("char")

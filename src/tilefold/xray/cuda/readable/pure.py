@@ -53,7 +53,7 @@ _PURE = {
 _RELATIONS = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _INTEGER = ("eq", "ne", "lt", "le", "gt", "ge", *_RELATIONS)
 _FLOAT = ("eq", "neu", "lt", "le", "gt", "ge")
-_BINARY = ("add", "sub", "and", "or", "xor")
+_WORDS = {f"{sign}{bits}" for sign in "bus" for bits in (32, 64)}
 
 
 def bits_of(kind: str) -> int:
@@ -119,8 +119,8 @@ def _integer(graph: Graph, instruction: Instruction, read: Operands) -> Value | 
     """Sums, products and logic of 32 and 64 bits."""
     opcode, words = instruction.opcode, instruction.modifiers
     kind = words[-1]
-    if kind[0] not in "bus" or bits_of(kind) not in (32, 64):
-        return None
+    if kind not in _WORDS:
+        return None  # of floats, of 16 bits, or of two halves at once, of which none carries into the other
     match opcode, words[:-1]:
         case ("add" | "sub" | "and" | "or" | "xor", ()):
             return graph.binary(opcode, read(1), read(2))
@@ -170,7 +170,7 @@ def _resized(graph: Graph, instruction: Instruction, read: Operands) -> Value | 
     if to[0] not in "us" or of[0] not in "us":
         return None
     if (bits_of(of), bits_of(to)) == (32, 64):
-        return graph.extended(read(1), of[0] == "s")
+        return graph.extended(graph.cut(read(1), 32), of[0] == "s")
     if (bits_of(of), bits_of(to)) == (64, 32):
         return graph.truncated(read(1))
     return None
@@ -194,6 +194,8 @@ def _named(graph: Graph, instruction: Instruction, read: Read, width: int) -> Va
     )
     sources = instruction.operands[1 : 4 if fixed else None]
     args = [read(o, _operand_bits(instruction, n, of)) for n, o in enumerate(sources)]
+    if instruction.opcode == "cvt":  # whose operand may lie in a wider register
+        args = [graph.cut(a, max(bits_of(of), 16)) for a in args]
     if any(a.bits == 1 for a in args):
         raise UnreadableError(
             f"cuda: operands must be no predicates, got {instruction.name}; take the plain form"

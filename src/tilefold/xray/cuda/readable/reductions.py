@@ -95,7 +95,7 @@ def _places(graph: Graph, warps: int) -> tuple[object, ...]:
 
 def _offset(sums: Sums, address: Value) -> object:
     form = sums.of(address)
-    own = [(v, c) for v, c in form.terms if v.op == "shared" and c == 1]
+    own = [(v, c) for v, c in form.terms if v.op == "shared" and v.data == ("smem",) and c == 1]
     return tuple(t for t in form.terms if t not in own) if len(own) == 1 and form.constant == 0 else None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from tilefold.xray.cuda.readable.tree import If, Loop, Region, inner, operands, results
 from tilefold.xray.cuda.readable.values import Value
@@ -40,11 +41,18 @@ class Scopes:
                 a, b = b, a
         return a
 
-    def deepest(self, values: Iterable[Value]) -> Region:
-        """The innermost region that makes one of the values; all others are visible there."""
-        return max(
-            (self.defined.get(v, self.root) for v in values), key=lambda r: self._depths[r], default=self.root
-        )
+    def deepest(
+        self, values: Iterable[Value], named: Mapping[Value, Region] = MappingProxyType({})
+    ) -> Region:
+        """The outermost region in which all is there that values are made of, down to those that a region has named."""
+        found, seen, waiting = [self.root], set[Value](), [*values]
+        while waiting:
+            at = waiting.pop()
+            if at not in seen:
+                seen.add(at)
+                found += [r for held in (named, self.defined) if (r := held.get(at)) is not None]
+                waiting += () if at in named else at.args
+        return max(found, key=lambda r: self._depths[r])
 
     def _enter(self, region: Region, ends: tuple[Value, ...]) -> None:
         for effect in region.effects:

@@ -25,6 +25,7 @@ class Sheet:
     ) -> None:
         self.careful = careful
         self.named: dict[Value, Text] = {}
+        self.where: dict[Value, Region] = {}  # that have a name, by the region that declares it
         self.arrays: dict[Value, tuple[str, int]] = {}
         self.instead: dict[Value, Value] = {}  # values that took the place of another in its variable
         self.known: dict[
@@ -84,9 +85,10 @@ class Sheet:
         found = re.match(r"\s*for (\w+) in ", self._line_of(place)) if place is not None else None
         return self.fresh(found[1] if found and found[1] != "_" else "at")
 
-    def name(self, value: Value, text: str, kind: str) -> None:
-        """From here on a value is called so."""
+    def name(self, value: Value, text: str, kind: str, region: Region | None = None) -> None:
+        """From here on a value is called so, where lines go now, or in another region."""
         self.put(self.named, value, Text(text, PRIMARY, kind))
+        self.put(self.where, value, region or self.region)
 
     def own(self, array: str, kind: str, values: tuple[Value, ...]) -> None:
         """Values are an array's elements."""

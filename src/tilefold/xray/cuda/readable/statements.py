@@ -154,6 +154,8 @@ class Statements:
         if effect.name.startswith("createpolicy") and effect.results[0] not in self._write.scopes.homes:
             return  # of hints that are left out
         result = self._write.kinds.of(effect.results[0]) if effect.results else ""
+        if effect.name.startswith("redux") and ".f32" not in effect.name:
+            result = operations.passed(effect.results[0])  # whose registers may be no float's
         guard = None if effect.guard is None else self._write.one(effect.guard)
         parameters, given = self._given(effect)
         name, alone = operations.assembly(effect, result, parameters, self._sheet.helpers)

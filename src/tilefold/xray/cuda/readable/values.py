@@ -180,7 +180,21 @@ class Graph:
             return yes if condition.constant else no
         if condition.op == "not":
             condition, yes, no = condition.args[0], no, yes
-        return yes if yes is no else self.make("select", condition, yes, no, bits=yes.bits)
+        if yes is no:
+            return yes
+        if yes.bits == 1 and yes.constant is not None:
+            return (
+                self.binary("or", condition, no)
+                if yes.constant
+                else self.binary("and", self.negated(condition), no)
+            )
+        if yes.bits == 1 and no.constant is not None:
+            return (
+                self.binary("or", self.negated(condition), yes)
+                if no.constant
+                else self.binary("and", condition, yes)
+            )
+        return self.make("select", condition, yes, no, bits=yes.bits)
 
     def narrowed(self, a: Value, bits: int) -> Value:
         """The lowest bits."""
@@ -188,8 +202,18 @@ class Graph:
             return self.const(a.constant, bits)
         return a.args[0] if a.op == "widen" and a.args[0].bits == bits else self.make("narrow", a, bits=bits)
 
+    def cut(self, a: Value, bits: int) -> Value:
+        """The lowest bits of what has more, else the value itself."""
+        if a.bits <= bits:
+            return a
+        if a.bits == 64:
+            a = self.truncated(a)
+        return a if a.bits == bits else self.part(a, 0, bits)
+
     def part(self, a: Value, k: int, bits: int) -> Value:
         """The k-th piece of some bits."""
+        if a.constant is not None:
+            return self.const(a.constant >> (k * bits), bits)
         if a.op == "pack" and a.args[0].bits == bits:
             return a.args[k]
         return self.make("part", a, data=(k,), bits=bits)

@@ -139,13 +139,11 @@ class Variables:
         replaced = {effect.carried[m].inside for m in group.members}
         made = {effect.carried[m].next for m in group.members}
         others = [effect.carried[m].next for g in waiting if g is not group for m in g.members]
-        own = [effect.carried[m].next for m in group.members]
-        crossed = len(own) > 1 and any(
-            (replaced - {effect.carried[m].inside}) & self._leaves(effect.carried[m].next, set())
-            for m in group.members
-        )
-        if crossed and any(v in replaced for v in own):
-            return True
+        before = set[Value]()  # what is replaced when the group's own next value is said
+        for m in group.members:
+            if before & self._leaves(effect.carried[m].next, set()):
+                return True
+            before.add(effect.carried[m].inside)
         return any(replaced & self._leaves(v, made) for v in (*others, effect.condition))
 
     def _leaves(self, value: Value, stop: set[Value]) -> set[Value]:
