@@ -31,8 +31,10 @@ conflicts and barriers come from the execution, and the report says that they ar
 
 from tilefold.errors import hint_at_names
 from tilefold.xray.check import check
+from tilefold.xray.capture import capture
+from tilefold.xray.capture.launches import Captured
 from tilefold.xray.explain import explain, explain_file, explain_fold
 from tilefold.xray.report.model import Report
 
-__all__ = ["Report", "check", "explain", "explain_file", "explain_fold"]
+__all__ = ["Captured", "Report", "capture", "check", "explain", "explain_file", "explain_fold"]
 hint_at_names(__name__, __all__)

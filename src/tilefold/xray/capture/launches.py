@@ -41,12 +41,13 @@ class Launch:
     unknown_options: tuple[str, ...] = ()
     tried: tuple[Tried, ...] = ()
     times: int = 1
+    seconds: float = 0.0
 
     @functools.cached_property
     def key(self) -> tuple[Any, ...]:
         """What launches that are alike have in common: all but the values of floats and of memory."""
         job = self.job
-        shown = (f"{a}" if a.type[0] in "iu*n" else a.name for a in job.arguments)
+        shown = (str(a) if a.pointer or a.type[0] in "iun" else a.name for a in job.arguments)
         constants = tuple((n, repr(v)) for n, v in job.constants)
         return (
             job.name, id(job.kernel), tuple(shown), constants, job.grid, job.num_warps, job.num_stages, repr(job.options),

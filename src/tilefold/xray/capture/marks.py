@@ -45,7 +45,12 @@ def pin(tensor: torch.Tensor) -> torch.Tensor:
 
 def unknown(tensor: torch.Tensor) -> str:
     """Why a tensor's values are unknown; empty where they are known."""
-    return getattr(holder(tensor), _UNKNOWN, "")
+    return unknown_in(holder(tensor))
+
+
+def unknown_in(storage: Any) -> str:
+    """Why a storage's values are unknown; empty where they are known."""
+    return getattr(storage, _UNKNOWN, "")
 
 
 def forget(storage: Any, why: str) -> None:

@@ -15,8 +15,8 @@ _VECTOR = 32  # bytes of the widest access; no page of the host ends within one
 
 
 class HostMemory(Memory):
-    """Storages as allocations. What lies in none is asked of `find`, by its address; `written` are the numbers of those
-    that were stored to. Accesses outside are faults: nothing of them is moved."""
+    """Storages as allocations. What lies in none is asked of `find`, by its address; `written` and `read_from` are the
+    numbers of those that were. Accesses outside are faults: nothing of them is moved."""
 
     def __init__(self, find: Callable[[int], Any]) -> None:
         super().__init__()
@@ -24,6 +24,7 @@ class HostMemory(Memory):
         self._order = np.array([0])
         self._bounds()
         self.written: set[int] = set()
+        self.read_from: set[int] = set()
 
     def hold(self, storage: Any) -> None:
         """Take a storage in, once."""
@@ -37,10 +38,10 @@ class HostMemory(Memory):
         self.allocations.append(Allocation(f"storage {len(self.allocations)}", base, first + size - base, data))
         self._bounds()
 
-    def stored(self) -> list[Any]:
-        """Storages that were written to."""
+    def storages(self, numbers: set[int]) -> tuple[Any, ...]:
+        """The storages of allocations."""
         held = list(self._held.values())
-        return [held[number - 1] for number in sorted(self.written) if number > 0]
+        return tuple(held[number - 1] for number in sorted(numbers) if number > 0)
 
     def _bounds(self) -> None:
         bases = np.array([a.base for a in self.allocations], np.int64)
@@ -71,10 +72,14 @@ class HostMemory(Memory):
         found: Array = np.where(within, self._order[place], -1)
         return found
 
+    def load(self, addresses: Array, dtype: np.dtype[Any], count: int, instruction: int) -> Array:
+        """As of any memory, and which allocations it reaches."""
+        self._reached = self.read_from
+        return super().load(addresses, dtype, count, instruction)
+
     def store(self, addresses: Array, values: Array, instruction: int) -> None:
         """As of any memory, and which allocations it reaches."""
-        if len(addresses):
-            self.written |= set(np.unique(self.owners(addresses)).tolist())
+        self._reached = self.written
         super().store(addresses, values, instruction)
 
     def _parts(
@@ -87,6 +92,7 @@ class HostMemory(Memory):
             if owner < 0:
                 self._fault(signed[chosen], instruction)
                 continue
+            self._reached.add(owner)
             held = self.allocations[owner]
             offsets = signed[chosen] - held.base
             inside = offsets + size <= held.size

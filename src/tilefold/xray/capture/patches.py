@@ -50,14 +50,14 @@ def _restore(owner: Any, name: str, before: Any) -> None:
         setattr(owner, name, before)
 
 
-def script_line() -> str:
-    """FILE:LINE of the innermost frame that is no part of torch, Triton or this package; empty where there is none."""
-    frame = sys._getframe(1)
+def script_line(frame: Any = None) -> str:
+    """FILE:LINE of the innermost frame (from this one out) that is no part of torch, Triton or this package; "" without one."""
+    frame = frame or sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not _no_scripts(file):
             return f"{file}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return ""
 
 

@@ -23,11 +23,12 @@ Program = tuple[int, int, int]
 
 @dataclass
 class Carried:
-    """What was carried out: instructions of warps, programs, the storages written to, the first access outside of all, and
-    why not every program ran (empty where all did)."""
+    """What was carried out: instructions of warps, programs, the storages read and written, the first access outside of all,
+    and why not every program ran (empty where all did)."""
 
     instructions: int = 0
     programs: int = 0
+    read: tuple[Any, ...] = ()
     written: tuple[Any, ...] = ()
     outside: str = ""
     why: str = ""
@@ -60,7 +61,7 @@ def carry_out(asked: Asked, compiled: Compiled, addresses: Addresses, budget: in
                 break
     except (ExecutionError, UnknownInstructionError) as error:
         done.why = f"program {(i, j, k)}: {str(error).removeprefix('xray: ')}"
-    done.written = tuple(memory.stored())
+    done.read, done.written = memory.storages(memory.read_from), memory.storages(memory.written)
     if memory.faults:
         fault = memory.faults[0]
         done.outside = f"{fault.threads} threads reach outside of every tensor in {kernel.place(fault.instruction)}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,8 +17,8 @@ from tilefold.xray.capture.patches import Patches, script_line
 from tilefold.xray.capture.running import Carried, carry_out
 from tilefold.xray.compile.offline import jitted
 
-# Instructions of warps, some minutes of this machine: what one launch may take, and all launches of a script together.
-LAUNCH, SCRIPT = 3_000_000, 100_000_000
+# Instructions of warps, of which this machine executes some 70,000 a second: of one launch, and of all of a script.
+LAUNCH, SCRIPT = 1_000_000, 10_000_000
 _running: list[Captured] = []
 
 
@@ -88,6 +88,7 @@ class _Session:
             self._carry(asked)
 
     def _carry(self, asked: driver.Asked) -> None:
+        start = time.perf_counter()
         captured, job = self.captured, asked.job(self.addresses, keep=False)
         launch = Launch(len(captured.launches) + 1, job.name, script_line(), job, unknown_options=self._strange)
         if captured.add(launch):
@@ -103,13 +104,17 @@ class _Session:
         self._left -= done.instructions
         launch.executed, launch.why, launch.outside = not done.why, done.why, done.outside
         launch.instructions, launch.programs = done.instructions, done.programs
+        launch.seconds = time.perf_counter() - start
         if done.why:
             self._forget(asked, launch, done)
+        elif why := next((w for s in done.read if (w := marks.unknown_in(s))), ""):
+            for storage in done.written:
+                marks.forget(storage, why)
 
     def _forget(self, asked: driver.Asked, launch: Launch, done: Carried) -> None:
-        """What a launch would have written is unknown: NaN, where it is a float's."""
-        why = f"launch {launch.number}, {launch.kernel}, was not executed: {launch.why}"
-        self.captured.note(f"{launch.place}: {why}; what it writes is unknown")
+        """What a launch would have written is unknown: of one of which nothing ran, all that it points to."""
+        why = f"launch {launch.number}, {launch.kernel}, was not executed"
+        self.captured.note(f"{launch.place}: {why}: {launch.why}; what it writes is unknown")
         pointers = (l.value[0] if l.type == "map" else l.value for l in asked.leaves if l.type[0] in "*m")
         held = done.written or [
             s for p in pointers if (s := self.addresses.find(driver.arguments.address(p))) is not None
