@@ -12,7 +12,7 @@ from typing import Any
 
 from tilefold.cli.output import complain, printable
 from tilefold.cli.parser import EXIT_CODES, Parser, count
-from tilefold.errors import ArgumentError
+from tilefold.errors import ArgumentError, CaptureError
 
 MANY = 40  # distinct launches that the table has reports of, unless all are asked for
 
@@ -142,7 +142,11 @@ def _save(folder: str, launches: Sequence[Any]) -> None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for launch in launches:
-            (Path(folder) / f"launch_{launch.number}_{launch.kernel}.py").write_text(reproducer(launch), encoding="utf-8")
+            file = Path(folder) / f"launch_{launch.number}_{launch.kernel}.py"
+            try:
+                file.write_text(reproducer(launch), encoding="utf-8")
+            except CaptureError as error:
+                complain(str(error))
     except OSError as error:
         raise ArgumentError(
             f"xray: --save must name a folder that can be written, got {folder!r} ({error.strerror}); choose another"

@@ -54,6 +54,10 @@ class Stream:
         """All is done."""
         return True
 
+    def is_capturing(self) -> bool:
+        """No graph is recorded."""
+        return False
+
     def record_event(self, event: Any = None) -> Any:
         """The event, or a new one."""
         return event or Event()
