@@ -172,7 +172,7 @@ def stand_in(patches: Patches, chip: Chip, mode: Standing) -> None:
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         patches.put(torch.cuda.nvtx, name, _always(None))
     patches.put(torch.cuda.nvtx, "range", Within)
-    accelerator = {n: answers[n] for n in torch.accelerator.__all__ if n in answers}
+    accelerator = {n: _again(answers[n]) for n in torch.accelerator.__all__ if n in answers}
     patches.put_all(torch.accelerator, accelerator | {
         "current_accelerator": lambda check_available=False: torch.device("cuda"), "current_device_index": lambda: 0,
         "current_device_idx": lambda: 0, "set_device_index": _always(None), "set_device_idx": _always(None),
@@ -184,6 +184,11 @@ def stand_in(patches: Patches, chip: Chip, mode: Standing) -> None:
     patches.put(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
     patches.put(torch._C, "_cuda_getDeviceCount", lambda: 1)
     _stand_in_autocast(patches)
+
+
+def _again(function: Any) -> Any:
+    """The same answers by a function of its own."""
+    return lambda *args, **given: function(*args, **given)
 
 
 def _always(value: Any) -> Any:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils import _python_dispatch
 
 from tilefold.xray.capture import marks
 from tilefold.xray.capture.patches import Patches
-from tilefold.xray.capture.tensors import HOST
+from tilefold.xray.capture.tensors import HOST, Standing
 
 
-def stand_in(patches: Patches, own: dict[str, Callable[..., Any]]) -> None:
-    """Have `torch.compile` make Triton kernels, and collect in `own` what a script registers for the device."""
-    register, compile_ = torch.library.Library.impl, torch.compile
+def stand_in(patches: Patches, mode: Standing) -> None:
+    """Have `torch.compile` make Triton kernels, and collect in `mode.own` what a script registers for the device."""
+    register, compile_, own = torch.library.Library.impl, torch.compile, mode.own
 
     def impl(self: Any, name: Any, function: Any, dispatch_key: str = "", **given: Any) -> Any:
         if dispatch_key in ("CUDA", "AutogradCUDA") and callable(function):
@@ -29,18 +33,19 @@ def stand_in(patches: Patches, own: dict[str, Callable[..., Any]]) -> None:
     def compiling(*args: Any, **given: Any) -> Any:
         if not prepared:
             prepared.append(True)
-            _prepare(patches)
+            _prepare(patches, mode)
         return compile_(*args, **given)
 
     prepared: list[bool] = []
     patches.put(torch, "compile", compiling)
 
 
-def _prepare(patches: Patches) -> None:
+def _prepare(patches: Patches, mode: Standing) -> None:
     """What Inductor asks of a device, the first time that a script compiles."""
     from torch._dynamo import device_interface
     from torch._inductor import config
-    from torch._inductor.codegen import triton_utils as _  # noqa: F401 - imports what is replaced below
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     for name, value in {
@@ -59,7 +64,46 @@ def _prepare(patches: Patches) -> None:
     patches.put(interface, "get_raw_stream", staticmethod(lambda device: 0))
     patches.put(interface, "is_available", staticmethod(lambda: True))
 
+    patches.put(FakeTensorMode, "avoid_device_init", property(lambda self: True))
+
+    # Of several configurations the first is as fast as all others.
+    patches.put(CachingAutotuner, "bench", lambda self, launcher, *args, **given: 1.0)
+    _stay(patches, mode)
+    _guard(patches)
+
     def empty(size: Any, stride: Any, dtype: Any) -> Any:
         return marks.put_on_device(torch.empty_strided(size, stride, dtype=dtype, device=HOST))
 
     patches.put(torch._C._dynamo.guards, "_empty_strided_cuda", empty)
+
+
+def _stay(patches: Patches, mode: Standing) -> None:
+    """Where torch leaves all modes for a while, this one stays: without it there is no device."""
+    left = _python_dispatch._disable_current_modes
+
+    @contextlib.contextmanager
+    def leave_others() -> Iterator[Any]:
+        with left() as modes:
+            if mode.running:
+                with Standing(mode.tell, mode.own):
+                    yield modes
+            else:
+                yield modes
+
+    for module in [m for n, m in sys.modules.items() if n.startswith("torch") and m is not None]:
+        if vars(module).get("_disable_current_modes") is left:
+            patches.put(module, "_disable_current_modes", leave_others)
+
+
+def _guard(patches: Patches) -> None:
+    """The guard that chooses a device, which torch without CUDA lacks: that of the host, which does nothing, in its place.
+
+    Without one torch cannot trace a slice of a tensor on the device (c10's table of guards, by type of device).
+    """
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    with contextlib.suppress(OSError, ValueError):
+        library = ctypes.CDLL(os.path.join(folder, "libc10.so"))
+        table = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+        if not table[1]:
+            patches.callback(table.__setitem__, 1, None)
+            table[1] = table[0]

@@ -19,6 +19,7 @@ from tilefold.xray.compile.offline import jitted
 
 # Instructions of warps, of which this machine executes some 70,000 a second: of one launch, and of all of a script.
 LAUNCH, SCRIPT = 1_000_000, 10_000_000
+_without_modes = torch.utils._python_dispatch._disable_current_modes
 _running: list[Captured] = []
 
 
@@ -59,7 +60,8 @@ def capture(
         patches.callback(_running.clear)
         cuda.stand_in(patches, chip, mode)
         tensors.stand_in(patches, session.addresses, mode)
-        inductor.stand_in(patches, mode.own)
+        inductor.stand_in(patches, mode)
+        patches.callback(setattr, mode, "running", False)
         driver.stand_in(patches, chip, session.tuning, session.carry, session.refuse, session.strange)
         patches.put(torch.testing, "assert_close", session.comparing(torch.testing.assert_close))
         patches.enter_context(mode)
@@ -80,7 +82,7 @@ class _Session:
 
     def carry(self, asked: driver.Asked) -> None:
         """Keep a launch and carry it out."""
-        with torch.utils._python_dispatch._disable_current_modes():
+        with _without_modes():
             if self.tuning.now:
                 if self.tuning.every:
                     self.tuning.tried.append((self.tuning.now, asked.job(self.addresses, keep=True)))

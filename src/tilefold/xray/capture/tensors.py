@@ -44,7 +44,7 @@ class Standing(TorchDispatchMode):
 
     def __init__(self, tell: Tell, own: dict[str, Callable[..., Any]]) -> None:
         super().__init__()
-        self.tell, self.own = tell, own
+        self.tell, self.own, self.running = tell, own, True
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
