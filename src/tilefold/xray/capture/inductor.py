@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch.utils import _python_dispatch
 
+from tilefold.errors import CaptureError
 from tilefold.xray.capture import marks
-from tilefold.xray.capture.patches import Patches
-from tilefold.xray.capture.tensors import HOST, Standing
+from tilefold.xray.capture.patches import Patches, script_line
+from tilefold.xray.capture.tensors import HOST, Standing, faking
 
 
-def stand_in(patches: Patches, mode: Standing) -> None:
+def stand_in(patches: Patches, mode: Standing, note: Callable[[str], None]) -> None:
     """Have `torch.compile` make Triton kernels, and collect in `mode.own` what a script registers for the device."""
     register, compile_, own = torch.library.Library.impl, torch.compile, mode.own
 
@@ -33,14 +34,14 @@ def stand_in(patches: Patches, mode: Standing) -> None:
     def compiling(*args: Any, **given: Any) -> Any:
         if not prepared:
             prepared.append(True)
-            _prepare(patches, mode)
+            _prepare(patches, mode, note)
         return compile_(*args, **given)
 
     prepared: list[bool] = []
     patches.put(torch, "compile", compiling)
 
 
-def _prepare(patches: Patches, mode: Standing) -> None:
+def _prepare(patches: Patches, mode: Standing, note: Callable[[str], None]) -> None:
     """What Inductor asks of a device, the first time that a script compiles."""
     from torch._dynamo import device_interface
     from torch._inductor import config
@@ -70,6 +71,18 @@ def _prepare(patches: Patches, mode: Standing) -> None:
     patches.put(CachingAutotuner, "bench", lambda self, launcher, *args, **given: 1.0)
     _stay(patches, mode)
     _guard(patches)
+    # torch's engine has no thread for a device that torch was not built for, so a graph's backward pass is not traced.
+    patches.callback(setattr, torch._dynamo.config, "suppress_errors", torch._dynamo.config.suppress_errors)
+    torch._dynamo.config.suppress_errors = True
+    grad = torch.autograd.grad
+
+    def grad_here(*args: Any, **given: Any) -> Any:
+        if faking():
+            note(f"{script_line()}: torch.compile of what needs a gradient cannot be pretended; it runs as without compile")
+            raise CaptureError("xray: a graph that is compiled must need no gradient, got one that does; run it on a GPU")
+        return grad(*args, **given)
+
+    patches.put(torch.autograd, "grad", grad_here)
 
     def empty(size: Any, stride: Any, dtype: Any) -> Any:
         return marks.put_on_device(torch.empty_strided(size, stride, dtype=dtype, device=HOST))

@@ -60,7 +60,7 @@ def capture(
         patches.callback(_running.clear)
         cuda.stand_in(patches, chip, mode)
         tensors.stand_in(patches, session.addresses, mode)
-        inductor.stand_in(patches, mode)
+        inductor.stand_in(patches, mode, captured.note)
         patches.callback(setattr, mode, "running", False)
         driver.stand_in(patches, chip, session.tuning, session.carry, session.refuse, session.strange)
         patches.put(torch.testing, "assert_close", session.comparing(torch.testing.assert_close))

@@ -58,7 +58,7 @@ class Standing(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(kwargs or {})
-        if any(_is_fake(kind) for kind in types) or _faking():
+        if any(_is_fake(kind) for kind in types) or faking():
             return func(*args, **given)
         asked = given.get("device")
         there = asked is not None and torch.device(asked).type == "cuda"
@@ -106,7 +106,7 @@ def _is_fake(kind: type) -> bool:
     )
 
 
-def _faking() -> bool:
+def faking() -> bool:
     """Whether torch traces with tensors that have no memory."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
@@ -146,7 +146,7 @@ def placed(device: Any) -> torch.device | None:
 
 def moved(tensor: torch.Tensor, *args: Any, **given: Any) -> torch.Tensor:
     """`Tensor.to`, for tensors that stand on the device or go there."""
-    if not _plain(tensor) or _faking():
+    if not _plain(tensor) or faking():
         return _to(tensor, *args, **given)
     if args and isinstance(args[0], _TENSOR):
         args = (device_of(args[0]), args[0].dtype, *args[1:])
@@ -171,7 +171,7 @@ def _made_at(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def make(*args: Any, **given: Any) -> Any:
-        if _faking() or any(_is_fake(type(t)) for t in _tensors(args[:1])):
+        if faking() or any(_is_fake(type(t)) for t in _tensors(args[:1])):
             return original(*args, **given)
         device = placed(given.get("device"))
         if device is None and original.__name__ in _MADE and torch._C._len_torch_function_stack():
