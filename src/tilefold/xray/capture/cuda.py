@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tilefold.planner.chips import Chip
+from tilefold.xray.capture import marks
 from tilefold.xray.capture.patches import Patches, refuse
 from tilefold.xray.capture.tensors import DEVICE, Standing
 
@@ -25,15 +26,18 @@ _SHARED = 49152
 # Names that mean nothing here, and give what stands behind them.
 _NOTHING = (
     "set_device", "synchronize", "empty_cache", "ipc_collect", "init", "manual_seed", "manual_seed_all", "seed", "seed_all",
-    "reset_peak_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+    "reset_accumulated_memory_stats",
     "set_stream", "set_per_process_memory_fraction", "set_sync_debug_mode", "reset_accumulated_host_memory_stats",
     "reset_peak_host_memory_stats", "caching_allocator_enable", "_lazy_init", "_lazy_call", "check_error",
 )  # fmt: skip
 _ZERO = (
-    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
-    "max_memory_cached", "device_memory_used", "get_sync_debug_mode", "utilization", "memory_usage", "temperature",
-    "power_draw", "clock_rate", "current_blas_handle", "current_solver_handle",
+    "get_sync_debug_mode", "utilization", "memory_usage", "temperature", "power_draw", "clock_rate", "current_blas_handle",
+    "current_solver_handle",
 )  # fmt: skip
+# What is allocated: of the tensors that stand for the device's.
+_NOW = ("memory_allocated", "memory_reserved", "memory_cached", "device_memory_used")
+_MOST = ("max_memory_allocated", "max_memory_reserved", "max_memory_cached")
+_RESET = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
 
 
 class Stream:
@@ -137,11 +141,14 @@ def properties(chip: Chip) -> Any:
 
 def stand_in(patches: Patches, chip: Chip, mode: Standing) -> None:
     """Have torch's modules answer for a chip as long as `patches` hold."""
-    said, stream = properties(chip), Stream()
-    free = said.total_memory
+    said, stream, held = properties(chip), Stream(), marks.ALLOCATED
+    total = said.total_memory
     answers: dict[str, Any] = {
         **{name: _always(None) for name in _NOTHING},
         **{name: _always(0) for name in _ZERO},
+        **{name: lambda device=None, name=name: held.now for name in _NOW},
+        **{name: lambda device=None, name=name: held.peak for name in _MOST},
+        **{name: lambda device=None, name=name: held.reset() for name in _RESET},
         "is_available": lambda: True, "is_initialized": lambda: True, "_is_compiled": lambda: True,
         "_initialized": True, "_nvml_based_avail": lambda: False, "_is_in_bad_fork": lambda: False,
         "device_count": lambda: 1, "_device_count_nvml": lambda: 1, "current_device": lambda: 0,
@@ -151,7 +158,7 @@ def stand_in(patches: Patches, chip: Chip, mode: Standing) -> None:
         "is_bf16_supported": lambda including_emulation=True: True, "is_tf32_supported": lambda: True,
         "is_current_stream_capturing": lambda: False, "can_device_access_peer": lambda *devices: False,
         "current_stream": lambda device=None: stream, "default_stream": lambda device=None: stream,
-        "mem_get_info": lambda device=None: (free, free), "memory_stats": lambda device=None: {},
+        "mem_get_info": lambda device=None: (total - held.now, total), "memory_stats": lambda device=None: {},
         "memory_stats_as_nested_dict": lambda device=None: {}, "memory_summary": lambda *args, **given: "",
         "memory_snapshot": lambda *args, **given: [], "list_gpu_processes": lambda device=None: "",
         "get_rng_state": lambda device=None: torch.get_rng_state(),

@@ -38,7 +38,8 @@ class Asked:
     def __init__(self, launcher: Launcher, grid: tuple[int, int, int], values: tuple[Any, ...], stream: Any) -> None:
         self.launcher, self.grid = launcher, grid
         self.leaves = arguments.leaves(launcher.source.signature, values, launcher.metadata)
-        self.stream, self.cluster = stream, getattr(launcher.metadata, "num_ctas", 1) or 1
+        self.cluster = getattr(launcher.metadata, "num_ctas", 1) or 1
+        self.scratch = self._allocated(stream)
 
     def job(self, addresses: marks.Addresses, *, keep: bool) -> Job:
         """The launch as the X-ray compiles and reports it; `keep` the values that its memory holds now."""
@@ -56,11 +57,11 @@ class Asked:
             options.pop("num_stages"), tuple(options.items()), None if flat else source, self.cluster,
         )  # fmt: skip
 
-    def scratch(self) -> list[Any]:
-        """Memory that Triton's code for the kernel asks for, of the script's allocator: for the grid, for a profiler."""
+    def _allocated(self, stream: Any) -> list[Any]:
+        """Memory that Triton's code for the kernel asks for, of the script's allocator: for the grid; none for a profiler."""
         meta, programs = self.launcher.metadata, self.grid[0] * self.grid[1] * self.grid[2]
         size = programs * self.cluster * (getattr(meta, "global_scratch_size", 0) or 0)
-        asked = _allocation._allocator.get()(size, meta.global_scratch_align, self.stream) if size else None
+        asked = _allocation._allocator.get()(size, meta.global_scratch_align, stream) if size else None
         return [asked, None]
 
 
@@ -184,12 +185,24 @@ def stand_in(
         finally:
             self.device_caches = held
 
+    searches: dict[int, tuple[Any, Any]] = {}
+    search = Autotuner.run
+
+    def search_here(self: Any, *args: Any, **given: Any) -> Any:
+        held = self.cache
+        self.cache = searches.setdefault(id(self), (self, {}))[1]
+        try:
+            return search(self, *args, **given)
+        finally:
+            self.cache = held
+
     active = triton.runtime.driver._active
     patches.callback(setattr, triton.runtime.driver, "_active", active)
     triton.runtime.driver.set_active(Driver(chip, launcher))
     patches.enter_context(offline.without_machine_code())
     patches.put(CudaDriver, "is_active", staticmethod(lambda: True))
     patches.put(JITFunction, "run", run_here)
+    patches.put(Autotuner, "run", search_here)
     patches.put(Autotuner, "do_bench", property(lambda self: lambda call, quantiles=None: (call(), [1.0] * 3)[1], _nothing))
     patches.put(Autotuner, "prune_configs", lambda self, given: tuning.prune(prune, self, given))
     patches.put(Autotuner, "_bench", lambda self, *a, **g: tuning.bench(bench, self, *a, **g))

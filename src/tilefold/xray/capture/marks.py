@@ -58,9 +58,35 @@ def forget(storage: Any, why: str) -> None:
     setattr(storage, _UNKNOWN, why)
 
 
+class Allocated:
+    """Bytes of all storages that stand for the device's, now and at the most."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+
+    def add(self, storage: Any) -> None:
+        """Count a storage as long as it lives."""
+        size = storage.nbytes()
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._free, size)
+
+    def _free(self, size: int) -> None:
+        self.now -= size
+
+    def reset(self) -> None:
+        """The most is what there is now."""
+        self.peak = self.now
+
+
+ALLOCATED = Allocated()
+
+
 def _mark(tensor: torch.Tensor, name: str, whether: bool) -> torch.Tensor:
     held = holder(tensor)
     if whether:
+        if name == _DEVICE and held is not tensor and not hasattr(held, name):
+            ALLOCATED.add(held)
         setattr(held, name, True)
     elif hasattr(held, name):
         delattr(held, name)

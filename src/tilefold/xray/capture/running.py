@@ -37,11 +37,10 @@ class Carried:
 def carry_out(asked: Asked, compiled: Compiled, addresses: Addresses, budget: int) -> Carried:
     """Execute a launch's programs one after the other; none beyond the first if all would need more than `budget`."""
     memory = HostMemory(addresses.find)
-    scratch = asked.scratch()
     kernel = _kernel(asked, compiled)
     values = [_bits(leaf, memory, addresses) for leaf in asked.leaves]
     rest = len(kernel.entry.parameters) - len(values)
-    values += [_pointer(value, memory, addresses) for value in scratch[:rest]]
+    values += [_pointer(value, memory, addresses) for value in asked.scratch[:rest]]
     done = Carried()
     x, y, z = asked.grid
     cluster = asked.cluster

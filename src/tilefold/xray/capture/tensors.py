@@ -14,14 +14,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils import _device
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tilefold.xray.capture import marks
 from tilefold.xray.capture.patches import Patches
 
 DEVICE, HOST = torch.device("cuda", 0), torch.device("cpu")
-# Operations that ask what values are. Of unknown ones the first answer yes, so that a script goes on; it is said.
+# Operations that ask what values are. Of unknown ones comparisons and truth values are yes, so that a script goes on; it is
+# said. That they are not finite is not.
 _COMPARE, _READ = ("aten::equal", "aten::allclose"), ("aten::_local_scalar_dense", "aten::is_nonzero")
+_FLAWS = ("aten::isnan", "aten::isinf", "aten::isposinf", "aten::isneginf")
 _LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
 _NEW = ("new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "new_tensor")
 _MADE = (
@@ -71,7 +74,7 @@ class Standing(TorchDispatchMode):
         why = next((w for t in inputs if (w := marks.unknown(t))), "")
         if why and name in (*_COMPARE, *_READ):
             self.tell(why)
-            if name in _COMPARE:
+            if name in _COMPARE or inputs[0].dtype == torch.bool:
                 return True
         own = self.own.get(name) if there else None
         if own is not None:
@@ -79,6 +82,8 @@ class Standing(TorchDispatchMode):
                 made = own(*args, **given)
         else:
             made = func(*args, **given)
+        if why and name in _FLAWS:
+            made, why = made.zero_(), ""
         if there or why or pinned:
             self._mark(name, inputs, made, there, why, bool(pinned))
         return made
@@ -174,9 +179,8 @@ def _made_at(original: Callable[..., Any]) -> Callable[..., Any]:
         if faking() or any(_is_fake(type(t)) for t in _tensors(args[:1])):
             return original(*args, **given)
         device = placed(given.get("device"))
-        if device is None and original.__name__ in _MADE and torch._C._len_torch_function_stack():
-            device = torch.empty(0).device  # the default one, which a mode of torch's knows
-            device = device if device.type == "cuda" and not any(True for _ in _tensors(args[:1])) else None
+        if device is None and original.__name__ in _MADE and not any(True for _ in _tensors(args[:1])):
+            device = _device.CURRENT_DEVICE  # torch's default
         if device is None or device.type not in ("cpu", "cuda"):
             return original(*args, **given)
         given["device"] = HOST
@@ -216,6 +220,7 @@ def _asked_type(tensor: torch.Tensor, dtype: Any = None, *args: Any, **given: An
 def stand_in(patches: Patches, addresses: marks.Addresses, mode: Standing) -> None:
     """Have tensors answer for the device as long as `patches` hold."""
     tensor, pointer, module = torch.Tensor, torch.Tensor.data_ptr, torch
+    _device._device_constructors()  # torch's list of factories that a default device is for, kept from now on: of its own functions
 
     def data_ptr(self: torch.Tensor) -> int:
         if _plain(self):
