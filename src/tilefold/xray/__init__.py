@@ -30,9 +30,9 @@ conflicts and barriers come from the execution, and the report says that they ar
 """
 
 from tilefold.errors import hint_at_names
-from tilefold.xray.check import check
 from tilefold.xray.capture import capture
 from tilefold.xray.capture.launches import Captured
+from tilefold.xray.check import check
 from tilefold.xray.explain import explain, explain_file, explain_fold
 from tilefold.xray.report.model import Report
 

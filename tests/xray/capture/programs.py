@@ -34,7 +34,8 @@ class Affine(torch.autograd.Function):
     @staticmethod
     @torch.amp.custom_fwd(device_type="cuda")
     def forward(ctx, x, w):
-        assert x.is_cuda and w.is_cuda and x.device.type == "cuda"
+        assert x.is_cuda
+        assert w.device.type == "cuda"
         x, w = x.contiguous(), w.to(x.dtype)
         ctx.save_for_backward(x, w)
         out = torch.empty_like(x)
@@ -46,7 +47,8 @@ class Affine(torch.autograd.Function):
     @torch.amp.custom_bwd(device_type="cuda")
     def backward(ctx, grad):
         x, w = ctx.saved_tensors
-        assert grad.is_cuda and x.is_cuda and w.device == grad.device
+        assert grad.is_cuda
+        assert x.device == w.device == grad.device
         rows, cols = x.shape
         grad = grad.contiguous()
         dx = torch.empty_like(x)

@@ -79,7 +79,12 @@ def test_a_launch_is_kept_with_all_that_decides_it_and_executed():
         assert torch.equal(o.cpu(), 2 * torch.arange(100.0))
     (launch,) = captured.launches
     job = launch.job
-    assert (launch.kernel, job.grid, job.num_warps, job.constants) == ("add_kernel", (2, 1, 1), 2, (("BLOCK", 64),))
+    assert (launch.kernel, job.grid, job.num_warps, job.constants) == (
+        "add_kernel",
+        (2, 1, 1),
+        2,
+        (("BLOCK", 64),),
+    )
     assert [str(a) for a in job.arguments] == [
         "x_ptr=*fp32[100]!div16", "y_ptr=*fp32[100]!div16", "o_ptr=*fp32[100]!div16", "n=i32:100",
     ]  # fmt: skip
@@ -279,9 +284,11 @@ def test_a_reproducer_runs_alone_and_reports_the_same(tmp_path):
     plain, nested = captured.launches
     file = tmp_path / "launch.py"
     file.write_text(reproducer(plain))
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     report = plain.report()
-    assert f"x_ptr=*bf16[64]!div16  y_ptr=*bf16[64]!div16" in done.stdout  # noqa: F541
+    assert "x_ptr=*bf16[64]!div16  y_ptr=*bf16[64]!div16" in done.stdout
     assert f"{report.totals.ptx} instructions of PTX" in done.stdout
     with pytest.raises(CaptureError, match="must have plain arguments"):
         reproducer(nested)

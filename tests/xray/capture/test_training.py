@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 
-
 import pytest
 import torch
 from torch import nn
@@ -61,8 +60,10 @@ def test_optimizers_step_parameters_of_the_device(name):
         net = net.to("cuda:0")
         optimizer = OPTIMIZERS[name](net.parameters())
         got = programs.train(net, optimizer, x.to("cuda"), y.to(torch.device("cuda")))
-        held = [v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v) and v.dim()]
-        assert held and all(v.is_cuda for v in held)
+        held = [
+            v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v) and v.dim()
+        ]
+        assert [v.is_cuda for v in held] == [True] * len(held) != []
     assert got == pytest.approx(want, rel=1e-5)
 
 
@@ -105,7 +106,8 @@ def test_a_loader_with_pinned_memory_feeds_the_device():
         net = net.cuda()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for a, b in itertools.islice(loader, 2):
-            assert a.is_pinned() and not a.is_cuda
+            assert a.is_pinned()
+            assert not a.is_cuda
             programs.train(net, optimizer, a.to("cuda", non_blocking=True), b.cuda(non_blocking=True), 1)
         torch.cuda.synchronize()
     assert len(captured.launches) == 4

@@ -100,7 +100,9 @@ def described(leaf: Leaf, divisor: int, addresses: Addresses, keep: bool) -> Arg
         return _pointer(leaf.name, leaf.type[1:], address(leaf.value), divisor, addresses, keep)
     kind = {"u1": "i1", "f32": "fp32", "f64": "fp64"}.get(leaf.type, leaf.type)
     value = leaf.value if isinstance(leaf.value, float) else kind[0] in "fb" and float(leaf.value)
-    return Argument(leaf.name, kind, value=value if kind[0] in "fb" else int(leaf.value), divisor=divisor, special=False)
+    return Argument(
+        leaf.name, kind, value=value if kind[0] in "fb" else int(leaf.value), divisor=divisor, special=False
+    )
 
 
 _DTYPES = {
@@ -111,7 +113,13 @@ _DTYPES = {
 
 
 def _pointer(
-    name: str, kind: str, where: int, divisor: int, addresses: Addresses, keep: bool, made: TensorMap | None = None
+    name: str,
+    kind: str,
+    where: int,
+    divisor: int,
+    addresses: Addresses,
+    keep: bool,
+    made: TensorMap | None = None,
 ) -> Argument:
     storage, size = addresses.find(where), np.dtype(TYPES[kind]).itemsize
     if storage is None:

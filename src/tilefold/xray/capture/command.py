@@ -6,7 +6,7 @@ import argparse
 import fnmatch
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +28,47 @@ def parser() -> Parser:
             "xray run -m pytest tests/test_norm.py -k fp16": "a module, as python -m runs it",
             "xray run --save launches script.py": "a file for each distinct launch, which runs alone",
         },
-        exit_codes={**EXIT_CODES, 1: "the script failed (its own exit code), or --fail-on found observations"},
+        exit_codes={
+            **EXIT_CODES,
+            1: "the script failed (its own exit code), or --fail-on found observations",
+        },
         notes="The script runs as code, with your rights. Nothing is timed: times that it measures are NaN. docs/xray-run.md "
         "says what\nanswers for the chip, and what cannot be pretended.",
     )
     add = made.add_argument
     add("script", nargs="?", metavar="SCRIPT.py", help="the script; what follows it are its arguments")
     add("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help=argparse.SUPPRESS)
-    add("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module instead, with what follows it")
+    add(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="run a module instead, with what follows it",
+    )
     add("--target", "--chip", default="sm_90", metavar="CHIP", help="as of xray")
     add("--kernel", metavar="NAME", help="the full reports of kernels of this name; * stands for any letters")
     add("--first", type=count, metavar="N", help="the full reports of the first N of the table")
     add("--all", action="store_true", help="the full reports of all distinct launches")
     add("--configurations", choices=("first", "all"), default="first", metavar="WHICH",
         help="of autotuned kernels: first, that compiles; or all, in a table")  # fmt: skip
-    add("--budget", type=count, metavar="N", help="instructions of warps that one launch may take (default: 3 million)")
+    add(
+        "--budget",
+        type=count,
+        metavar="N",
+        help="instructions of warps that one launch may take (default: 3 million)",
+    )
     add("--quick", action="store_true", help="no trials in full reports")
-    add("--save", metavar="DIR", help="write a file for each distinct launch: the kernel and its inputs; it runs alone")
+    add(
+        "--save",
+        metavar="DIR",
+        help="write a file for each distinct launch: the kernel and its inputs; it runs alone",
+    )
     add("--json", metavar="FILE", help='write all reports there, or to the output for "-"')
-    add("--fail-on", metavar="WHAT", help="exit 1 for observations of this kind: error, warning (both), or a code")
+    add(
+        "--fail-on",
+        metavar="WHAT",
+        help="exit 1 for observations of this kind: error, warning (both), or a code",
+    )
     return made
 
 
@@ -80,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _show(captured: Any, options: argparse.Namespace) -> list[str]:
     """The table, the reports that were asked for, files; lines of what `--fail-on` found."""
-    from tilefold.xray.capture.summary import COLUMNS, TUNED, Shown, by_stake, heading, rows, tuned
+    from tilefold.xray.capture.summary import COLUMNS, TUNED, by_stake, heading, rows, tuned
     from tilefold.xray.check import failing
     from tilefold.xray.command import _show as show_reports
     from tilefold.xray.command import _write
@@ -91,7 +113,9 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
     wanted = [l for l in distinct if options.kernel is None or fnmatch.fnmatchcase(l.kernel, options.kernel)]
     if options.kernel is not None and not wanted:
         known = ", ".join(dict.fromkeys(l.kernel for l in distinct))
-        raise ArgumentError(f"xray: --kernel must name a kernel that was launched, got {options.kernel!r}; there are {known}")
+        raise ArgumentError(
+            f"xray: --kernel must name a kernel that was launched, got {options.kernel!r}; there are {known}"
+        )
     kept = wanted if options.all or options.json or options.save else wanted[:MANY]
     full = bool(options.kernel or options.all) and not options.quick
     shown = by_stake(kept, lambda launch: launch.report(trials=full))
@@ -107,8 +131,8 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
                 title = f"configurations of {one.launch.kernel}, launch {one.launch.number}"
                 _table(title, TUNED, list(tuned(one.launch)))
         first = len(shown) if options.kernel or options.all else options.first or 0
-        again: Callable[[Shown], Any] = lambda one: one.report if full or options.quick else one.launch.report()  # noqa: E731
-        show_reports([again(one) for one in shown[:first] if one.report is not None], False)
+        there = [(one.launch, one.report) for one in shown[:first] if one.report is not None]
+        show_reports([made if full or options.quick else launch.report() for launch, made in there], False)
     if options.fail_on is None:
         return []
     return [
@@ -128,9 +152,13 @@ def _table(title: str, columns: Sequence[str], found: Sequence[Sequence[str]]) -
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title)), box=SIMPLE_HEAD, title_justify="left", show_edge=False, pad_edge=False)
+    table = Table(
+        title=Text(printable(title)), box=SIMPLE_HEAD, title_justify="left", show_edge=False, pad_edge=False
+    )
     for name in columns:
-        table.add_column(name, overflow="fold", justify="right" if name in ("times", "at least", "at stake") else "left")
+        table.add_column(
+            name, overflow="fold", justify="right" if name in ("times", "at least", "at stake") else "left"
+        )
     for row in found:
         table.add_row(*(Text(printable(cell)) for cell in row))
     _print([table])

@@ -116,7 +116,7 @@ class Generator(torch.Generator):
 
     def __new__(cls, device: Any = "cpu") -> Any:
         """One of the host, whatever device is asked for."""
-        made = super().__new__(cls, device="cpu")
+        made: Any = super().__new__(cls, device="cpu")  # type: ignore[call-arg]
         made._there = torch.device(device).type == "cuda"
         return made
 
@@ -163,7 +163,8 @@ def stand_in(patches: Patches, chip: Chip, mode: Standing) -> None:
         "memory_snapshot": lambda *args, **given: [], "list_gpu_processes": lambda device=None: "",
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
-        "get_rng_state_all": lambda: [torch.get_rng_state()], "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
         "get_per_process_memory_fraction": lambda device=None: 1.0, "get_allocator_backend": lambda: "native",
         "Stream": Stream, "Event": Event, "ExternalStream": Stream, "stream": Within, "StreamContext": Within,
         "device": Within, "device_of": Within, "_DeviceGuard": Within, "_exchange_device": lambda device: 0,
@@ -205,7 +206,7 @@ def _always(value: Any) -> Any:
 
 def _stand_in_autocast(patches: Patches) -> None:
     """Autocast for the device is the host's as well, since that is where tensors are."""
-    kind = torch.amp.autocast_mode.autocast
+    kind: Any = torch.amp.autocast_mode.autocast
     enter, leave = kind.__enter__, kind.__exit__
 
     def begin(self: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Triton's driver as it answers for the chosen chip: what it is asked to launch comes here, after Triton has chosen and compiled.
+"""Triton's driver as it answers for the chosen chip: what it is to launch comes here, after Triton has chosen and compiled.
 
 Autotuners, heuristics, hooks, grids, tuples and descriptors are Triton's own code. What is private to it and used here: the
 driver's methods, `Autotuner.do_bench`, `JITFunction.device_caches`, and what a launcher is called with.
@@ -6,6 +6,7 @@ driver's methods, `Autotuner.do_bench`, `JITFunction.device_caches`, and what a 
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -27,7 +28,14 @@ from tilefold.xray.compile import offline
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.job import Compiled, Job
 
-_OWN = {"grid", "warmup", "debug", "instrumentation_mode", "fpsan_homomorphic_casts", *CUDAOptions.__dataclass_fields__}
+_OWN = {
+    "grid",
+    "warmup",
+    "debug",
+    "instrumentation_mode",
+    "fpsan_homomorphic_casts",
+    *CUDAOptions.__dataclass_fields__,
+}
 Carry = Callable[["Asked"], None]
 Refuse = Callable[[Any, Exception], None]
 
@@ -35,7 +43,9 @@ Refuse = Callable[[Any, Exception], None]
 class Asked:
     """One launch as Triton asks for it: the kernel's source and metadata, the grid, the flat arguments."""
 
-    def __init__(self, launcher: Launcher, grid: tuple[int, int, int], values: tuple[Any, ...], stream: Any) -> None:
+    def __init__(
+        self, launcher: Launcher, grid: tuple[int, int, int], values: tuple[Any, ...], stream: Any
+    ) -> None:
         self.launcher, self.grid = launcher, grid
         self.leaves = arguments.leaves(launcher.source.signature, values, launcher.metadata)
         self.cluster = getattr(launcher.metadata, "num_ctas", 1) or 1
@@ -46,15 +56,19 @@ class Asked:
         source, meta = self.launcher.source, self.launcher.metadata
         options, grid = _options(meta), (self.grid[0] * self.cluster, *self.grid[1:])
         flat = all(isinstance(t, str) and not t.startswith("tensordesc") for t in source.signature.values())
-        given = {leaf.name: arguments.described(leaf, _divisor(source, leaf), addresses, keep) for leaf in self.leaves}
+        given = {
+            leaf.name: arguments.described(leaf, _divisor(source, leaf), addresses, keep)
+            for leaf in self.leaves
+        }
         constants = {_named(source, path): value for path, value in source.constants.items()}
         if flat:  # what Triton made constants of by its value is an argument again, so that other promises can be tried
             made, constants = _with_constants(source, given, constants)
         else:
             made = tuple(given.values())
         return Job(
-            source.fn, source.fn.__name__, made, tuple(constants.items()), type(self.launcher).chip, grid, options.pop("num_warps"),
-            options.pop("num_stages"), tuple(options.items()), None if flat else source, self.cluster,
+            source.fn, source.fn.__name__, made, tuple(constants.items()), type(self.launcher).chip, grid,
+            options.pop("num_warps"), options.pop("num_stages"), tuple(options.items()),
+            None if flat else source, self.cluster,
         )  # fmt: skip
 
     def _allocated(self, stream: Any) -> list[Any]:
@@ -76,6 +90,7 @@ class Launcher:
         self.compiled: Compiled | None = None
 
     def __call__(self, x: int, y: int, z: int, stream: Any, function: Any, *rest: Any) -> None:
+        """Launch, as Triton's own launcher is asked to."""
         _, launched, enter, leave, *values = rest
         if x * y * z < 1:  # a launch of nothing
             return
@@ -123,7 +138,9 @@ class Driver(CudaDriver):  # type: ignore[misc]
         return torch.empty(1, dtype=torch.int, device="cuda")
 
 
-def untimed(call: Callable[[], Any], *args: Any, quantiles: Any = None, return_mode: str = "mean", **given: Any) -> Any:
+def untimed(
+    call: Callable[[], Any], *args: Any, quantiles: Any = None, return_mode: str = "mean", **given: Any
+) -> Any:
     """`triton.testing.do_bench` where nothing is timed: one call, and NaN for every time."""
     call()
     if quantiles is not None:
@@ -163,7 +180,12 @@ class Tuning:
 
 
 def stand_in(
-    patches: Patches, chip: Chip, tuning: Tuning, carry: Carry, refuse: Refuse, unknown: Callable[[tuple[str, ...]], None]
+    patches: Patches,
+    chip: Chip,
+    tuning: Tuning,
+    carry: Carry,
+    refuse: Refuse,
+    unknown: Callable[[tuple[str, ...]], None],
 ) -> None:
     """Have Triton launch through `carry`, as long as `patches` hold; `refuse` is told of what does not compile, `unknown` of
     options that Triton does not know."""
@@ -172,7 +194,9 @@ def stand_in(
     run, prune, bench = JITFunction.run, Autotuner.prune_configs, Autotuner._bench
 
     def run_here(self: Any, *args: Any, **given: Any) -> Any:
-        strange = tuple(f"{n}={given.pop(n)!r}" for n in [*given] if n not in _OWN and n not in self.arg_names)
+        strange = tuple(
+            f"{n}={given.pop(n)!r}" for n in [*given] if n not in _OWN and n not in self.arg_names
+        )
         unknown(strange)
         held = self.device_caches
         self.device_caches = caches.setdefault(id(self), (self, defaultdict(self.create_binder)))[1]
@@ -203,11 +227,15 @@ def stand_in(
     patches.put(CudaDriver, "is_active", staticmethod(lambda: True))
     patches.put(JITFunction, "run", run_here)
     patches.put(Autotuner, "run", search_here)
-    patches.put(Autotuner, "do_bench", property(lambda self: lambda call, quantiles=None: (call(), [1.0] * 3)[1], _nothing))
+    patches.put(
+        Autotuner,
+        "do_bench",
+        property(lambda self: lambda call, quantiles=None: (call(), [1.0] * 3)[1], _nothing),
+    )
     patches.put(Autotuner, "prune_configs", lambda self, given: tuning.prune(prune, self, given))
     patches.put(Autotuner, "_bench", lambda self, *a, **g: tuning.bench(bench, self, *a, **g))
     for name in ("n_regs", "n_spills"):
-        patches.put(CompiledKernel, name, property(lambda self, name=name: _occupied(self, name), _nothing))
+        patches.put(CompiledKernel, name, property(functools.partial(_occupied, name), _nothing))
     for name in ("do_bench", "do_bench_cudagraph"):
         patches.put(triton.testing, name, untimed)
 
@@ -216,7 +244,7 @@ def _nothing(*given: Any) -> None:
     """An attribute that is set to no effect."""
 
 
-def _occupied(kernel: Any, name: str) -> int:
+def _occupied(name: str, kernel: Any) -> int:
     """Registers or bytes spilled of a kernel, assembled when a script asks for it."""
     launcher = kernel.run
     found = offline.resources(compiled_of(launcher))
@@ -240,7 +268,9 @@ def _options(metadata: Any) -> dict[str, Any]:
     """The options that a kernel was compiled with: all that differ from what Triton takes by itself."""
     fields = CUDAOptions.__dataclass_fields__
     kept = {n: getattr(metadata, n) for n in fields if hasattr(metadata, n)}
-    plain = {n: tuple(v) if isinstance(v, list) else v for n, v in kept.items() if n not in ("extern_libs", "arch")}
+    plain = {
+        n: tuple(v) if isinstance(v, list) else v for n, v in kept.items() if n not in ("extern_libs", "arch")
+    }
     always = ("num_warps", "num_stages", "enable_fp_fusion")
     return {n: v for n, v in plain.items() if n in always or v != fields[n].default}
 
@@ -267,8 +297,9 @@ def _with_constants(
         name = parameter.name
         if name in given:
             made.append(given[name])
-        elif not parameter.is_constexpr and name in fixed and (fixed[name] is None or type(fixed[name]) is int):
+        elif (
+            not parameter.is_constexpr and name in fixed and (fixed[name] is None or type(fixed[name]) is int)
+        ):
             value = fixed.pop(name)
             made.append(Argument(name, "none") if value is None else Argument(name, "i32", value=value))
     return tuple(made), fixed
-

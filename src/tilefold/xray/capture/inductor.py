@@ -20,7 +20,8 @@ from tilefold.xray.capture.tensors import HOST, Standing, faking
 
 def stand_in(patches: Patches, mode: Standing, note: Callable[[str], None]) -> None:
     """Have `torch.compile` make Triton kernels, and collect in `mode.own` what a script registers for the device."""
-    register, compile_, own = torch.library.Library.impl, torch.compile, mode.own
+    register: Any = torch.library.Library.impl
+    compile_, own = torch.compile, mode.own
 
     def impl(self: Any, name: Any, function: Any, dispatch_key: str = "", **given: Any) -> Any:
         if dispatch_key in ("CUDA", "AutogradCUDA") and callable(function):
@@ -61,7 +62,11 @@ def _prepare(patches: Patches, mode: Standing, note: Callable[[str], None]) -> N
     said = torch.cuda.get_device_properties
     patches.put(interface.Worker, "get_device_properties", staticmethod(said))
     patches.put(interface, "get_device_properties", staticmethod(said))
-    patches.put(interface, "get_compute_capability", staticmethod(lambda device=None: int("".join(map(str, torch.cuda.get_device_capability())))))
+    patches.put(
+        interface,
+        "get_compute_capability",
+        staticmethod(lambda device=None: int("".join(map(str, torch.cuda.get_device_capability())))),
+    )
     patches.put(interface, "get_raw_stream", staticmethod(lambda device: 0))
     patches.put(interface, "is_available", staticmethod(lambda: True))
 
@@ -78,8 +83,12 @@ def _prepare(patches: Patches, mode: Standing, note: Callable[[str], None]) -> N
 
     def grad_here(*args: Any, **given: Any) -> Any:
         if faking():
-            note(f"{script_line()}: torch.compile of what needs a gradient cannot be pretended; it runs as without compile")
-            raise CaptureError("xray: a graph that is compiled must need no gradient, got one that does; run it on a GPU")
+            note(
+                f"{script_line()}: torch.compile of what needs a gradient cannot be pretended; it runs as without compile"
+            )
+            raise CaptureError(
+                "xray: a graph that is compiled must need no gradient, got one that does; run it on a GPU"
+            )
         return grad(*args, **given)
 
     patches.put(torch.autograd, "grad", grad_here)

@@ -35,7 +35,9 @@ class HostMemory(Memory):
         length = -(-(first + size - base) // _VECTOR) * _VECTOR
         data = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(base))
         self._held[first] = storage
-        self.allocations.append(Allocation(f"storage {len(self.allocations)}", base, first + size - base, data))
+        self.allocations.append(
+            Allocation(f"storage {len(self.allocations)}", base, first + size - base, data)
+        )
         self._bounds()
 
     def storages(self, numbers: set[int]) -> tuple[Any, ...]:

@@ -51,7 +51,7 @@ def _restore(owner: Any, name: str, before: Any) -> None:
 
 
 def script_line(frame: Any = None) -> str:
-    """FILE:LINE of the innermost frame (from this one out) that is no part of torch, Triton or this package; "" without one."""
+    """FILE:LINE of the innermost frame, from this one out, that is no part of torch, Triton or this package; or ""."""
     frame = frame or sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -66,7 +66,7 @@ def refuse(what: str) -> Any:
 
     def refused(*args: Any, **given: Any) -> Any:
         raise CaptureError(
-            f"xray: a script must do without {what} where there is no GPU, got a call at {script_line() or 'an unknown line'}; "
+            f"xray: a script must do without {what} where no GPU is, got a call at {script_line() or 'an unknown line'}; "
             "guard it, or run that part on a GPU"
         )
 

@@ -15,6 +15,7 @@ from tilefold.xray.capture.memory import HostMemory
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.execution import bits_of
+from tilefold.xray.machine import TensorMap
 from tilefold.xray.machine.programs import neighbours
 from tilefold.xray.ptx import parse
 
@@ -63,7 +64,9 @@ def carry_out(asked: Asked, compiled: Compiled, addresses: Addresses, budget: in
     done.read, done.written = memory.storages(memory.read_from), memory.storages(memory.written)
     if memory.faults:
         fault = memory.faults[0]
-        done.outside = f"{fault.threads} threads reach outside of every tensor in {kernel.place(fault.instruction)}"
+        done.outside = (
+            f"{fault.threads} threads reach outside of every tensor in {kernel.place(fault.instruction)}"
+        )
     return done
 
 
@@ -80,7 +83,8 @@ def _bits(leaf: arguments.Leaf, memory: HostMemory, addresses: Addresses) -> int
     """A value as the kernel's parameter holds it, with the memory that it points to."""
     if leaf.type == "map":
         base, made = leaf.value
-        return replace(made, address=_pointer(base, memory, addresses)).pack()
+        held: TensorMap = replace(made, address=_pointer(base, memory, addresses))
+        return held.pack()
     if leaf.type.startswith("*"):
         return _pointer(leaf.value, memory, addresses)
     argument: Argument = arguments.described(leaf, 1, addresses, False)

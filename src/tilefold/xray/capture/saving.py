@@ -1,4 +1,4 @@
-"""A launch as one file of Python: the kernel with what it calls, and its inputs. It runs alone, and offers a case of `tilefold xray`."""
+"""A launch as one file of Python, which runs alone: the kernel with what it calls, and its inputs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from tilefold.xray.capture.launches import Launch
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.job import Job
 
-_LARGEST = 1 << 20  # bytes of memory that a file holds, compressed; of more it says the size, and random values are taken
+_LARGEST = (
+    1 << 20
+)  # bytes of memory that a file holds, compressed; of more it says the size, and random values are taken
 _DTYPES = {
     "fp64": "torch.float64", "fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16",
     "fp8e5": "torch.float8_e5m2", "fp8e4nv": "torch.float8_e4m3fn", "i64": "torch.int64", "i32": "torch.int32",
     "i16": "torch.int16", "i8": "torch.int8", "i1": "torch.bool", "u64": "torch.uint64", "u32": "torch.uint32",
     "u16": "torch.uint16", "u8": "torch.uint8", "fp8e4b15": "torch.uint8",
 }  # fmt: skip
+_LONG = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -55,7 +58,8 @@ def reproducer(launch: Launch) -> str:
         *helpers,
         textwrap.dedent(_HELPER).strip(),
         "\n".join(_case(launch, job, constants)),
-        'if __name__ == "__main__":\n    from tilefold import xray\n    from tilefold.xray.render.plain import report_text\n\n'
+        'if __name__ == "__main__":\n    from tilefold import xray\n'
+        "    from tilefold.xray.render.plain import report_text\n\n"
         '    print(report_text(xray.explain(**xray_cases()["launch"])))',
     ]
     return "\n\n\n".join(parts) + "\n"
@@ -99,7 +103,10 @@ def _argument(argument: Argument, shared: dict[Any, str]) -> str:
         return repr(f"*{argument.type}{size}{promise}")
     packed = zlib.compress(np.ascontiguousarray(data).tobytes(), 1)
     if len(packed) > _LARGEST:
-        return repr(f"*{argument.type}[{argument.size}]{promise}") + f"  # {data.nbytes} bytes were too many to keep"
+        return (
+            repr(f"*{argument.type}[{argument.size}]{promise}")
+            + f"  # {data.nbytes} bytes were too many to keep"
+        )
     text = base64.b85encode(packed).decode()
     return f"held({_DTYPES[argument.type]}, {text!r}, {argument.before})"
 
@@ -125,7 +132,11 @@ def _collect(kernel: Any, named: dict[str, str], seen: set[int]) -> None:
     text = textwrap.dedent(source)
     lines = text.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("def "))
-    how = "@triton.constexpr_function" if "Constexpr" in type(kernel).__name__ else f"@triton.jit{_declared(kernel)}"
+    how = (
+        "@triton.constexpr_function"
+        if "Constexpr" in type(kernel).__name__
+        else f"@triton.jit{_declared(kernel)}"
+    )
     named["triton"], named["tl"] = "import triton", "import triton.language as tl"
     named[function.__name__] = "\n".join([how, *lines[first:]])
 
@@ -133,7 +144,9 @@ def _collect(kernel: Any, named: dict[str, str], seen: set[int]) -> None:
 def _declared(kernel: Any) -> str:
     """What the decorator says of specialisation."""
     said = {
-        n: list(v) for n in ("do_not_specialize", "do_not_specialize_on_alignment") if (v := getattr(kernel, n, None))
+        n: list(v)
+        for n in ("do_not_specialize", "do_not_specialize_on_alignment")
+        if (v := getattr(kernel, n, None))
     }
     return f"({', '.join(f'{n}={v!r}' for n, v in said.items())})" if said else ""
 
@@ -150,7 +163,7 @@ def _global(name: str, value: Any) -> str | None:
         return f"import {value.__name__} as {name}" if value.__name__.startswith(("triton", "math")) else None
     if isinstance(value, tl.constexpr):
         return f"{name} = tl.constexpr({_text(value.value)})" if _text(value.value) is not None else None
-    if isinstance(value, _PLAIN) or isinstance(value, tl.dtype):
+    if isinstance(value, (*_PLAIN, tl.dtype)):
         return f"{name} = {_text(value)}"
     module = getattr(value, "__module__", "") or ""
     called = getattr(value, "__qualname__", "")
@@ -162,7 +175,7 @@ def _global(name: str, value: Any) -> str | None:
 def _text(value: Any) -> str | None:
     """A value as Python writes it."""
     if isinstance(value, tl.dtype):
-        return f"tl.{ {'fp32': 'float32', 'fp16': 'float16', 'bf16': 'bfloat16', 'fp64': 'float64'}.get(value.name, value.name) }"
+        return f"tl.{_LONG.get(value.name, value.name)}"
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f"float({str(value)!r})"
     if isinstance(value, _PLAIN):
@@ -184,7 +197,7 @@ def _value(value: Any, launch: Launch) -> str:
     text = _text(value)
     if text is None:
         raise CaptureError(
-            f"xray: a constant of a launch that is saved must be a number, a text or a type, got {value!r} in {launch.kernel}; "
+            f"xray: a constant that is saved must be a number, a text or a type, got {value!r} in {launch.kernel}; "
             "its report is there all the same"
         )
     return text

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tilefold.errors import ArgumentError, CaptureError
-from tilefold.xray.capture.patches import script_line
 from tilefold.xray.capture.launches import Captured
+from tilefold.xray.capture.patches import script_line
 from tilefold.xray.capture.session import capture
 
 
@@ -26,7 +26,9 @@ def run_script(words: Sequence[str], *, module: bool, **options: Any) -> tuple[C
     """
     name, *rest = words
     if not module and not Path(name).is_file():
-        raise ArgumentError(f"xray: run must be given a script's file, got {name!r}; check the path, or write -m MODULE")
+        raise ArgumentError(
+            f"xray: run must be given a script's file, got {name!r}; check the path, or write -m MODULE"
+        )
     held, place = sys.argv, list(sys.path)
     sys.argv = [name, *rest]
     sys.path[0:0] = ["" if module else str(Path(name).resolve().parent)]
@@ -41,7 +43,9 @@ def run_script(words: Sequence[str], *, module: bool, **options: Any) -> tuple[C
 def _ended(name: str, module: bool) -> tuple[int, str]:
     """Run it; its exit code, and the error that it ended with."""
     try:
-        runpy.run_module(name, run_name="__main__", alter_sys=True) if module else runpy.run_path(name, run_name="__main__")
+        runpy.run_module(name, run_name="__main__", alter_sys=True) if module else runpy.run_path(
+            name, run_name="__main__"
+        )
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         return code, f"it exits with {ended.code}" if code else ""

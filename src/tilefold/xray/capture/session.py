@@ -12,6 +12,7 @@ import torch
 from tilefold.errors import ArgumentError, CompileError
 from tilefold.planner.chips import chip_of
 from tilefold.xray.capture import cuda, driver, inductor, marks, tensors
+from tilefold.xray.capture.arguments import address
 from tilefold.xray.capture.launches import Captured, Launch, Tried
 from tilefold.xray.capture.patches import Patches, script_line
 from tilefold.xray.capture.running import Carried, carry_out
@@ -29,7 +30,7 @@ def capture(
 ) -> Iterator[Captured]:
     """Within, this process has the chip `target`: torch and Triton answer for it, and Triton's launches are captured.
 
-    Tensors "on the device" lie in the host's memory and answer as if they did not. A launch is compiled as Triton compiles it,
+    Tensors "on the device" lie in the host's memory and answer as if they did not. A launch is compiled as by Triton,
     kept, and executed from its PTX, so that the script goes on with its results; nothing is timed. If all its programs would
     need more than `budget` instructions of warps (`in_all`: of all launches together), or it reaches an instruction that the
     X-ray's machine lacks, the tensors that it writes are marked as unknown, as is what is computed of them; comparisons of
@@ -92,7 +93,9 @@ class _Session:
     def _carry(self, asked: driver.Asked) -> None:
         start = time.perf_counter()
         captured, job = self.captured, asked.job(self.addresses, keep=False)
-        launch = Launch(len(captured.launches) + 1, job.name, script_line(), job, unknown_options=self._strange)
+        launch = Launch(
+            len(captured.launches) + 1, job.name, script_line(), job, unknown_options=self._strange
+        )
         if captured.add(launch):
             launch.job = asked.job(self.addresses, keep=True)
         launch.tried = tuple(Tried(text, tried) for text, tried in self.tuning.tried)
@@ -118,9 +121,7 @@ class _Session:
         why = f"launch {launch.number}, {launch.kernel}, was not executed"
         self.captured.note(f"{launch.place}: {why}: {launch.why}; what it writes is unknown")
         pointers = (l.value[0] if l.type == "map" else l.value for l in asked.leaves if l.type[0] in "*m")
-        held = done.written or [
-            s for p in pointers if (s := self.addresses.find(driver.arguments.address(p))) is not None
-        ]
+        held = done.written or [s for p in pointers if (s := self.addresses.find(address(p))) is not None]
         for storage in held:
             marks.forget(storage, why)
 

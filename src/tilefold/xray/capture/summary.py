@@ -35,7 +35,7 @@ def by_stake(launches: Sequence[Launch], report: Callable[[Launch], Report]) -> 
     for launch in launches:
         try:
             made.append(Shown(launch, report(launch)))
-        except TilefoldError as error:
+        except TilefoldError as error:  # noqa: PERF203 - a report costs a second
             made.append(Shown(launch, None, str(error)))
     return sorted(made, key=lambda shown: -shown.stake_us)
 
@@ -62,7 +62,8 @@ def heading(captured: Captured, kept: int) -> str:
     left = len(captured.distinct()) - kept
     return (
         f"{words.plural(reached, 'launch').replace('launchs', 'launches')} reached for {captured.target}, {n} captured, "
-        f"{executed} executed; {len(captured.distinct())} distinct" + (f", {left} not shown here" if left else "")
+        f"{executed} executed; {len(captured.distinct())} distinct"
+        + (f", {left} not shown here" if left else "")
     )
 
 

@@ -1,4 +1,4 @@
-"""Tensors of the host that answer as those of a device: below autograd, so that backward passes and other threads see the same.
+"""Tensors of the host that answer as those of a device: below autograd, so that backward passes see the same.
 
 A mode under all others takes `cuda` out of what an operation is asked to make, and marks what it made; results of marked
 tensors are marked. What asks Python for a device (`is_cuda`, `.device`, `.to`) is answered by the marks. Tensors without
@@ -36,17 +36,19 @@ _FACTORIES = (
     "empty_strided", "tril_indices", "triu_indices",
 )  # fmt: skip
 _TENSOR = torch.Tensor
-_device_of, _to, _type = torch.Tensor.device, torch.Tensor.to, torch.Tensor.type
+_FUNCTIONS: Any = torch.Tensor  # its methods, without their types
+_device_of, _type = _FUNCTIONS.device, _FUNCTIONS.type
+_to: Callable[..., torch.Tensor] = _FUNCTIONS.to
 Tell = Callable[[str], None]
 
 
-class Standing(TorchDispatchMode):
+class Standing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's is not typed
     """The mode under all others; `tell` is told what a script reads of unknown values, `own` has kernels for the device."""
 
     supports_higher_order_operators = True
 
     def __init__(self, tell: Tell, own: dict[str, Callable[..., Any]]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tell, self.own, self.running = tell, own, True
 
     @classmethod
@@ -68,7 +70,7 @@ class Standing(TorchDispatchMode):
         if there:
             given["device"] = HOST
         pinned = given.pop("pin_memory", None)
-        inputs = [t for t in _tensors((*args, *given.values()))]
+        inputs = list(_tensors((*args, *given.values())))
         there = there or any(marks.on_device(t) for t in inputs)
         name = func._schema.name if hasattr(func, "_schema") else ""
         why = next((w for t in inputs if (w := marks.unknown(t))), "")
@@ -126,12 +128,12 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 def _plain(tensor: Any) -> bool:
     """Whether a tensor has memory of the host, and may stand for another."""
-    return not _is_fake(type(tensor)) and _device_of.__get__(tensor).type == "cpu"  # type: ignore[attr-defined]
+    return not _is_fake(type(tensor)) and _device_of.__get__(tensor).type == "cpu"
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
     """What a tensor's `.device` answers."""
-    real: torch.device = _device_of.__get__(tensor)  # type: ignore[attr-defined]
+    real: torch.device = _device_of.__get__(tensor)
     return DEVICE if real.type == "cpu" and marks.on_device(tensor) else real
 
 
@@ -145,7 +147,9 @@ def placed(device: Any) -> torch.device | None:
         return None
     found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if found.type == "cuda" and found.index not in (None, 0):
-        raise RuntimeError(f"CUDA error: invalid device ordinal (the X-ray stands in for one device, got {found})")
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal (the X-ray stands in for one device, got {found})"
+        )
     return found
 
 
@@ -160,7 +164,7 @@ def moved(tensor: torch.Tensor, *args: Any, **given: Any) -> torch.Tensor:
     if args and isinstance(args[0], int) and not isinstance(args[0], bool):
         args = (torch.device("cuda", args[0]), *args[1:])
     copy = given.pop("copy", False) or (len(args) > 3 and args[3])
-    device, dtype, _, form = torch._C._nn._parse_to(*args[:3], **given)  # type: ignore[attr-defined]
+    device, dtype, _, form = torch._C._nn._parse_to(*args[:3], **given)
     wanted = placed(device)
     rest = {} if form is None else {"memory_format": form}
     if wanted is not None and wanted.type not in ("cpu", "cuda"):
@@ -180,7 +184,7 @@ def _made_at(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **given)
         device = placed(given.get("device"))
         if device is None and original.__name__ in _MADE and not any(True for _ in _tensors(args[:1])):
-            device = _device.CURRENT_DEVICE  # torch's default
+            device = _default_device()
         if device is None or device.type not in ("cpu", "cuda"):
             return original(*args, **given)
         given["device"] = HOST
@@ -193,6 +197,13 @@ def _made_at(original: Callable[..., Any]) -> Callable[..., Any]:
         return marks.pin(made) if pinned else made
 
     return make
+
+
+def _default_device() -> torch.device | None:
+    """The device that torch is told to take by default."""
+    modes: Any = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    found = [mode.device for mode in modes if isinstance(mode, _device.DeviceContext)]
+    return found[-1] if found else None
 
 
 def _numbered(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,7 +231,7 @@ def _asked_type(tensor: torch.Tensor, dtype: Any = None, *args: Any, **given: An
 def stand_in(patches: Patches, addresses: marks.Addresses, mode: Standing) -> None:
     """Have tensors answer for the device as long as `patches` hold."""
     tensor, pointer, module = torch.Tensor, torch.Tensor.data_ptr, torch
-    _device._device_constructors()  # torch's list of factories that a default device is for, kept from now on: of its own functions
+    _device._device_constructors()  # torch's list of what a default device is for, kept from now on
 
     def data_ptr(self: torch.Tensor) -> int:
         if _plain(self):
@@ -258,8 +269,8 @@ def stand_in(patches: Patches, addresses: marks.Addresses, mode: Standing) -> No
 
 def _stand_in_storages(patches: Patches) -> None:
     """Storages move and are copied with their marks, so that models can be copied and loaded."""
-    kind = torch.UntypedStorage
-    clone, device = kind.clone, kind.device  # type: ignore[attr-defined]
+    kind: Any = torch.UntypedStorage
+    clone, device = kind.clone, kind.device
 
     def copied(self: Any) -> Any:
         made = kind(self.nbytes())

@@ -1,4 +1,4 @@
-"""The one place of the X-ray that has Triton compile: kernels for a chip that need not be there. (`capture` stands in for its driver.)
+"""The one place of the X-ray that has Triton compile, for a chip that need not be there (`capture` is its driver).
 
 What is private to Triton and used here: `ASTSource` and `triton.compile`, which assembler it takes, the disassembler, the
 cache and the hook on stages in `triton.knobs`, and names of metadata. Everything else is read from text.
@@ -154,7 +154,9 @@ def cache_of(kernel: Any) -> Iterator[None]:
     with triton.knobs.cache.scope():
         part = hashlib.sha256(os.path.abspath(file).encode()).hexdigest()[:16]
         outer, inner = os.path.split(triton.knobs.cache.dir)
-        triton.knobs.cache.dir = os.path.join(outer, *[inner] * (not inner.startswith("xray-")), f"xray-{part}")
+        triton.knobs.cache.dir = os.path.join(
+            outer, *[inner] * (not inner.startswith("xray-")), f"xray-{part}"
+        )
         yield
 
 
