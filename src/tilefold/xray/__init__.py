@@ -14,6 +14,7 @@
 | `report/` | the frozen model: lines of source, occupancy, totals against the chip, how often SASS instructions are issued |
 | `evidence`, `examine` | what finders read besides the report |
 | `observe/` | finders, `codes` (the closed list of what they say), `trials` (variants of the kernel, compiled and executed) |
+| `capture/` | a chip that torch and Triton see where there is none: every launch of a script kept, executed, reported |
 | `render/` | the terminal's view and the comparison, from the report alone |
 
 Triton's bindings for layouts are private and may end the process, so nothing here calls them. Every file has its own part
