@@ -65,7 +65,9 @@ print("\\nRESULT", json.dumps(dict(
 
 def main(folder: Path, only: set[str]) -> None:
     """Run the scripts and print their rows."""
-    print("| project | commit | script | reached | captured | executed | the script |\n|---|---|---|---:|---:|---:|---|")
+    print(
+        "| project | commit | script | reached | captured | executed | the script |\n|---|---|---|---:|---:|---:|---|"
+    )
     for project, (repository, source, scripts) in SCRIPTS.items():
         for words in scripts if not only or project in only else ():
             print(_row(folder / project, repository, source, words), flush=True)

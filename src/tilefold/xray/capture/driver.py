@@ -7,6 +7,7 @@ driver's methods, `Autotuner.do_bench`, `JITFunction.device_caches`, and what a 
 from __future__ import annotations
 
 import functools
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -112,7 +113,7 @@ class Driver(CudaDriver):  # type: ignore[misc]
             "max_num_regs": chip.registers, "sm_clock_rate": 1000 * chip.clock_mhz, "mem_clock_rate": 0, "mem_bus_width": 0,
         }  # fmt: skip
         self.utils = SimpleNamespace(
-            get_device_properties=lambda device: shown, load_binary=lambda *given: ("module", "function", 0, 0, 1024),
+            get_device_properties=lambda device: shown, load_binary=lambda *given: (None, "function", 0, 0, 1024),
             unload_module=lambda module: None, set_printf_fifo_size=lambda size: None,
             cuOccupancyMaxActiveClusters=lambda *given: 1, is_stream_capturing=lambda stream: False,
         )  # fmt: skip
@@ -220,6 +221,10 @@ def stand_in(
         finally:
             self.cache = held
 
+    # Triton's default of fusing a*b+c changes with 3.10, and 3.9 warns; as for `offline` it is on, unless the script says no.
+    if "TRITON_DEFAULT_FP_FUSION" not in os.environ:
+        os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
+        patches.callback(os.environ.pop, "TRITON_DEFAULT_FP_FUSION", None)
     active = triton.runtime.driver._active
     patches.callback(setattr, triton.runtime.driver, "_active", active)
     triton.runtime.driver.set_active(Driver(chip, launcher))
