@@ -114,7 +114,7 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
     if options.kernel is not None and not wanted:
         known = ", ".join(dict.fromkeys(l.kernel for l in distinct))
         raise ArgumentError(
-            f"xray: --kernel must name a kernel that was launched, got {options.kernel!r}; there are {known}"
+            f"xray: --kernel must name a kernel that was launched, got {options.kernel!r}; take one of {known}"
         )
     kept = wanted if options.all or options.json or options.save else wanted[:MANY]
     full = bool(options.kernel or options.all) and not options.quick

@@ -54,7 +54,8 @@ def _ended(name: str, module: bool) -> tuple[int, str]:
     except Exception as error:
         traceback.print_exception(type(error), error, _without_ours(error.__traceback__))
         place = _last(error)
-        return 1, f"{type(error).__name__} at {place}: {str(error).strip().partition(chr(10))[0]}"
+        where = f" at {place}" if place else ""
+        return 1, f"{type(error).__name__}{where}: {str(error).strip().partition(chr(10))[0]}"
     return 0, ""
 
 
