@@ -85,7 +85,9 @@ def test_what_cannot_run_is_one_line(script, words, rule):
 def test_a_script_that_fails_says_where(script, capsys):
     script.write_text("import torch\n\ntorch.cuda.CUDAGraph()\n")
     assert run(["run", str(script)]) == 1
-    assert f"without torch.cuda.CUDAGraph where no GPU is, got a call at {script}:3" in capsys.readouterr().err
+    assert (
+        f"without torch.cuda.CUDAGraph where no GPU is, got a call at {script}:3" in capsys.readouterr().err
+    )
     script.write_text("1 / 0\n")
     assert run(["run", str(script)]) == 1
     assert f"ZeroDivisionError at {script}:1: division by zero" in capsys.readouterr().err

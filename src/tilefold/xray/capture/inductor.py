@@ -36,7 +36,9 @@ def stand_in(patches: Patches, mode: Standing, note: Callable[[str], None]) -> N
         if not prepared:
             prepared.append(True)
             _prepare(patches, mode, note)
-        return compile_(*args, **{**given, "fullgraph": False})  # a whole graph or an error leaves nothing to go on with
+        return compile_(
+            *args, **{**given, "fullgraph": False}
+        )  # a whole graph or an error leaves nothing to go on with
 
     prepared: list[bool] = []
     patches.put(torch, "compile", compiling)
