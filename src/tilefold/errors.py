@@ -23,7 +23,8 @@
         |-- CompileError       Triton or the assembler refuses it; the message is theirs (also RuntimeError)
         |-- PtxError           the text is not PTX as Triton writes it (also ValueError)
         |-- UnknownInstructionError  the X-ray's machine lacks the instruction (also NotImplementedError)
-        `-- ExecutionError     a program did what no chip defines (also RuntimeError)
+        |-- ExecutionError     a program did what no chip defines (also RuntimeError)
+        `-- CaptureError       a script asks for what no stand-in of a GPU has (also RuntimeError)
 
 A message has four parts: what failed, the rule, the value found, the fix. The second bases are torch's kinds, so code
 written against torch catches the same errors here.
@@ -210,6 +211,10 @@ class UnknownInstructionError(XrayError, NotImplementedError):
 
 class ExecutionError(XrayError, RuntimeError):
     """A program did something that no chip defines: divergent shuffles, deadlocks, misaligned accesses."""
+
+
+class CaptureError(XrayError, RuntimeError):
+    """A script asks for something that the stand-in of a GPU does not have."""
 
 
 hint_at_names(__name__)

@@ -551,4 +551,20 @@ TOOLS = (
             "tests/xray/observe/test_unordered.py::test_programs_that_are_not_executed_together_are_tried_in_pairs",
         ),
     ),
+    Mutant(
+        "what is computed of unknown values is known",
+        "xray/capture/session.py",
+        "for storage in done.written:\n                marks.forget(storage, why)",
+        "for storage in done.written:\n                marks.unknown_in(storage)",
+        (
+            "tests/xray/capture/test_capture.py::test_beyond_the_budget_values_are_unknown_and_the_script_is_told",
+        ),
+    ),
+    Mutant(
+        "results of a device's tensors are the host's",
+        "xray/capture/tensors.py",
+        "there = there or any(marks.on_device(t) for t in inputs)",
+        "there = there or all(marks.on_device(t) for t in inputs[1:])",
+        ("tests/xray/capture/test_capture.py::test_devices_as_scripts_write_them",),
+    ),
 )

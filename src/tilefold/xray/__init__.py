@@ -14,6 +14,7 @@
 | `report/` | the frozen model: lines of source, occupancy, totals against the chip, how often SASS instructions are issued |
 | `evidence`, `examine` | what finders read besides the report |
 | `observe/` | finders, `codes` (the closed list of what they say), `trials` (variants of the kernel, compiled and executed) |
+| `capture/` | a chip that torch and Triton see where there is none: every launch of a script kept, executed, reported |
 | `render/` | the terminal's view and the comparison, from the report alone |
 
 Triton's bindings for layouts are private and may end the process, so nothing here calls them. Every file has its own part
@@ -30,9 +31,11 @@ conflicts and barriers come from the execution, and the report says that they ar
 """
 
 from tilefold.errors import hint_at_names
+from tilefold.xray.capture import capture
+from tilefold.xray.capture.launches import Captured
 from tilefold.xray.check import check
 from tilefold.xray.explain import explain, explain_file, explain_fold
 from tilefold.xray.report.model import Report
 
-__all__ = ["Report", "check", "explain", "explain_file", "explain_fold"]
+__all__ = ["Captured", "Report", "capture", "check", "explain", "explain_file", "explain_fold"]
 hint_at_names(__name__, __all__)

@@ -39,6 +39,7 @@ def parser() -> Parser:
             "xray --fold 'logsumexp dim=1 16384x8192 bf16'": "the library's own kernels",
             "xray --fold 'mine.py::top2 dim=0,2 64x256x56x56 fp32'": "those of a monoid of yours, any dims",
             "xray diff A.json B.json": "two reports side by side; xray diff --help has more",
+            "xray run train.py": "every launch of a script; xray run --help has more",
         },
         exit_codes={**EXIT_CODES, 1: "--fail-on found observations, one line each on stderr"},
         notes=_NOTES,
@@ -143,6 +144,10 @@ def run(arguments: Sequence[str]) -> int:
     """Show, write or compare reports."""
     if arguments and arguments[0] == "diff":
         return _diff(arguments[1:])
+    if arguments and arguments[0] == "run":
+        from tilefold.xray.capture.command import run as run_script
+
+        return run_script(arguments[1:])
     options = parser().parse_args(arguments)
     if _names_a_file_alone(options, arguments):
         _list(options.kernel)

@@ -15,6 +15,7 @@ from tilefold.xray import machine
 from tilefold.xray.compile.arguments import TYPES, Argument, Storage
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.machine import Access, Kernel, Memory, Outcome, Transfer, load
+from tilefold.xray.machine.bulk.tensormap import unpack
 from tilefold.xray.machine.programs import neighbours
 from tilefold.xray.machine.run import LIMIT, Turns
 from tilefold.xray.machine.types import Array
@@ -163,7 +164,7 @@ def execute(
     )
     groups = itertools.groupby(programs, lambda program: neighbours(program, job.cluster))
     stopped = next((said for _, together in groups if (said := _next(outcomes, run, [*together]))), "")
-    places = tuple(int(v) if a.pointer else 0 for a, v in zip(compiled.parameters, values, strict=False))
+    places = tuple(_address(v) if a.pointer else 0 for a, v in zip(compiled.parameters, values, strict=False))
     return Execution(
         kernel, tuple(programs)[: len(outcomes)], tuple(outcomes), tuple(bounds), memory, compiled.parameters, places, stopped
     )  # fmt: skip
@@ -192,8 +193,14 @@ def _laid_out(memory: Memory, arguments: Sequence[Argument]) -> tuple[list[int |
             first = _placed(memory, f"{number}:{argument.name}", _longest(argument, arguments))
             begins |= {argument.storage: first} if argument.storage else {}
             bounds += [] if argument.size is None else [_bound(argument, first)]
-        values.append(first + argument.before * argument.itemsize)
+        address = first + argument.before * argument.itemsize
+        values.append(address if argument.map is None else replace(argument.map, address=address).pack())
     return values, bounds
+
+
+def _address(value: int | bytes) -> int:
+    """Where a pointer, or the tensor of a map, begins."""
+    return value if isinstance(value, int) else unpack(value).address
 
 
 def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], programs: list[Program]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilefold.cli.dtypes import dtype_name
 from tilefold.errors import ArgumentError
+from tilefold.xray.machine.bulk.tensormap import TensorMap
 from tilefold.xray.machine.types import Array
 
 # Triton's name of a type: bytes of an element and the numpy dtype of its bits.
@@ -46,7 +47,8 @@ class Argument:
     how many. `value` is a number's. `divisor` is promised to divide the number or the address. `data` holds the
     elements of a pointer that were given, of which `before` lie before its address. Pointers of one `storage` share their
     memory: a tensor's storage, an array's base, or the name of the argument whose memory this one is said to be. What is
-    None has the type "none"; what the kernel declares `do_not_specialize` is not `special`.
+    None has the type "none"; what the kernel declares `do_not_specialize` is not `special`. Of a descriptor that the host
+    makes, `map` is what the kernel gets, but for the address.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Argument:
     before: int = 0
     data: Array | None = field(default=None, compare=False, repr=False)
     storage: Storage | None = field(default=None, compare=False, repr=False)
+    map: TensorMap | None = None
 
     @property
     def itemsize(self) -> int:

@@ -1,4 +1,4 @@
-"""The one place of the X-ray that calls Triton: kernels compiled for a chip that need not be there.
+"""The one place of the X-ray that has Triton compile, for a chip that need not be there (`capture` is its driver).
 
 What is private to Triton and used here: `ASTSource` and `triton.compile`, which assembler it takes, the disassembler, the
 cache and the hook on stages in `triton.knobs`, and names of metadata. Everything else is read from text.
@@ -125,7 +125,7 @@ def _compile(job: Job, source: Any) -> Compiled:
     fixed = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
     options = fixed | dict(job.options)
     try:
-        with _cache_of(job), _without_machine_code():
+        with cache_of(job.kernel), without_machine_code():
             made = triton.compile(
                 source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options
             )
@@ -145,20 +145,23 @@ def _compile(job: Job, source: Any) -> Compiled:
 
 
 @contextlib.contextmanager
-def _cache_of(job: Job) -> Iterator[None]:
+def cache_of(kernel: Any) -> Iterator[None]:
     """A place in Triton's cache for the kernel's file alone.
 
     Triton knows a kernel by its text, and the lines in its cache name the file that was compiled first with that text.
     """
-    file = inspect.getsourcefile(getattr(job.kernel, "fn", None) or _cache_of) or ""
+    file = inspect.getsourcefile(getattr(kernel, "fn", None) or cache_of) or ""
     with triton.knobs.cache.scope():
         part = hashlib.sha256(os.path.abspath(file).encode()).hexdigest()[:16]
-        triton.knobs.cache.dir = os.path.join(triton.knobs.cache.dir, f"xray-{part}")
+        outer, inner = os.path.split(triton.knobs.cache.dir)
+        triton.knobs.cache.dir = os.path.join(
+            outer, *[inner] * (not inner.startswith("xray-")), f"xray-{part}"
+        )
         yield
 
 
 @contextlib.contextmanager
-def _without_machine_code() -> Iterator[None]:
+def without_machine_code() -> Iterator[None]:
     """Triton stops at the PTX: `assemble` makes the machine code, and what is only compared needs none."""
     held = triton.knobs.runtime.add_stages_inspection_hook
     triton.knobs.runtime.add_stages_inspection_hook = _stop_at_ptx

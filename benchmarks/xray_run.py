@@ -1,0 +1,111 @@
+"""The table of docs/xray-run.md: public scripts run by `tilefold xray run`, unmodified, each in a process of its own.
+
+python benchmarks/xray_run.py DIR [NAME...]: DIR holds a checkout of each project, named as the project; what the scripts
+import must be importable. A row a script on the output; what each script printed is in DIR/out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LIMIT = 150  # seconds of a script
+PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+# Project: its repository, the folder that scripts import from, the scripts.
+SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
+    "practice-triton": ("daemyung/practice-triton", ".", tuple((f"{n}.py",) for n in (
+        "vector_add", "matmul", "block_ptr", "relu", "argmax", "atomic", "dropout"))),
+    "triton_docs_tutorials": ("evintunador/triton_docs_tutorials", ".", (
+        ("04_vector_addition/vector_addition.py",), ("05_fused_softmax/fused_softmax.py",), ("06_matmul/matmul.py",),
+        ("07_dropout/dropout.py",), ("08_layernorm/layernorm.py",))),
+    "ml-cross-entropy": ("apple/ml-cross-entropy", ".", (
+        (*PYTEST, "tests/test_cce_indexed_dot.py"), (*PYTEST, "tests/test_cce_lse.py"))),
+    "FlagAttention": ("FlagOpen/FlagAttention", "src", (
+        ("examples/flash_attention_example.py",), ("examples/piecewise_example.py",))),
+    "flashattention2-custom-mask": ("alexzhang13/flashattention2-custom-mask", ".", (("test_benchmark.py",),)),
+    "optimi": ("warner-benjamin/optimi", ".", ((*PYTEST, "tests/test_optimizers.py", "-k", "triton"),)),
+    "linghe": ("inclusionAI/linghe", ".", (("tests/test_norm.py",), ("tests/test_topk.py",), ("tests/test_rope.py",))),
+    "Triformer": ("dame-cell/Triformer", ".", tuple((*PYTEST, f"tests/test_{n}.py") for n in (
+        "softmax", "cross_entropy", "layernorm"))),
+    "triton_kernels_for_fun_and_profit": ("lessw2020/triton_kernels_for_fun_and_profit", ".", (
+        (*PYTEST, "tests/test_softmax.py"), (*PYTEST, "tests/test_rmsnorm.py"))),
+    "scattermoe": ("shawntan/scattermoe", ".", ((*PYTEST, "tests/test_mlp.py"),)),
+    "mlstm_kernels": ("NX-AI/mlstm_kernels", ".", ((*PYTEST, "tests/torch"),)),
+}  # fmt: skip
+_ONE = """
+import importlib, json, signal, sys, time
+begun = time.perf_counter()
+words = json.loads(sys.argv[1])
+script = importlib.import_module("tilefold.xray.capture.script")
+launches = importlib.import_module("tilefold.xray.capture.launches")
+kept, made = [], launches.Captured.__init__
+def keep(self, *args, **given):
+    made(self, *args, **given)
+    kept.append(self)
+launches.Captured.__init__ = keep
+def late(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, late)
+signal.alarm(int(sys.argv[2]))
+code, said = None, "time is up"
+try:
+    _, code, said = script.run_script(words[1:] if words[0] == "-m" else words, module=words[0] == "-m")
+except KeyboardInterrupt:
+    pass
+found = kept[0]
+print("\\nRESULT", json.dumps(dict(
+    captured=len(found.launches), refused=len(found.refused), executed=sum(l.executed for l in found.launches),
+    distinct=len(found.distinct()), kernels=len({l.kernel for l in found.launches}), code=code, said=said)))
+"""
+
+
+def main(folder: Path, only: set[str]) -> None:
+    """Run the scripts and print their rows."""
+    print(
+        "| project | commit | script | reached | captured | executed | the script |\n|---|---|---|---:|---:|---:|---|"
+    )
+    for project, (repository, source, scripts) in SCRIPTS.items():
+        for words in scripts if not only or project in only else ():
+            print(_row(folder / project, repository, source, words), flush=True)
+
+
+def _row(checkout: Path, repository: str, source: str, words: tuple[str, ...]) -> str:
+    commit = (
+        (checkout / "COMMIT").read_text().strip()[:8] if (checkout / "COMMIT").is_file() else _head(checkout)
+    )
+    path = os.pathsep.join(
+        [str((checkout / source).resolve()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", _ONE, json.dumps(words), str(LIMIT)],
+        cwd=checkout, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    out = checkout.parent / "out"
+    out.mkdir(exist_ok=True)
+    (out / f"{checkout.name}-{int(time.time())}.txt").write_text(done.stdout + done.stderr)
+    line = next((x for x in done.stdout.splitlines()[::-1] if x.startswith("RESULT ")), None)
+    name = " ".join(w for w in words if w not in PYTEST) or " ".join(words)
+    if line is None:
+        return f"| {repository} | `{commit}` | `{name}` | | | | no result |"
+    found = json.loads(line.removeprefix("RESULT "))
+    reached = found["captured"] + found["refused"]
+    ended = "ends well" if found["code"] == 0 else found["said"]
+    return f"| {repository} | `{commit}` | `{name}` | {reached} | {found['captured']} | {found['executed']} | {ended} |"
+
+
+def _head(checkout: Path) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(checkout), "rev-parse", "--short=8", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), set(sys.argv[2:]))

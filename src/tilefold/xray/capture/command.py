@@ -1,0 +1,181 @@
+"""`tilefold xray run`: a script's launches, captured and reported without a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tilefold.cli.output import complain, printable
+from tilefold.cli.parser import EXIT_CODES, Parser, count
+from tilefold.errors import ArgumentError, CaptureError
+
+MANY = 40  # distinct launches that the table has reports of, unless all are asked for
+
+
+def parser() -> Parser:
+    """The options of `xray run`."""
+    made = Parser(
+        "xray run",
+        "Run a script on a chip that is not there: its Triton launches are captured, executed and reported.",
+        examples={
+            "xray run train.py --steps 2": "options behind the script are the script's",
+            "xray run --kernel '_fwd*' bench.py": "reports of some kernels",
+            "xray run -m pytest tests/test_norm.py -k fp16": "a module, as python -m runs it",
+            "xray run --save launches script.py": "a file for each distinct launch, which runs alone",
+        },
+        exit_codes={
+            **EXIT_CODES,
+            1: "the script failed (its own exit code), or --fail-on found observations",
+        },
+        notes="The script runs as code, with your rights. Nothing is timed: times that it measures are NaN. docs/xray-run.md "
+        "says what\nanswers for the chip, and what cannot be pretended.",
+    )
+    add = made.add_argument
+    add("script", nargs="?", metavar="SCRIPT.py", help="the script; what follows it are its arguments")
+    add("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help=argparse.SUPPRESS)
+    add(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="run a module instead, with what follows it",
+    )
+    add("--target", "--chip", default="sm_90", metavar="CHIP", help="as of xray")
+    add("--kernel", metavar="NAME", help="the full reports of kernels of this name; * stands for any letters")
+    add("--first", type=count, metavar="N", help="the full reports of the first N of the table")
+    add("--all", action="store_true", help="the full reports of all distinct launches")
+    add("--configurations", choices=("first", "all"), default="first", metavar="WHICH",
+        help="of autotuned kernels: first, that compiles; or all, in a table")  # fmt: skip
+    add(
+        "--budget",
+        type=count,
+        metavar="N",
+        help="instructions of warps that one launch may take (default: 3 million)",
+    )
+    add("--quick", action="store_true", help="no trials in full reports")
+    add(
+        "--save",
+        metavar="DIR",
+        help="write a file for each distinct launch: the kernel and its inputs; it runs alone",
+    )
+    add("--json", metavar="FILE", help='write all reports there, or to the output for "-"')
+    add(
+        "--fail-on",
+        metavar="WHAT",
+        help="exit 1 for observations of this kind: error, warning (both), or a code",
+    )
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a script, and show what it launched."""
+    from tilefold.xray.capture.script import run_script
+    from tilefold.xray.capture.session import LAUNCH
+
+    options = parser().parse_args(arguments)
+    words = options.module if options.module is not None else [options.script, *options.arguments]
+    if not words or words[0] is None:
+        raise ArgumentError("xray: run must be given a script, got none; write SCRIPT.py or -m MODULE")
+    captured, code, said = run_script(
+        words, module=options.module is not None, target=options.target,
+        budget=LAUNCH if options.budget is None else options.budget, every_configuration=options.configurations == "all",
+    )  # fmt: skip
+    sys.stdout.flush()
+    failed = _show(captured, options) if captured.launches else []
+    for line in captured.refused:
+        complain(f"xray: not compiled: {line}")
+    for line in captured.notes:
+        complain(f"xray: {line}")
+    if not captured.launches:
+        complain("xray: the script launched no Triton kernel")
+    if said:
+        complain(f"xray: the script ended early: {said}")
+    for line in failed:
+        complain(line)
+    return code or int(bool(failed))
+
+
+def _show(captured: Any, options: argparse.Namespace) -> list[str]:
+    """The table, the reports that were asked for, files; lines of what `--fail-on` found."""
+    from tilefold.xray.capture.summary import COLUMNS, TUNED, by_stake, heading, rows, tuned
+    from tilefold.xray.check import failing
+    from tilefold.xray.command import _show as show_reports
+    from tilefold.xray.command import _write
+    from tilefold.xray.render.words import place
+    from tilefold.xray.report.model import SCHEMA
+
+    distinct = captured.distinct()
+    wanted = [l for l in distinct if options.kernel is None or fnmatch.fnmatchcase(l.kernel, options.kernel)]
+    if options.kernel is not None and not wanted:
+        known = ", ".join(dict.fromkeys(l.kernel for l in distinct))
+        raise ArgumentError(
+            f"xray: --kernel must name a kernel that was launched, got {options.kernel!r}; take one of {known}"
+        )
+    kept = wanted if options.all or options.json or options.save else wanted[:MANY]
+    full = bool(options.kernel or options.all) and not options.quick
+    shown = by_stake(kept, lambda launch: launch.report(trials=full))
+    if options.save is not None:
+        _save(options.save, kept)
+    if options.json is not None:
+        reports = [one.report.as_json() for one in shown if one.report is not None]
+        _write(options.json, json.dumps({"schema": SCHEMA, "reports": reports}, indent=1))
+    if options.json != "-":
+        _table(heading(captured, len(kept)), COLUMNS, list(rows(shown)))
+        for one in shown:
+            if one.launch.tried:
+                title = f"configurations of {one.launch.kernel}, launch {one.launch.number}"
+                _table(title, TUNED, list(tuned(one.launch)))
+        first = len(shown) if options.kernel or options.all else options.first or 0
+        there = [(one.launch, one.report) for one in shown[:first] if one.report is not None]
+        show_reports([made if full or options.quick else launch.report() for launch, made in there], False)
+    if options.fail_on is None:
+        return []
+    return [
+        f"xray: {found.severity} {found.code} at {place(found)}: {found.evidence}"
+        for one in shown if one.report is not None for found in failing(one.report, options.fail_on)
+    ]  # fmt: skip
+
+
+def _table(title: str, columns: Sequence[str], found: Sequence[Sequence[str]]) -> None:
+    from tilefold.xray.command import _print, _rich_is_here
+
+    if not _rich_is_here():
+        lines = [title, *("  ".join(map(printable, row)) for row in (columns, *found))]
+        sys.stdout.write("\n".join(lines) + "\n")
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(printable(title)), box=SIMPLE_HEAD, title_justify="left", show_edge=False, pad_edge=False
+    )
+    for name in columns:
+        table.add_column(
+            name, overflow="fold", justify="right" if name in ("times", "at least", "at stake") else "left"
+        )
+    for row in found:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    _print([table])
+
+
+def _save(folder: str, launches: Sequence[Any]) -> None:
+    from tilefold.xray.capture.saving import reproducer
+
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for launch in launches:
+            file = Path(folder) / f"launch_{launch.number}_{launch.kernel}.py"
+            try:
+                file.write_text(reproducer(launch), encoding="utf-8")
+            except CaptureError as error:
+                complain(str(error))
+    except OSError as error:
+        raise ArgumentError(
+            f"xray: --save must name a folder that can be written, got {folder!r} ({error.strerror}); choose another"
+        ) from None

@@ -1,0 +1,93 @@
+"""`tilefold xray run`: a script as Python runs it, the table behind its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tilefold.errors import ArgumentError
+from tilefold.xray.command import run
+
+SCRIPT = """
+import sys
+import torch, triton, triton.language as tl
+import beside
+
+@triton.jit
+def one_kernel(x_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs) + 1)
+
+@triton.jit
+def other_kernel(x_ptr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs) * 2)
+
+if __name__ == "__main__":
+    x = torch.zeros(64, device="cuda")
+    one_kernel[(1,)](x, BLOCK=64)
+    one_kernel[(1,)](x, BLOCK=64)
+    other_kernel[(2,)](x, BLOCK=32)
+    print("sum", x.sum().item(), sys.argv[1:])
+    print("time", triton.testing.do_bench(lambda: None))
+    sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "beside.py").write_text("")
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    yield file
+    sys.modules.pop("beside", None)
+
+
+def test_a_script_runs_with_its_arguments_and_ends_with_its_code(script, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    argv, path = sys.argv, list(sys.path)
+    assert run(["run", str(script), "3", "--kernel", "mine"]) == 3
+    out, err = capsys.readouterr()
+    assert "sum 256.0 ['3', '--kernel', 'mine']" in out
+    assert "time nan" in out
+    assert "3 launches reached for sm_90, 3 captured, 3 executed; 2 distinct" in out
+    (row,) = [line.split() for line in out.splitlines() if " one_kernel " in line]
+    assert row[:6] == ["1", "one_kernel", "script.py:18", "2", "1x1x1", "all"]
+    assert "it exits with 3" in err
+    assert (sys.argv, sys.path) == (argv, path)
+
+
+def test_reports_files_and_failures_are_of_the_kernels_asked_for(script, capsys, tmp_path):
+    out = tmp_path / "reports.json"
+    folder = tmp_path / "saved"
+    words = ["--kernel", "other*", "--quick", "--json", str(out), "--save", str(folder), str(script), "0"]
+    assert run(["run", *words]) == 0
+    (report,) = json.loads(out.read_text())["reports"]
+    assert report["kernel"] == "other_kernel"
+    assert [file.name for file in folder.iterdir()] == ["launch_3_other_kernel.py"]
+    shown = capsys.readouterr().out
+    assert "* 2" in shown, "the kernel's lines"
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [([], "must be given a script"), (["absent.py"], "must be given a script's file, got 'absent.py'"),
+     (["--kernel", "absent", "SCRIPT", "0"], "--kernel must name a kernel that was launched, got 'absent'")],
+    ids=["none", "no-file", "no-kernel"],
+)  # fmt: skip
+def test_what_cannot_run_is_one_line(script, words, rule):
+    with pytest.raises(ArgumentError, match=rule):
+        run(["run", *(str(script) if word == "SCRIPT" else word for word in words)])
+
+
+def test_a_script_that_fails_says_where(script, capsys):
+    script.write_text("import torch\n\ntorch.cuda.CUDAGraph()\n")
+    assert run(["run", str(script)]) == 1
+    assert (
+        f"without torch.cuda.CUDAGraph where no GPU is, got a call at {script}:3" in capsys.readouterr().err
+    )
+    script.write_text("1 / 0\n")
+    assert run(["run", str(script)]) == 1
+    assert f"ZeroDivisionError at {script}:1: division by zero" in capsys.readouterr().err
