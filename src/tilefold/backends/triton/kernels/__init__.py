@@ -12,6 +12,7 @@
 | | `map_offset` | holds a longer row that begins between two vectors in shared memory |
 | | `map_rings` | holds rows in shared memory as a ring of turns |
 | | `map_stripes` | holds neighbouring columns in shared memory |
+| map, sums over rows | `map_groups` | holds rows, or shares of them, one after another, and sums over them in registers |
 | map, rows read twice | `map_windows` | folds a window of rows, and reads it again from the L2 |
 | | `maps` | maps elements after the fold's own launches |
 | scan | `scans`, with `scan_elements`, `scan_prefixes` | walks lines, or shares a line with other programs |
