@@ -167,6 +167,13 @@ def test_an_entry_is_read_as_it_was_written() -> None:
     assert table.costs == Costs(launch_us=1.25)
 
 
+def test_times_are_written_in_whole_nanoseconds() -> None:
+    """So that a search that is run again changes no line by less."""
+    left = Entry("bfloat16", "ieee", (48, 48, 8192, 1), True, Candidate(MODEL, time_us=2.5001234))
+    own = replace(ENTRIES[0], plan=replace(ENTRIES[0].plan, time_us=1.98765))
+    assert [record_of(e)["time_us"] for e in (left, own)] == [2.5, 1.988]
+
+
 @pytest.mark.parametrize("changes", [{"schema": 2}, {"chip": "another"}], ids=str)
 def test_a_table_of_something_else_is_none(changes: dict[str, object]) -> None:
     assert read_table(document(**changes), CHIP.name) is NOTHING
