@@ -319,6 +319,20 @@ TOOLS = (
         ("tests/xray/cuda/test_values.py::test_rules_keep_the_number",),
     ),
     Mutant(
+        "a round need not pass the place where its loop is left",
+        "xray/cuda/readable/jumps.py",
+        " and leaving in above[latch]",
+        "",
+        ("tests/xray/cuda/test_jumps.py::test_a_way_out_that_not_each_round_passes",),
+    ),
+    Mutant(
+        "an element of an array reads what an earlier one has replaced",
+        "xray/cuda/readable/variables.py",
+        "before.add(effect.carried[m].inside)",
+        "before.clear()",
+        ("tests/xray/cuda/test_variables.py::test_an_array_s_later_element_reads_no_earlier_one",),
+    ),
+    Mutant(
         "a period of a formula is taken for another",
         "xray/cuda/readable/formulas.py",
         "far = numbers[period] - first",

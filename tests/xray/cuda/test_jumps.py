@@ -93,6 +93,18 @@ def test_loops_have_one_way_in_out_and_back() -> None:
                 assert out[0][0] in above[cycle.back[0]], "each round passes the way out"
 
 
+def test_a_way_out_that_not_each_round_passes() -> None:
+    """An `if` in the loop has it in one arm."""
+    follow = ((1,), (2, 3), (5, 4), (4,), (1,), ())
+    step = Instruction("add", (), (), None, 1)
+    before = [Block((step,), Register("%p") if len(n) == 2 else None, n) for n in follow]
+    blocks, _ = structured(before)
+    above = dominators(before_each(blocks), 0)
+    (cycle,) = found_cycles(blocks, before_each(blocks), above)
+    ((leaving, _),) = [(b, n) for b in cycle.blocks for n in blocks[b].follow if n not in cycle.blocks]
+    assert leaving in above[cycle.back[0]]
+
+
 def _behind(blocks: Sequence[Block], block: int) -> set[int]:
     found, waiting = set[int](), [*blocks[block].follow]
     while waiting:
