@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tilefold.cli.output import complain, printable
 from tilefold.cli.parser import EXIT_CODES, Parser, count, numbers
 from tilefold.errors import ArgumentError
+from tilefold.xray.render.output import print_all, rich_is_here, show, write
 from tilefold.xray.report.model import SCHEMA, Report, from_json
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def run(arguments: Sequence[str]) -> int:
     failed = [] if options.fail_on is None else _failing(reports, options.fail_on)
     if options.json is not None:
         document = {"schema": SCHEMA, "reports": [report.as_json() for report in reports]}
-        _write(options.json, json.dumps(document, indent=1))
+        write(options.json, json.dumps(document, indent=1))
     elif "-" not in (getattr(options, kind) for kind in TEXTS):
-        _show(reports, options.everything)
+        show(reports, options.everything)
     for line in failed:
         complain(line)
     return 1 if failed else 0
@@ -187,7 +187,7 @@ def _write_texts(jobs: Sequence[Job], options: argparse.Namespace) -> None:
     for kind in TEXTS:
         path = getattr(options, kind)
         for number, job in enumerate(jobs, start=1) if path is not None else ():
-            _write(_numbered(path, number), text_of(job, kind, numbered=True))
+            write(_numbered(path, number), text_of(job, kind, numbered=True))
 
 
 def _numbered(path: str, number: int) -> str:
@@ -280,19 +280,6 @@ def _named(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _write(path: str, text: str) -> None:
-    """Text into a file, or to the output for "-"."""
-    if path == "-":
-        sys.stdout.write(text + "\n")
-        return
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError(
-            f"xray: an output must be a file that can be written, got {path!r} ({error.strerror}); choose another"
-        ) from None
-
-
 def _write_cuda(path: str, jobs: Sequence[Job], form: Form) -> None:
     """Every kernel in a file of its own, with what nvcc and the X-ray's machine prove of it."""
     from tilefold.xray.compile.offline import compile_job
@@ -301,7 +288,7 @@ def _write_cuda(path: str, jobs: Sequence[Job], form: Form) -> None:
     for number, job in enumerate(jobs, start=1):
         made = write_form(compile_job(job), form)
         file = _numbered(path, number)
-        _write(file, made.text)
+        write(file, made.text)
         said = "proven" if made.verdict.proven else "not proven"
         why = f"; not readable: {made.fell_back}" if made.fell_back else ""
         complain(f"xray: {file} is {job.name} as {made.form}, {said}: {made.verdict.said}{why}")
@@ -352,10 +339,10 @@ def _diff(arguments: Sequence[str]) -> int:
         return 0
     first, second = (_either(text) for text in (options.first, options.second))
     pairs = list(zip(first, second, strict=False))
-    if _rich_is_here():
+    if rich_is_here():
         from tilefold.xray.render.diff import render_diff
 
-        _print([render_diff(a, b) for a, b in pairs])
+        print_all([render_diff(a, b) for a, b in pairs])
     else:
         from tilefold.xray.render.plain import diff_text
 
@@ -387,31 +374,3 @@ def _either(text: str) -> list[Report]:
         return read_reports(Path(text))
     options = parser().parse_args(shlex.split(text))
     return _reports(_jobs(options), options)
-
-
-def _rich_is_here() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec("rich") is not None
-
-
-def _show(reports: Sequence[Report], everything: bool) -> None:
-    """As tables where rich is installed, else as lines."""
-    if _rich_is_here():
-        from tilefold.xray.render.terminal import render_report
-
-        _print([render_report(report, everything=everything) for report in reports])
-    else:
-        from tilefold.xray.render.plain import report_text
-
-        sys.stdout.write("\n".join(report_text(report, everything=everything) for report in reports))
-
-
-def _print(shown: Sequence[Any]) -> None:
-    from rich.console import Console
-
-    console = Console(soft_wrap=False)
-    if not (console.is_terminal or "COLUMNS" in os.environ):
-        console = Console(width=160)  # a pipe or a file
-    for renderable in shown:
-        console.print(renderable)

@@ -104,8 +104,8 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
     """The table, the reports that were asked for, files; lines of what `--fail-on` found."""
     from tilefold.xray.capture.summary import COLUMNS, TUNED, by_stake, heading, rows, tuned
     from tilefold.xray.check import failing
-    from tilefold.xray.command import _show as show_reports
-    from tilefold.xray.command import _write
+    from tilefold.xray.render.output import show as show_reports
+    from tilefold.xray.render.output import write
     from tilefold.xray.render.words import place
     from tilefold.xray.report.model import SCHEMA
 
@@ -123,7 +123,7 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
         _save(options.save, kept)
     if options.json is not None:
         reports = [one.report.as_json() for one in shown if one.report is not None]
-        _write(options.json, json.dumps({"schema": SCHEMA, "reports": reports}, indent=1))
+        write(options.json, json.dumps({"schema": SCHEMA, "reports": reports}, indent=1))
     if options.json != "-":
         _table(heading(captured, len(kept)), COLUMNS, list(rows(shown)))
         for one in shown:
@@ -142,9 +142,9 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
 
 
 def _table(title: str, columns: Sequence[str], found: Sequence[Sequence[str]]) -> None:
-    from tilefold.xray.command import _print, _rich_is_here
+    from tilefold.xray.render.output import print_all, rich_is_here
 
-    if not _rich_is_here():
+    if not rich_is_here():
         lines = [title, *("  ".join(map(printable, row)) for row in (columns, *found))]
         sys.stdout.write("\n".join(lines) + "\n")
         return
@@ -161,7 +161,7 @@ def _table(title: str, columns: Sequence[str], found: Sequence[Sequence[str]]) -
         )
     for row in found:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    _print([table])
+    print_all([table])
 
 
 def _save(folder: str, launches: Sequence[Any]) -> None:

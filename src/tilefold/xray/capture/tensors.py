@@ -262,6 +262,8 @@ def stand_in(patches: Patches, addresses: marks.Addresses, mode: Standing) -> No
     })  # fmt: skip
     patches.put_all(module, {n: _made_at(getattr(module, n)) for n in (*_LIKE, *_MADE)})
     patches.put_all(module, {n: _numbered(getattr(module, n)) for n in _FACTORIES})
+    for name in ("nested_tensor", "as_nested_tensor"):
+        patches.put(torch.nested, name, _made_at(getattr(torch.nested, name)))
     patches.put(module, "get_device", lambda given: given.get_device())
     _stand_in_storages(patches)
     _stand_in_threads(patches, mode)
