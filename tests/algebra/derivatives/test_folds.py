@@ -99,7 +99,7 @@ def test_both_forms_are_torchs_derivative(name: str) -> None:
                 v[n : n + k],
                 v[n + k : 2 * n + k],
                 lambda whole: pullback(gradient.program.project, whole, gradient.of_results(v[2 * n + k :])),
-            ),  # fmt: skip
+            ),
             [*before, *own, *after, *g],
         )
         for one, other in zip(got, want, strict=False):
