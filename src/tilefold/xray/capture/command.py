@@ -55,7 +55,7 @@ def parser() -> Parser:
         "--budget",
         type=count,
         metavar="N",
-        help="instructions of warps that one launch may take (default: 3 million)",
+        help="instructions of warps that one launch may take (default: 1 million)",
     )
     add("--quick", action="store_true", help="no trials in full reports")
     add(
