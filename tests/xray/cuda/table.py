@@ -72,8 +72,8 @@ FAMILIES_HEAD = """\
 ## The library's kernels
 
 Calls that reach every kernel of the library, with the lines of Triton's PTX and of the readable file of each launch. Both are
-executed on the same tensors, the file's in each order of warps, and must leave the same bytes. Executed by
-`make cuda-families`.
+executed on the same tensors, the file's in each order of warps, and must leave the same bytes. Where a row says no, the
+readable file stores other bits, and `--cuda` writes the plain form. Executed by `make cuda-families`.
 
 | call | kernel | Triton's PTX, lines | CUDA, lines | bits equal |
 | --- | --- | ---: | ---: | --- |
