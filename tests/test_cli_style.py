@@ -25,6 +25,7 @@ from tilefold.cli.output import printable
 from tilefold.cli.parser import Parser
 from tilefold.watch import command as watch
 from tilefold.xray import command as xray
+from tilefold.xray.capture import command as xray_run
 from xray import kernels
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +36,7 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "watch": watch.parser,
     "xray": xray.parser,
     "xray diff": xray.diff_parser,
+    "xray run": xray_run.parser,
     "bench": bench.parser,
     "bench compare": bench_results.compare_parser,
     "bench plot": bench_results.plot_parser,

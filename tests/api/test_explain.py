@@ -163,7 +163,10 @@ def test_the_command_plans_any_operation(argv: str, said: str) -> None:
             "8x9 --operation vector_norm",
             "use --monoid FILE.py::name, of a file with name = tilefold.monoids.NORM(2)",
         ),
-        ("8x9 --operation matmul", "use tilefold.explain_plan((a, b), tilefold.matmul) in Python"),
+        (
+            "8x9 --operation matmul",
+            "matmul must have --by, the second operand's shape, got none; like --by 8192x512",
+        ),
         ("8x9 --operation layernorm", "got 'layernorm'; use layer_norm"),
         ("8x9 --operation median", "got 'median'; take one of these"),
         ("8x9 --monoid amax", "got 'amax'; use max"),

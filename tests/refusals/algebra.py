@@ -533,6 +533,6 @@ CASES = [
         "the text of no function",
         lambda: of_text("[1, 3]"),
         TextError,
-        r"must be of two graphs, got 3; write Traced.text",
+        r"must be of six parts, got 3; write Traced.text",
     ),
 ]

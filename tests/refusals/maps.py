@@ -97,6 +97,18 @@ CASES = [
         r"`apply` must be a function, got int",
     ),
     Case(
+        "rows of no function",
+        lambda: tf.reduce_map(X, monoids.SUM, share, 1, rows=3),
+        KindError,
+        r"`rows` must be a function or None, got int; write one",
+    ),
+    Case(
+        "rows into out",
+        lambda: tf.reduce_map(X, monoids.SUM, share, 1, rows=lambda total: total, out=torch.empty(2, 3)),
+        ArgumentError,
+        r"`out` must be None where `rows` is given, got both; copy",
+    ),
+    Case(
         "extras of no tensors",
         lambda: tf.reduce_map(X, monoids.SUM, share, 1, extras=5),
         KindError,

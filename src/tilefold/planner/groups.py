@@ -32,8 +32,8 @@ SHARED = 0.04  # of a row's time, that one program more costs where it has no fe
 
 def needs_groups(problem: Problem, row: Row) -> bool:
     """Whether a map is for this kernel: it sums over rows, or folds inputs that have one value a row."""
-    folded = range(row.program.algebra.inputs)
-    return bool(row.sums) or any(all(d.strides[i] == 0 for d in problem.reduced_dims) for i in folded)
+    folded, along = range(row.program.algebra.inputs), problem.reduced_dims  # dims of length 1 are none
+    return bool(row.sums) or (bool(along) and any(all(d.strides[i] == 0 for d in along) for i in folded))
 
 
 def groups_plan(problem: Problem, row: Row, device: Device, guarantee: str, *, folds: bool = True) -> Plan:

@@ -150,8 +150,33 @@ def test_a_long_fold_goes_where_it_is_faster():
 
 ROWS = torch.linspace(0.5, 2.0, 37 * 24).view(37, 24).sin() + 2  # no row of zeros, none equal to another
 SCALE = torch.linspace(0.5, 1.5, 24)
+
+
+def backward(function, *others):
+    """The gradient of a function's sum of weighted results."""
+
+    def call(x):
+        given = [t.detach().to(x.dtype).requires_grad_() for t in (x, *others)]
+        made = function(*given)
+        return torch.cat([t.flatten() for t in torch.autograd.grad(made, given, ROWS.to(x.dtype).cos())])
+
+    return call
+
+
 # A call of each of torch's functions that answer for a map, and torch's own.
 MAPPED = {
+    "torch.softmax backward": (
+        backward(lambda x: tilefold.softmax(x, 1)),
+        backward(lambda x: torch.softmax(x, 1)),
+    ),
+    "torch.log_softmax backward": (
+        backward(lambda x: tilefold.log_softmax(x, 1)),
+        backward(lambda x: torch.log_softmax(x, 1)),
+    ),
+    "torch.layer_norm backward": (
+        backward(lambda x, w: tilefold.layer_norm(x, (24,), w), SCALE),
+        backward(lambda x, w: torch.layer_norm(x, (24,), w), SCALE),
+    ),
     "torch.softmax": (lambda x: tilefold.softmax(x, 1), lambda x: torch.softmax(x, 1)),
     "torch.log_softmax": (lambda x: tilefold.log_softmax(x, 1), lambda x: torch.log_softmax(x, 1)),
     "torch.layer_norm": (
