@@ -33,21 +33,13 @@ from tilefold.runtime.uncompiled import uncompiled
 
 @uncompiled
 def multiply(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    epilogue: Any,
-    epilogue_args: Sequence[torch.Tensor],
-    row: Any,
-    out_dtype: torch.dtype | None,
-    precision: str | None,
-    guarantee: str,
-    out: torch.Tensor | None,
+    a: torch.Tensor, b: torch.Tensor, bias: Any, epilogue: Any, epilogue_args: Any, row: Any, *options: Any
 ) -> Any:
-    """`matmul` of plain tensors, not recorded: validate, trace the epilogue, make a request, dispatch. Arguments as there."""
+    """`matmul` of plain tensors, not recorded: validate, trace the epilogue, make a request, dispatch. Arguments as of
+    `multiplied`."""
     if row is not None or not (epilogue is None or type(epilogue) is str):
         epilogue, row = _run_once(epilogue, epilogue_args, row)
-    made = multiplied(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, out)
+    made = multiplied(a, b, bias, epilogue, epilogue_args, row, *options)
     return made[0] if row is None else (made[0], row[0].pack(made[1:]))
 
 

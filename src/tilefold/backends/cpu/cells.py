@@ -7,7 +7,6 @@ that they repeat in.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -18,7 +17,7 @@ from tilefold.backends import reference
 from tilefold.backends.cpu import workers
 from tilefold.backends.cpu.elementwise import Kernel, Workspace
 from tilefold.backends.cpu.step_builder import Builder
-from tilefold.backends.cpu.tiles import Tile
+from tilefold.backends.cpu.tiles import Tile, tiles_of
 from tilefold.planner.stages.cpu import FEW
 from tilefold.runtime.caching import kept_outside_modes
 
@@ -46,7 +45,7 @@ class Settled:
             None if t.dtype == e == d else functools.partial(_read, element=e, dtype=d)
             for t, e, d in zip(tensors, program.elements, self.kernel.dtypes, strict=True)
         ]
-        self.tiles = list(_tiles(self.shape, SHARE * (threads if self.few == 1 else 1)))
+        self.tiles = list(tiles_of(self.shape, SHARE * (threads if self.few == 1 else 1)))
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """The results of such tensors."""
@@ -164,18 +163,6 @@ def _own(made: Tensor, dtype: torch.dtype, shape: Sequence[int], values: Sequenc
     if made.dtype == dtype and made.shape == shape and made.is_contiguous():
         return made.clone() if any(made is v for v in values) else made
     return made.to(dtype).expand(shape).clone(memory_format=torch.contiguous_format)
-
-
-def _tiles(shape: Sequence[int], most: int) -> itertools.product[Tile]:
-    """Tiles of at most so many neighbours in row-major order."""
-    lengths, left = [1] * len(shape), most
-    for d in reversed(range(len(shape))):
-        lengths[d] = max(1, min(shape[d], left))
-        left //= lengths[d]
-    cuts = [
-        [(i, min(n, size - i)) for i in range(0, size, n)] for n, size in zip(lengths, shape, strict=True)
-    ]
-    return itertools.product(*cuts)
 
 
 def _narrow(t: Tensor, tile: Tile) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import torch
@@ -13,7 +12,7 @@ from tilefold.backends import reference
 from tilefold.backends.cpu import workers
 from tilefold.backends.cpu.elementwise import Kernel, Workspace
 from tilefold.backends.cpu.step_builder import Builder
-from tilefold.backends.cpu.tiles import Tile, narrow
+from tilefold.backends.cpu.tiles import Tile, narrow, tiles_of
 from tilefold.planner.products.row import Row
 from tilefold.planner.stages.cpu import FEW
 from tilefold.runtime.caching import kept_outside_modes
@@ -34,7 +33,7 @@ def map_tiles(
     results = [torch.empty(shape, dtype=stored(d), device="cpu") for d in row.results]
     few = threads if 1 < threads <= FEW else 1
     alone = placeless and bool(row.sums)  # of which no sum depends on the threads
-    tiles = list(_tiles(shape, SHARE * (1 if few > 1 or alone else threads)))
+    tiles = list(tiles_of(shape, SHARE * (1 if few > 1 or alone else threads)))
     outer = [d for d in range(len(shape)) if d not in dims]
     sources = [_bits(t) for t in operands]
     shared = (False, *(0 in t.stride() for t in operands[1:]))
@@ -123,18 +122,6 @@ def apply_kernel(row: Row, shared: tuple[bool, ...], placeless: bool) -> Kernel:
     builder.inputs([dtypes[0]])
     outputs = [builder.cast(v, d) for v, d in zip(builder.inline(row.apply, slots), row.made, strict=True)]
     return Kernel(builder, len(slots) + 1, outputs)
-
-
-def _tiles(shape: Sequence[int], most: int) -> itertools.product[Tile]:
-    """Tiles of at most so many neighbours in row-major order."""
-    lengths, left = [1] * len(shape), most
-    for d in reversed(range(len(shape))):
-        lengths[d] = max(1, min(shape[d], left))
-        left //= lengths[d]
-    cuts = [
-        [(i, min(n, size - i)) for i in range(0, size, n)] for n, size in zip(lengths, shape, strict=True)
-    ]
-    return itertools.product(*cuts)
 
 
 def _gathered(source: Tensor, dtype: torch.dtype, tile: Tile, which: int, workspace: Workspace) -> Tensor:

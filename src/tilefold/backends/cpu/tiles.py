@@ -19,6 +19,18 @@ Tensor = torch.Tensor
 Tile = tuple[tuple[int, int], ...]  # (start, length) of each dim
 
 
+def tiles_of(shape: Sequence[int], most: int) -> itertools.product[Tile]:
+    """Tiles of at most so many neighbours in row-major order."""
+    lengths, left = [1] * len(shape), most
+    for d in reversed(range(len(shape))):
+        lengths[d] = max(1, min(shape[d], left))
+        left //= lengths[d]
+    cuts = [
+        [(i, min(n, size - i)) for i in range(0, size, n)] for n, size in zip(lengths, shape, strict=True)
+    ]
+    return itertools.product(*cuts)
+
+
 class Inputs:
     """The inputs of one problem as its dims, output dims first, and the tiles that they are read in.
 

@@ -32,8 +32,8 @@ def parser() -> Parser:
             **EXIT_CODES,
             1: "the script failed (its own exit code), or --fail-on found observations",
         },
-        notes="The script runs as code, with your rights. Nothing is timed: times that it measures are NaN.\ndocs/xray-run.md "
-        "says what answers for the chip, and what cannot be pretended.",
+        notes="The script runs as code, with your rights. Nothing is timed: times that it measures are NaN.\n"
+        "docs/xray-run.md says what answers for the chip, and what cannot be pretended.",
     )
     add = made.add_argument
     add("script", nargs="?", metavar="SCRIPT.py", help="the script; what follows it are its arguments")
