@@ -12,18 +12,20 @@ from tilefold.xray.compile import offline
 from tilefold.xray.compile.job import Compiled, Resources
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
+from tilefold.xray.ir.syntax import Tensor
 from tilefold.xray.layouts import holding
 from tilefold.xray.observe.addresses import (
     asked,
     asked_by_all,
-    backwards,
     in_equal_runs,
     in_whole_tiles,
+    order_of,
+    reachable,
     run_of,
     runs_of,
     turned,
 )
-from tilefold.xray.observe.joined import TURNED, UNPROVEN
+from tilefold.xray.observe.joined import BACKWARDS, TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
@@ -77,6 +79,7 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             asked_for = round(asked_for * whole)
             cause = cause if whole else replace(cause, severity="note", change=_NEVER_WHOLE)
         spare = asked_for - asked_for * a.bytes // width
+        dense = width if cause.promise or evidence.execution is None else possible_width(line, a, evidence)
         copied = a.kind == "copy"
         kinds = "stores" if a.kind == "store" else "asynchronous copies" if copied else "loads"
         yield Observation(
@@ -90,7 +93,8 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             cause.change,
             cycles_at_stake=4 * max(spare, 0),  # an SM has one unit for them
             numbers=(("bytes", a.bytes), ("instructions", a.instructions), ("possible", width))
-            + ((("whole", round(whole, 3)),) if whole < 1 else ()),
+            + ((("whole", round(whole, 3)),) if whole < 1 else ())
+            + ((("dense", dense),) if width < dense else ()),
         )
 
 
@@ -146,12 +150,9 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
             "keep this operand in global memory with its other dim contiguous (of a product's operand: K)",
             0,
         )
-    if backwards(line, access, evidence):
-        return Cause(
-            "a thread's neighbouring elements lie together in the opposite order",
-            "move the tile forwards and turn it around in registers (tl.flip)",
-            0,
-        )
+    order = order_of(line, access, evidence)
+    if order != 1:
+        return _disordered(order, line, access, evidence)
     begins = [int(run[0]) for run in runs_of(line, access, evidence) if len(run) * access.bytes >= width]
     astray = sum(at % width != 0 for at in begins)
     if astray:
@@ -167,6 +168,32 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
         "write offsets as a base plus tl.arange; tell what you know with tl.multiple_of and tl.max_contiguous",
         0,
         "note" if _of_memory(evidence, (line.file, line.line, access.kind)) else "warning",
+    )
+
+
+def _disordered(order: int, line: Line, access: Access, evidence: Evidence) -> Cause:
+    """A thread's elements lie together, and not in the tile's order."""
+    width = reachable(line, access, evidence, possible_width(line, access, evidence))
+    if access.bytes > _element(line, access, evidence):  # pieces of several elements are not turned
+        order = 0
+    if width < 2 * access.bytes:
+        return Cause(
+            f"a thread's neighbouring elements lie together in {'the opposite' if order else 'another'} order, and begin at "
+            f"addresses that are no multiple of {2 * access.bytes}",
+            "nothing to do by itself: in the order of memory they would begin between two vectors as well",
+            0,
+            "note",
+        )
+    if order:
+        return Cause(
+            BACKWARDS, "move the tile forwards and turn it around in registers (tl.flip)", width, "warning"
+        )
+    return Cause(
+        "a thread's neighbouring elements lie together in another order than the tile's",
+        "load them in the order of memory and exchange them in registers (reshape, tl.split, tl.join); not tried: that is "
+        "another tile",
+        width,
+        "note",
     )
 
 
@@ -208,15 +235,23 @@ def possible_width(line: Line, access: Access, evidence: Evidence) -> int:
 def bytes_a_thread(line: Line, access: Access, evidence: Evidence) -> int:
     """Bytes that a thread holds of the largest tile that a line loads or stores."""
     found = [0]
+    for tile, size in _tiles(line, access, evidence):
+        held = holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps)
+        found.append(0 if held is None or size > access.bytes else held.held * size)
+    return max(found)
+
+
+def _element(line: Line, access: Access, evidence: Evidence) -> int:
+    """Bytes of the largest element of what a line loads or stores."""
+    return max((size for _, size in _tiles(line, access, evidence)), default=0)
+
+
+def _tiles(line: Line, access: Access, evidence: Evidence) -> Iterator[tuple[Tensor, int]]:
+    """Tiles that a line loads or stores, and bytes of their elements."""
     for operation in evidence.ttgir.walk():
         if operation.name in _OPERATIONS[access.kind] and line_of(operation.place) == (line.file, line.line):
             for tile in tensors(operation.types)[:1]:
-                held, size = (
-                    holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps),
-                    element_bytes(tile.pointee),
-                )
-                found.append(0 if held is None or size > access.bytes else held.held * size)
-    return max(found)
+                yield tile, element_bytes(tile.pointee)
 
 
 def _bytes(n: int) -> str:
