@@ -102,6 +102,9 @@ class Costing:
     def loses(self, promise: dict[str, int]) -> str:
         return self.together if len(promise) > 1 else "barriers in the PTX 0 -> 2"
 
+    def of_atomics(self) -> dict[str, int]:
+        return {}
+
     def divided(self, promise: dict[str, int]) -> str:
         return " and ".join(promise)
 
@@ -255,9 +258,10 @@ def test_a_place_that_a_thread_asks_for_twice_is_named(group: int, severity: str
 
 
 @triton.jit
-def backwards(x_ptr, y_ptr, BLOCK: tl.constexpr):
+def backwards(x_ptr, y_ptr, BLOCK: tl.constexpr, LAST: tl.constexpr, STEP: tl.constexpr):
+    """Elements from the last one on; or neighbouring ones exchanged."""
     offs = tl.arange(0, BLOCK)
-    tl.store(y_ptr + offs, tl.load(x_ptr + BLOCK - 1 - offs))
+    tl.store(y_ptr + offs, tl.load(x_ptr + (LAST - offs if STEP == 1 else offs ^ 1)))
 
 
 @triton.jit
@@ -277,10 +281,38 @@ def product(a_ptr, b_ptr, c_ptr, K, stride_k, stride_n, BLOCK: tl.constexpr):
     tl.store(c_ptr + offs[:, None] * BLOCK + offs[None, :], acc)
 
 
-def test_a_tile_moved_backwards_is_to_be_turned() -> None:
-    (found,) = narrow(backwards, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})
+@pytest.mark.parametrize("kind", ["fp32", "fp16", "i8"])
+@pytest.mark.parametrize(
+    ("block", "warps", "severity"), [(512, 1, "warning"), (4096, 4, "note")], ids=["shuffled", "across warps"]
+)
+def test_a_tile_moved_backwards_is_to_be_turned_where_that_gains(
+    kind: str, block: int, warps: int, severity: str
+) -> None:
+    """Across warps tl.flip goes through shared memory, axis by axis."""
+    args = {"x_ptr": f"*{kind}", "y_ptr": f"*{kind}"}
+    (found,) = narrow(backwards, args, {"BLOCK": block, "LAST": block - 1, "STEP": 1}, num_warps=warps)
+    assert found.severity == severity
     assert "in the opposite order" in found.reason
     assert "tl.flip" in found.change
+    assert ("and the same is stored" in found.change) == (severity == "warning")
+    assert dict(found.numbers)["possible"] == 16
+
+
+@pytest.mark.parametrize(
+    ("last", "step", "width", "said"),
+    [
+        (510, 1, 16, "begin at addresses that are no multiple of 8"),
+        (509, 1, 8, "in the opposite order"),
+        (512, 2, 16, "in another order than the tile's"),
+    ],
+    ids=["odd", "half a vector", "pairs exchanged"],
+)
+def test_what_a_tile_moved_backwards_can_reach_is_told(last: int, step: int, width: int, said: str) -> None:
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32"}
+    (found,) = narrow(backwards, args, {"BLOCK": 512, "LAST": last, "STEP": step}, num_warps=1)
+    assert said in found.reason
+    assert dict(found.numbers)["possible"] == width
+    assert found.severity == "note" or "and the same is stored" in found.change
 
 
 def test_a_shift_that_nothing_can_widen_is_a_note() -> None:

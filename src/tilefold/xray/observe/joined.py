@@ -117,11 +117,16 @@ def _saved(narrow: Observation, cost: Observation) -> int:
     two sectors still cost one more of each request, of which there are fewer then; and accesses that leave a thread's bytes
     in pieces (`dense`: as many bytes as lie together) save a part."""
     numbers = dict(narrow.numbers)
-    left = float(numbers["bytes"]) / float(numbers["possible"])
-    share = left if cost.reason.startswith(ASTRAY) else 0.0
-    if not share and "dense" in numbers:
-        share = 1 - (1 - left) / (1 - float(numbers["bytes"]) / float(numbers["dense"]))
-    return round(cost.bytes_at_stake * (1 - share) * float(numbers.get("whole", 1)))
+
+    def saved(width: str) -> float:
+        return 1 - float(numbers["bytes"]) / float(numbers[width])
+
+    part = 1.0
+    if cost.reason.startswith(ASTRAY):
+        part = saved("possible")
+    elif "dense" in numbers:
+        part = saved("possible") / saved("dense")
+    return round(cost.bytes_at_stake * part * float(numbers.get("whole", 1)))
 
 
 def _places(o: Observation) -> set[tuple[str, int]]:

@@ -26,7 +26,8 @@ _ZERO = ("fadd", "add", "or", "xor")
 
 
 def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> str:
-    """Loads that ask for just what an earlier load asked for take that one's tile, with their own fill for masked elements.
+    """Loads that ask for just what an earlier load asked for, or a store was given, take that one's tile, with their own fill
+    for masked elements.
 
     Raises:
         UntriedError: none of them does.
@@ -50,6 +51,9 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
                 rows[load.row] = "\n".join(made)
         if operation.name == "tt.load":
             earlier.setdefault((*operation.operands[:2], operation.types), spelled(operation.results[0]))
+        if operation.name == "tt.store":
+            pointer, value, *mask = operation.operands[:3]
+            earlier[(pointer, *mask, operation.types)] = spelled(value)
     return changed_text(ttir, rows, "no load before it has the same addresses and mask")
 
 

@@ -26,7 +26,7 @@ from tilefold.xray.observe.addresses import (
     turned,
 )
 from tilefold.xray.observe.joined import BACKWARDS, TURNED, UNPROVEN
-from tilefold.xray.observe.trials import Trials, UntriedError
+from tilefold.xray.observe.trials import CLOCKS, Trials, UntriedError, clocks_of
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
 from tilefold.xray.report.static import Lines, access_of, line_of
@@ -36,13 +36,18 @@ _NEVER_WHOLE = (
     "nothing to do by itself: no tile of the executed programs is whole, so there is none that could go without a mask; "
     "where the mask is alike for neighbours in every launch, tl.max_constancy tells the compiler so"
 )
+_TOGETHER = "tried: alone "
 _NO_GAIN = "nothing was gained by "
 _OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
 WHOLE = 16  # bytes that one thread can move at once
 _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
 }  # fmt: skip
-_MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
+_MADE_OF = {
+    "load": ("load", "copy"),
+    "store": ("store",),
+    "atomic_rmw": ("atomic_rmw",),
+}  # what a load or store of the TTIR may become
 _DIVIDING = ("arith.divsi", "arith.divui")  # a remainder alone wraps around
 _SCALING = ("arith.muli", "arith.extsi", "arith.trunci", "tt.splat", "tt.broadcast", "tt.expand_dims")
 Place = tuple[str, int, str]  # file, line, load or store
@@ -72,6 +77,9 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
                 continue
             cause = _unproven(line, a, evidence)
         cause = _unless_it_loses(cause, causes, [c.promise for c in of.values() if c is not None])
+        gained = 0
+        if cause.severity == "warning" and cause.promise and (_spoiled(line) or _TOGETHER in cause.change):
+            cause, gained = causes.gaining(cause)
         width = cause.width or possible_width(line, a, evidence)
         asked_for, whole = a.requests or a.instructions, 1.0
         if cause.reason.startswith(_MASKED) and evidence.execution is not None:
@@ -91,11 +99,16 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             f"{width} at a time" + ("; only copies of 16 bytes go past L1" if copied else ""),
             cause.reason,
             cause.change,
-            cycles_at_stake=4 * max(spare, 0),  # an SM has one unit for them
+            cycles_at_stake=4 * max(spare, gained, 0),  # an SM has one unit for them
             numbers=(("bytes", a.bytes), ("instructions", a.instructions), ("possible", width))
             + ((("whole", round(whole, 3)),) if whole < 1 else ())
             + ((("dense", dense),) if width < dense else ()),
         )
+
+
+def _spoiled(line: Line) -> bool:
+    """Whether what a line moves through shared memory meets conflicts of banks, which other widths may take away."""
+    return any((a.passes or 0) > (a.ideal or 0) for a in line.accesses if a.space == "shared")
 
 
 def _unless_it_loses(cause: Cause, causes: Causes, promises: Sequence[Mapping[str, int]]) -> Cause:
@@ -113,12 +126,15 @@ def _unless_it_loses(cause: Cause, causes: Causes, promises: Sequence[Mapping[st
         together: dict[str, int] = {}
         for promise in promises:
             together |= {n: max(d, together.get(n, 1)) for n, d in promise.items()}
-        if causes.loses(together):
-            return replace(cause, severity="note", change=f"{_NO_GAIN}{cause.change}: tried, {lost}")
-        return replace(
-            cause,
-            change=f"{causes.divided(together)} (tried: alone {lost}; all of these together do not grow it)",
-        )
+        # Atomics are computed in a layout of their own, too, as wide as what is known of their places.
+        for promised in (together, together | causes.of_atomics()):
+            if not causes.loses(promised):
+                return replace(
+                    cause,
+                    change=f"{causes.divided(promised)} ({_TOGETHER}{lost}; all of these together do not grow it)",
+                    promise=promised,
+                )
+        return replace(cause, severity="note", change=f"{_NO_GAIN}{cause.change}: tried, {lost}")
     return cause
 
 
@@ -347,6 +363,15 @@ class Causes:
         )
         return f"no promise holds for these values; where the caller can pad its arrays: {said}; not tried"
 
+    def of_atomics(self) -> dict[str, int]:
+        """The divisors that the values have of the arguments on which the places and masks of atomics depend."""
+        places = {
+            (*at, "atomic_rmw") for o in self._evidence.ttir.walk()
+            if o.name == "tt.atomic_rmw" and (at := line_of(o.place)) is not None
+        }  # fmt: skip
+        divisors = {n: _divisor(self._held.get(n, 0), WHOLE) for n in unpromised(self._evidence, places)}
+        return {n: d for n, d in divisors.items() if d > 1}
+
     def loses(self, promise: Mapping[str, int]) -> str:
         """What a promise costs, spills or barriers, where it makes either grow; nothing where it does not."""
         return self._loses(self._promising(promise))
@@ -356,12 +381,38 @@ class Causes:
         return self._loses(self._unmasked)
 
     def _loses(self, ttir: str) -> str:
+        """More spills; or more barriers, unless all units together take fewer clocks with them."""
         kernels = (self._evidence.compiled, self._trials.compile(ttir))
         before, after = (_spilled(offline.resources(k)) for k in kernels)
         if after > before:
             return f"bytes spilled a thread {before:,} -> {after:,}"
         before, after = (k.ptx.count("bar.sync") for k in kernels)
-        return f"barriers in the PTX {before} -> {after}" if after > before else ""
+        if after <= before:
+            return ""
+        said = f"barriers in the PTX {before} -> {after}"
+        with contextlib.suppress(UntriedError):
+            old, new = self._clocks(ttir)
+            return "" if new < old else f"{said}, {CLOCKS} {old:,} -> {new:,}"
+        return said
+
+    def gaining(self, cause: Cause) -> tuple[Cause, int]:
+        """A cause with what its promise gains in all units together, and these clocks: wider copies may also lie otherwise in
+        shared memory, and atomics go with them."""
+        with contextlib.suppress(UntriedError):
+            old, new = self._clocks(self._promising(cause.promise))
+            if new < old:
+                return replace(
+                    cause, change=f"{cause.change} (tried: {CLOCKS} {old:,} -> {new:,})"
+                ), old - new
+        return cause, 0
+
+    def _clocks(self, ttir: str) -> tuple[int, int]:
+        """Clocks of the executed programs, as they are and of another TTIR."""
+        execution, made = self._evidence.execution, self._trials.compile(ttir)
+        if execution is None:
+            raise UntriedError("the kernel was not executed")
+        old, new = (clocks_of(x.outcomes, made.num_warps) for x in (execution, self._trials.run(made)))
+        return round(old), round(new)
 
     def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int, str]:
         """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where that
