@@ -315,6 +315,43 @@ def test_what_a_tile_moved_backwards_can_reach_is_told(last: int, step: int, wid
     assert found.severity == "note" or "and the same is stored" in found.change
 
 
+@triton.jit
+def added_rows(x_ptr, y_ptr, stride_x, stride_y, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride_x + offs)
+    tl.atomic_add(y_ptr + row * stride_y + offs, x, sem="relaxed")
+
+
+def test_a_promise_is_tried_with_what_atomics_need() -> None:
+    """With wide loads alone the tile changes its layout for the atomics; with both strides it does not."""
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "stride_x": 700, "stride_y": 700}
+    (found,) = narrow(added_rows, args, {"BLOCK": 512}, grid=8)
+    assert found.severity == "warning"
+    assert "stride_x = stride_x // 4 * 4; stride_y = stride_y // 4 * 4" in found.change
+    assert re.search(r"tried: alone barriers .* do not grow it: clocks of all units", found.change)
+
+
+@triton.jit
+def gram(k_ptr, v_ptr, y_ptr, n, d, B: tl.constexpr):
+    rows, columns = tl.arange(0, B), tl.arange(0, B)
+    acc = tl.zeros([B, B], tl.float32)
+    for start in range(0, n, B):
+        on = ((start + rows) < n)[:, None] & (columns < d)[None, :]
+        k = tl.load(k_ptr + (start + rows)[:, None] * d + columns[None, :], mask=on, other=0.0)
+        v = tl.load(v_ptr + (start + rows)[:, None] * d + columns[None, :], mask=on, other=0.0)
+        acc += tl.dot(tl.trans(tl.exp(k)), v)
+    tl.store(y_ptr + rows[:, None] * B + columns[None, :], acc)
+
+
+def test_barriers_are_weighed_against_all_that_a_promise_saves() -> None:
+    """Wide copies lie in shared memory without conflicts, for two barriers more."""
+    args = {"k_ptr": "*fp32", "v_ptr": "*fp32", "y_ptr": "*fp32", "n": 96, "d": 20}
+    report = xray.explain(gram, args, {"B": 32})
+    found = [o for o in report.observations if o.code == "narrow-copy"]
+    assert {o.severity for o in found} == {"warning"}
+    assert all(re.search(r"d = d // 4 \* 4 .*tried: clocks of all units", o.change) for o in found)
+
+
 def test_a_shift_that_nothing_can_widen_is_a_note() -> None:
     (found,) = narrow(shifted, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})
     assert (found.severity, found.reason.partition(":")[0]) == ("note", "alignment")

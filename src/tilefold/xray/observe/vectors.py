@@ -78,8 +78,11 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             cause = _unproven(line, a, evidence)
         cause = _unless_it_loses(cause, causes, [c.promise for c in of.values() if c is not None])
         gained = 0
-        if cause.severity == "warning" and cause.promise and (_spoiled(line) or _TOGETHER in cause.change):
-            cause, gained = causes.gaining(cause)
+        if cause.severity == "warning" and cause.promise:
+            cause, clocks = causes.gaining(cause, told=_spoiled(line))
+            # What comes of several entries' promises is told once among them.
+            alike = [c for c in of.values() if c and c.promise and c.promise.keys() <= cause.promise.keys()]
+            gained = clocks // max(len(alike), 1)
         width = cause.width or possible_width(line, a, evidence)
         asked_for, whole = a.requests or a.instructions, 1.0
         if cause.reason.startswith(_MASKED) and evidence.execution is not None:
@@ -386,25 +389,33 @@ class Causes:
         before, after = (_spilled(offline.resources(k)) for k in kernels)
         if after > before:
             return f"bytes spilled a thread {before:,} -> {after:,}"
-        before, after = (k.ptx.count("bar.sync") for k in kernels)
-        if after <= before:
+        said = self._barriers(ttir)
+        if not said:
             return ""
-        said = f"barriers in the PTX {before} -> {after}"
         with contextlib.suppress(UntriedError):
             old, new = self._clocks(ttir)
             return "" if new < old else f"{said}, {CLOCKS} {old:,} -> {new:,}"
         return said
 
-    def gaining(self, cause: Cause) -> tuple[Cause, int]:
-        """A cause with what its promise gains in all units together, and these clocks: wider copies may also lie otherwise in
-        shared memory, and atomics go with them."""
+    def gaining(self, cause: Cause, *, told: bool) -> tuple[Cause, int]:
+        """A cause with what its promise gains in all units together, and these clocks, where it does more than widen the
+        access (`told`: its copies lie otherwise in shared memory): it adds barriers, or atomics go with it."""
+        ttir, together = self._promising(cause.promise), _TOGETHER in cause.change
         with contextlib.suppress(UntriedError):
-            old, new = self._clocks(self._promising(cause.promise))
-            if new < old:
-                return replace(
-                    cause, change=f"{cause.change} (tried: {CLOCKS} {old:,} -> {new:,})"
-                ), old - new
+            if told or together or self._barriers(ttir):
+                old, new = self._clocks(ttir)
+                said = f"{CLOCKS} {old:,} -> {new:,})"
+                if new < old:
+                    change = f"{cause.change[:-1]}: {said}" if together else f"{cause.change} (tried: {said}"
+                    return replace(cause, change=change), old - new
         return cause, 0
+
+    def _barriers(self, ttir: str) -> str:
+        """How another TTIR makes the barriers grow; nothing where it does not."""
+        before, after = (
+            k.ptx.count("bar.sync") for k in (self._evidence.compiled, self._trials.compile(ttir))
+        )
+        return f"barriers in the PTX {before} -> {after}" if after > before else ""
 
     def _clocks(self, ttir: str) -> tuple[int, int]:
         """Clocks of the executed programs, as they are and of another TTIR."""
