@@ -52,8 +52,8 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
         if operation.name == "tt.load":
             earlier.setdefault((*operation.operands[:2], operation.types), spelled(operation.results[0]))
         if operation.name == "tt.store":
-            pointer, value, *mask = operation.operands[:3]
-            earlier[(pointer, *mask, operation.types)] = spelled(value)
+            pointer, value, *masks = operation.operands[:3]
+            earlier[(pointer, *masks, operation.types)] = spelled(value)
     return changed_text(ttir, rows, "no load before it has the same addresses and mask")
 
 
