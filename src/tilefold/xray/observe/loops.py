@@ -182,25 +182,23 @@ def _shared(line: Line | None, report: Report, evidence: Evidence) -> tuple[int,
     programs: not of asynchronous copies, nor of those who wait for them, nor of a product's operand."""
     if line is None or evidence.execution is None:
         return 0, 0
-    operand = any(
-        o.name == "ttg.local_load" and line_of(o.place) == (line.file, line.line)
-        for o in evidence.ttgir.walk()
-    )
+    place = (line.file, line.line)
     here = [
-        (number, _step(instruction)) for number, instruction in enumerate(evidence.entry.instructions)
-        if evidence.places.line(instruction) == (line.file, line.line) and _step(instruction)
-        and not (operand and "ldmatrix" in instruction.name)
+        (number, instruction) for number, instruction in enumerate(evidence.entry.instructions)
+        if evidence.places.line(instruction) == place
     ]  # fmt: skip
-    moving = {number for number, kind in here if kind in ("load", "store")}
-    passes = sum(
-        shared_cost(a for a in o.accesses if a.instruction in moving).passes
-        for o in evidence.execution.outcomes
-    )
+    passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared" and a.kind != "copy")
+    if any(o.name == "ttg.local_load" and line_of(o.place) == place for o in evidence.ttgir.walk()):
+        operand = {number for number, instruction in here if "ldmatrix" in instruction.name}
+        here = [step for step in here if step[0] not in operand]
+        for outcome in evidence.execution.outcomes:
+            passes -= shared_cost(a for a in outcome.accesses if a.instruction in operand).passes
+    steps = [(number, kind) for number, instruction in here if (kind := _step(instruction))]
     warps = evidence.execution.warps()
-    before = ["", *(kind for _, kind in here)]
+    before = ["", *(kind for _, kind in steps)]
     barriers = sum(
         int(warps[number])
-        for (number, kind), last, after in zip(here, before, [*before[2:], ""], strict=False)
+        for (number, kind), last, after in zip(steps, before, [*before[2:], ""], strict=False)
         if kind == "barrier" and (after == "store" or (last, after) == ("store", "load"))
     )
     return passes, barriers // report.num_warps
