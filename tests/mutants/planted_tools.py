@@ -149,7 +149,9 @@ TOOLS = (
         "xray/observe/vectors.py",
         'return "" if new < old else',
         'return "" if new < 0 else',
-        ("tests/xray/observe/test_vectors.py::test_barriers_are_weighed_against_all_that_a_promise_saves",),
+        (
+            "tests/xray/observe/test_vectors.py::test_barriers_are_weighed_against_all_that_a_promise_saves[90-False]",
+        ),
     ),
     Mutant(
         "a sum may take its variable in before the fold",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tilefold import xray
 from tilefold.xray.compile import offline
 from tilefold.xray.explain import make_job
 from tilefold.xray.observe import trials
-from tilefold.xray.observe.vectors import Cause, _apart, _unless_it_loses, narrowest, promising
+from tilefold.xray.observe.vectors import Cause, Causes, _apart, _unless_it_loses, narrowest, promising
 from tilefold.xray.report.model import Observation
 
 
@@ -343,8 +344,18 @@ def gram(k_ptr, v_ptr, y_ptr, n, d, B: tl.constexpr):
     tl.store(y_ptr + rows[:, None] * B + columns[None, :], acc)
 
 
-def test_barriers_are_weighed_against_all_that_a_promise_saves() -> None:
-    """Wide copies lie in shared memory without conflicts, for two barriers more."""
+@pytest.mark.parametrize(("clocks", "lost"), [(90, False), (100, True)])
+def test_barriers_are_weighed_against_all_that_a_promise_saves(
+    clocks: int, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    causes: Any = object.__new__(Causes)
+    causes._evidence, causes._trials = SimpleNamespace(compiled=None), SimpleNamespace(compile=lambda _: None)
+    causes._barriers, causes._clocks = lambda _: "barriers in the PTX 8 -> 10", lambda _: (100, clocks)
+    monkeypatch.setattr(offline, "resources", lambda _: SimpleNamespace(spill_stores=0, spill_loads=0))
+    assert bool(causes._loses("")) == lost
+
+
+def test_conflicts_that_wide_copies_do_not_have_are_at_stake() -> None:
     args = {"k_ptr": "*fp32", "v_ptr": "*fp32", "y_ptr": "*fp32", "n": 96, "d": 20}
     report = xray.explain(gram, args, {"B": 32})
     found = [o for o in report.observations if o.code == "narrow-copy"]
