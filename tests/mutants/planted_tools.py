@@ -136,6 +136,24 @@ TOOLS = (
         ("tests/xray/observe/test_stakes.py::test_stakes_are_of_the_whole_grid_and_in_one_unit",),
     ),
     Mutant(
+        "pairs that are exchanged are backwards",
+        "xray/observe/addresses.py",
+        "if steps == {way}), 0)",
+        "if way in steps), 0)",
+        (
+            "tests/xray/observe/test_vectors.py::test_what_a_tile_moved_backwards_can_reach_is_told[pairs exchanged]",
+        ),
+    ),
+    Mutant(
+        "a promise is refused for its barriers alone",
+        "xray/observe/vectors.py",
+        'return "" if new < old else',
+        'return "" if new < 0 else',
+        (
+            "tests/xray/observe/test_vectors.py::test_barriers_are_weighed_against_all_that_a_promise_saves[90-False]",
+        ),
+    ),
+    Mutant(
         "a sum may take its variable in before the fold",
         "xray/observe/rewrites.py",
         '_IDEMPOTENT = ("arith.maxnumf",',

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import triton
 import triton.language as tl
 
@@ -55,4 +57,49 @@ def test_both_layouts_are_named_with_the_lines_that_want_them() -> None:
     assert f"the transpose in line {found.line} has it as" in found.reason
     assert f"the load in line {found.line} wants" in found.reason
     assert "a thread" in found.reason
-    assert "not tried" in found.change
+    assert (found.severity, "nothing was gained by the tile of line" in found.change) == ("note", True)
+
+
+@triton.jit
+def loaded_across(x_ptr, w_ptr, y_ptr, K, B: tl.constexpr):
+    """Rows along which no lane goes: the tile's dims stand as the product wants them, and not as they are loaded best."""
+    m, k = tl.arange(0, B), tl.arange(0, B)
+    acc = tl.zeros([B, B], tl.float32)
+    for start in range(0, K, B):
+        x = tl.load(
+            x_ptr + m[:, None, None] * 2400 + (start + k)[None, :, None] * 30 + tl.arange(0, 1)[None, None, :]
+        )
+        w = tl.load(w_ptr + (start + k)[:, None] * B + m[None, :])
+        acc += tl.dot(tl.reshape(x, [B, B]), w)
+    tl.store(y_ptr + m[:, None] * B + m[None, :], acc)
+
+
+def test_a_layout_is_a_warning_where_another_order_of_dims_gains() -> None:
+    args = {"x_ptr": "*fp16", "w_ptr": "*fp16", "y_ptr": "*fp32", "K": 128}
+    report = xray.explain(loaded_across, args, {"B": 32}, num_warps=2)
+    (found,) = [o for o in report.observations if o.code == "layout-in-loop"]
+    assert found.severity == "warning"
+    assert re.search(
+        r"tried the tile of line \d+ in the other order: clocks of all units .*the same", found.change
+    )
+
+
+@triton.jit
+def scores_of_a_row(q_ptr, k_ptr, y_ptr, n, B: tl.constexpr, D: tl.constexpr):
+    offs, d, one = tl.arange(0, B), tl.arange(0, D), tl.arange(0, 1)
+    q = tl.load(q_ptr + one[:, None] + d[None, :])
+    most = tl.full([1], float("-inf"), tl.float32)
+    for start in range(0, n, B):
+        k = tl.load(k_ptr + (start + offs)[:, None] * D + d[None, :])
+        scores = tl.dot(q, tl.trans(k)) * 0.5
+        most = tl.maximum(most, tl.max(scores))
+    tl.store(y_ptr + one, most)
+
+
+def test_the_operand_of_a_product_is_no_part_of_a_change_of_layout() -> None:
+    args = {"q_ptr": "*fp16", "k_ptr": "*fp16", "y_ptr": "*fp32", "n": 128}
+    report = xray.explain(scores_of_a_row, args, {"B": 32, "D": 64})
+    (found,) = [o for o in report.observations if o.code == "layout-in-loop"]
+    (line,) = [x for x in report.lines if x.line == found.line]
+    matrices = 4 * 32  # passes of ldmatrix: a warp takes four in a round
+    assert sum(a.passes or 0 for a in line.accesses) - dict(found.numbers)["passes"] == matrices

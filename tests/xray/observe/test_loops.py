@@ -245,6 +245,7 @@ def test_passes_and_barriers_of_copies_are_not_a_layout_s() -> None:
     evidence: Any = SimpleNamespace(
         entry=entry,
         places=SimpleNamespace(line=lambda _: ("f", 1)),
+        ttgir=SimpleNamespace(walk=lambda: iter(())),
         execution=SimpleNamespace(warps=lambda: np.full(len(entry.instructions), 6)),
     )
     assert _shared(line, report, evidence) == (4, 4 * 6 // 2)

@@ -141,6 +141,23 @@ def test_counts_are_advised_a_histogram() -> None:
 
 
 @triton.jit
+def counted_or_raised(i_ptr, y_ptr, how, BLOCK: tl.constexpr):
+    i = tl.load(i_ptr + tl.arange(0, BLOCK))
+    if how == 1:
+        tl.atomic_add(y_ptr + i, 1, sem="relaxed")
+    else:
+        tl.atomic_max(y_ptr + i, 1, sem="relaxed")
+
+
+@pytest.mark.parametrize("how", [2, 3])
+def test_atomics_that_no_program_comes_to_are_not_counted(how: int) -> None:
+    args = {"i_ptr": np.arange(512, dtype=np.int32) % 16, "y_ptr": "*i32", "how": how}
+    (one,) = found("per-element-atomic", counted_or_raised, args, {"BLOCK": 512})
+    assert len(one.lines) == 1
+    assert one.evidence.startswith("512 elements")
+
+
+@triton.jit
 def scaled_by_its_sum(x_ptr, y_ptr, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     total = tl.sum(tl.load(x_ptr + offs), 0)

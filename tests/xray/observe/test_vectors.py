@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tilefold import xray
 from tilefold.xray.compile import offline
 from tilefold.xray.explain import make_job
 from tilefold.xray.observe import trials
-from tilefold.xray.observe.vectors import Cause, _apart, _unless_it_loses, narrowest, promising
+from tilefold.xray.observe.vectors import Cause, Causes, _apart, _unless_it_loses, narrowest, promising
 from tilefold.xray.report.model import Observation
 
 
@@ -101,6 +102,9 @@ class Costing:
 
     def loses(self, promise: dict[str, int]) -> str:
         return self.together if len(promise) > 1 else "barriers in the PTX 0 -> 2"
+
+    def of_atomics(self) -> dict[str, int]:
+        return {}
 
     def divided(self, promise: dict[str, int]) -> str:
         return " and ".join(promise)
@@ -255,9 +259,10 @@ def test_a_place_that_a_thread_asks_for_twice_is_named(group: int, severity: str
 
 
 @triton.jit
-def backwards(x_ptr, y_ptr, BLOCK: tl.constexpr):
+def backwards(x_ptr, y_ptr, BLOCK: tl.constexpr, LAST: tl.constexpr, STEP: tl.constexpr):
+    """Elements from the last one on; or neighbouring ones exchanged."""
     offs = tl.arange(0, BLOCK)
-    tl.store(y_ptr + offs, tl.load(x_ptr + BLOCK - 1 - offs))
+    tl.store(y_ptr + offs, tl.load(x_ptr + (LAST - offs if STEP == 1 else offs ^ 1)))
 
 
 @triton.jit
@@ -277,10 +282,85 @@ def product(a_ptr, b_ptr, c_ptr, K, stride_k, stride_n, BLOCK: tl.constexpr):
     tl.store(c_ptr + offs[:, None] * BLOCK + offs[None, :], acc)
 
 
-def test_a_tile_moved_backwards_is_to_be_turned() -> None:
-    (found,) = narrow(backwards, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})
+@pytest.mark.parametrize("kind", ["fp32", "fp16", "i8"])
+@pytest.mark.parametrize(
+    ("block", "warps", "severity"), [(512, 1, "warning"), (4096, 4, "note")], ids=["shuffled", "across warps"]
+)
+def test_a_tile_moved_backwards_is_to_be_turned_where_that_gains(
+    kind: str, block: int, warps: int, severity: str
+) -> None:
+    """Across warps tl.flip goes through shared memory, axis by axis."""
+    args = {"x_ptr": f"*{kind}", "y_ptr": f"*{kind}"}
+    (found,) = narrow(backwards, args, {"BLOCK": block, "LAST": block - 1, "STEP": 1}, num_warps=warps)
+    assert found.severity == severity
     assert "in the opposite order" in found.reason
     assert "tl.flip" in found.change
+    assert ("and the same is stored" in found.change) == (severity == "warning")
+    assert dict(found.numbers)["possible"] == 16
+
+
+@pytest.mark.parametrize(
+    ("last", "step", "width", "said"),
+    [
+        (510, 1, 16, "begin at addresses that are no multiple of 8"),
+        (509, 1, 8, "in the opposite order"),
+        (512, 2, 16, "in another order than the tile's"),
+    ],
+    ids=["odd", "half a vector", "pairs exchanged"],
+)
+def test_what_a_tile_moved_backwards_can_reach_is_told(last: int, step: int, width: int, said: str) -> None:
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32"}
+    (found,) = narrow(backwards, args, {"BLOCK": 512, "LAST": last, "STEP": step}, num_warps=1)
+    assert said in found.reason
+    assert dict(found.numbers)["possible"] == width
+    assert found.severity == "note" or "and the same is stored" in found.change
+
+
+@triton.jit
+def added_rows(x_ptr, y_ptr, stride_x, stride_y, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride_x + offs)
+    tl.atomic_add(y_ptr + row * stride_y + offs, x, sem="relaxed")
+
+
+def test_a_promise_is_tried_with_what_atomics_need() -> None:
+    """With wide loads alone the tile changes its layout for the atomics; with both strides it does not."""
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "stride_x": 700, "stride_y": 700}
+    (found,) = narrow(added_rows, args, {"BLOCK": 512}, grid=8)
+    assert found.severity == "warning"
+    assert "stride_x = stride_x // 4 * 4; stride_y = stride_y // 4 * 4" in found.change
+    assert re.search(r"tried: alone barriers .* do not grow it: clocks of all units", found.change)
+
+
+@triton.jit
+def gram(k_ptr, v_ptr, y_ptr, n, d, B: tl.constexpr):
+    rows, columns = tl.arange(0, B), tl.arange(0, B)
+    acc = tl.zeros([B, B], tl.float32)
+    for start in range(0, n, B):
+        on = ((start + rows) < n)[:, None] & (columns < d)[None, :]
+        k = tl.load(k_ptr + (start + rows)[:, None] * d + columns[None, :], mask=on, other=0.0)
+        v = tl.load(v_ptr + (start + rows)[:, None] * d + columns[None, :], mask=on, other=0.0)
+        acc += tl.dot(tl.trans(tl.exp(k)), v)
+    tl.store(y_ptr + rows[:, None] * B + columns[None, :], acc)
+
+
+@pytest.mark.parametrize(("clocks", "lost"), [(90, False), (100, True)])
+def test_barriers_are_weighed_against_all_that_a_promise_saves(
+    clocks: int, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    causes: Any = object.__new__(Causes)
+    causes._evidence, causes._trials = SimpleNamespace(compiled=None), SimpleNamespace(compile=lambda _: None)
+    causes._barriers, causes._clocks = lambda _: "barriers in the PTX 8 -> 10", lambda _: (100, clocks)
+    monkeypatch.setattr(offline, "resources", lambda _: SimpleNamespace(spill_stores=0, spill_loads=0))
+    assert bool(causes._loses("")) == lost
+
+
+def test_conflicts_that_wide_copies_do_not_have_are_at_stake() -> None:
+    args = {"k_ptr": "*fp32", "v_ptr": "*fp32", "y_ptr": "*fp32", "n": 96, "d": 20}
+    report = xray.explain(gram, args, {"B": 32})
+    found = [o for o in report.observations if o.code == "narrow-copy"]
+    assert {o.severity for o in found} == {"warning"}
+    assert all(re.search(r"d = d // 4 \* 4 .*tried: clocks of all units", o.change) for o in found)
 
 
 def test_a_shift_that_nothing_can_widen_is_a_note() -> None:

@@ -1,4 +1,4 @@
-"""Where the elements of single threads lie that a line loads or stores: side by side, apart, or in the opposite order."""
+"""Where the elements of single threads lie that a line loads or stores: side by side, apart, or in another order."""
 
 from __future__ import annotations
 
@@ -126,11 +126,29 @@ def _some_threads(accesses: Iterable[Logged]) -> range:
     return range(0, threads, max(1, threads // _SOME))
 
 
-def backwards(line: Line, access: Access, evidence: Evidence) -> bool:
-    """Whether most elements of a thread that follow each other lie right before each other."""
-    steps = [np.diff(at) for at in by_thread(line, access, evidence)]
-    joined = np.concatenate(steps) if steps else np.zeros(0, np.int64)
-    return bool(2 * (joined == -access.bytes).sum() > len(joined) > 0)
+def order_of(line: Line, access: Access, evidence: Evidence) -> int:
+    """The order in which elements of a thread come that are neighbours in memory: 1 as they lie, -1 all of them in the
+    opposite order, 0 any other (pairs exchanged, say)."""
+    steps: set[int] = set()
+    for at in by_thread(line, access, evidence):
+        came = np.argsort(at, kind="stable")
+        steps |= set(np.diff(came)[np.diff(at[came]) == access.bytes].tolist())
+    return next((way for way in (1, -1) if steps == {way}), 0)
+
+
+def reachable(line: Line, access: Access, evidence: Evidence, width: int) -> int:
+    """The most bytes, `width` at most, that all executed threads could move at once from where their runs begin."""
+    begins = [
+        int(run[0])
+        for parts in rounds_of(line, access, evidence)
+        for thread in range(max(len(a.active) for a in parts))
+        for run in _split_runs(
+            np.unique(np.array([int(a.addresses[thread]) for a in parts if a.active[thread]], np.int64)),
+            access.bytes,
+        )
+        if len(run) * access.bytes >= width
+    ]
+    return math.gcd(width, *begins)
 
 
 def turned(line: Line, access: Access, evidence: Evidence) -> bool:

@@ -85,6 +85,8 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
         ):
             continue
         sent = _sent(evidence, file, line)
+        if evidence.execution is not None and not sent.lanes:
+            continue  # an arm that no executed program takes
         lanes, places = sent.lanes, sent.places
         if sent.places is None:
             one = _one_place(evidence.ttir, operation)

@@ -10,6 +10,7 @@ from pathlib import Path
 from tilefold.xray.report.model import Observation
 
 ASTRAY = "the first lane's address is no multiple of 32 bytes"
+BACKWARDS = "a thread's neighbouring elements lie together in the opposite order"
 NARROWED = "narrow accesses have a layout of their own:"
 PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
 TURNED = "the tile is turned on its way into shared memory"
@@ -113,10 +114,19 @@ def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observatio
 
 def _saved(narrow: Observation, cost: Observation) -> int:
     """Bytes of sectors that wider accesses save, where they are for whole tiles only those of these: rows that begin between
-    two sectors still cost one more of each request, of which there are fewer then."""
+    two sectors still cost one more of each request, of which there are fewer then; and accesses that leave a thread's bytes
+    in pieces (`dense`: as many bytes as lie together) save a part."""
     numbers = dict(narrow.numbers)
-    share = float(numbers["bytes"]) / float(numbers["possible"]) if cost.reason.startswith(ASTRAY) else 0.0
-    return round(cost.bytes_at_stake * (1 - share) * float(numbers.get("whole", 1)))
+
+    def saved(width: str) -> float:
+        return 1 - float(numbers["bytes"]) / float(numbers[width])
+
+    part = 1.0
+    if cost.reason.startswith(ASTRAY):
+        part = saved("possible")
+    elif "dense" in numbers:
+        part = saved("possible") / saved("dense")
+    return round(cost.bytes_at_stake * part * float(numbers.get("whole", 1)))
 
 
 def _places(o: Observation) -> set[tuple[str, int]]:

@@ -12,11 +12,12 @@ from tilefold.xray.evidence import Evidence
 from tilefold.xray.execution import Execution
 from tilefold.xray.ir import Operation, read, tensors
 from tilefold.xray.layouts import holding
+from tilefold.xray.machine.counts import shared_cost
 from tilefold.xray.observe.joined import NARROWED
 from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, lifts, masked_moves, spread_into
 from tilefold.xray.observe.stakes import sampled
-from tilefold.xray.observe.trials import Trials, UntriedError
+from tilefold.xray.observe.trials import BARRIER, Trials, UntriedError
 from tilefold.xray.observe.values import is_elementwise
 from tilefold.xray.observe.vectors import WHOLE, promising, unpromised
 from tilefold.xray.observe.wants import wants
@@ -26,7 +27,6 @@ from tilefold.xray.report.static import access_of, kind_of, line_of
 
 _LOOPS = ("scf.for", "scf.while")
 _ATOMICS = {"tt.atomic_rmw", "tt.atomic_cas"}
-BARRIER = 32  # instructions that a warp could issue while a barrier keeps it
 _ALL = 32  # programs of a grid up to which all are executed to count rounds
 _FEW = 8  # changes of layout at one line outside of loops from which they count as a loop that was unrolled
 
@@ -142,7 +142,7 @@ def _cause(place: tuple[str, int], change: Operation, evidence: Evidence, trials
         )
     return differ, (
         "let the loop work in one of the two layouts (transpose, reshape or reduce behind it), or change the order of "
-        "dims that a tile is loaded in; not tried: that is another loop"
+        "dims that a tile is loaded in"
     )
 
 
@@ -179,19 +179,26 @@ def _target(operation: Operation, evidence: Evidence) -> str:
 
 def _shared(line: Line | None, report: Report, evidence: Evidence) -> tuple[int, int]:
     """Passes through the banks, and barriers, of a line's stores to shared memory and loads from there, in the executed
-    programs: not of asynchronous copies, nor of those who wait for them."""
+    programs: not of asynchronous copies, nor of those who wait for them, nor of a product's operand."""
     if line is None or evidence.execution is None:
         return 0, 0
-    passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared" and a.kind != "copy")
+    place = (line.file, line.line)
     here = [
-        (number, _step(instruction)) for number, instruction in enumerate(evidence.entry.instructions)
-        if evidence.places.line(instruction) == (line.file, line.line) and _step(instruction)
+        (number, instruction) for number, instruction in enumerate(evidence.entry.instructions)
+        if evidence.places.line(instruction) == place
     ]  # fmt: skip
+    passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared" and a.kind != "copy")
+    if any(o.name == "ttg.local_load" and line_of(o.place) == place for o in evidence.ttgir.walk()):
+        operand = {number for number, instruction in here if "ldmatrix" in instruction.name}
+        here = [step for step in here if step[0] not in operand]
+        for outcome in evidence.execution.outcomes:
+            passes -= shared_cost(a for a in outcome.accesses if a.instruction in operand).passes
+    steps = [(number, kind) for number, instruction in here if (kind := _step(instruction))]
     warps = evidence.execution.warps()
-    before = ["", *(kind for _, kind in here)]
+    before = ["", *(kind for _, kind in steps)]
     barriers = sum(
         int(warps[number])
-        for (number, kind), last, after in zip(here, before, [*before[2:], ""], strict=False)
+        for (number, kind), last, after in zip(steps, before, [*before[2:], ""], strict=False)
         if kind == "barrier" and (after == "store" or (last, after) == ("store", "load"))
     )
     return passes, barriers // report.num_warps

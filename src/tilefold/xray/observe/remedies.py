@@ -19,11 +19,18 @@ from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL, WARPS
-from tilefold.xray.observe.joined import ASTRAY, TURNED, UNPROVEN
-from tilefold.xray.observe.loops import BARRIER
+from tilefold.xray.observe.joined import ASTRAY, BACKWARDS, NARROWED, TURNED, UNPROVEN
 from tilefold.xray.observe.memory import LONE, SHARED, transposing
 from tilefold.xray.observe.threads import SHORT, axis_of
-from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
+from tilefold.xray.observe.trials import (
+    BARRIER,
+    CLOCKS,
+    Difference,
+    Trials,
+    UntriedError,
+    clocks_of,
+    difference,
+)
 from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Observation, Report
@@ -35,6 +42,7 @@ _GAIN = 0.98  # of what there was: what leaves more is no gain
 _FEWER = 0.8  # of all passes through shared memory: other warps change everything else, too
 _SPILLED = "bytes spilled a thread"
 _NO_GAIN = "nothing was gained by "
+_ORDERED = 3  # loads whose dims are tried in the other order
 _SECTOR = 32  # bytes; of elements as many suffice, too
 # Codes that say that one change gains something: where it gains nothing, or stores something else, they are notes.
 _ONE_REMEDY = (
@@ -112,7 +120,8 @@ def _by_trial(found: Observation) -> bool:
         "older-tensor-core",
         "fold-in-loop",
         "small-axis-shuffles",
-    ) or found.reason.startswith(UNPROVEN)
+        "layout-in-loop",
+    ) or found.reason.startswith((UNPROVEN, BACKWARDS))
 
 
 def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observation:
@@ -461,15 +470,50 @@ def _spilled(used: Resources) -> int:
     return used.spill_stores + used.spill_loads
 
 
-def _promised(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
-    """Promises that the executed addresses keep."""
+def _placed(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """Promises that the executed addresses keep; a tile moved forwards and turned around."""
+    width = int(dict(found.numbers)["possible"])
+    loads = _at(evidence, found, "tt.load")
+    if found.reason.startswith(BACKWARDS):
+        text = rewrites.flipped(evidence.compiled.ttir, loads, width)
+        return _whole(text, "it", evidence, trials)
     if not found.reason.startswith(UNPROVEN):
         return None
-    moves = [*_at(evidence, found, "tt.load"), *_at(evidence, found, "tt.store")]
-    text = rewrites.promised(
-        evidence.compiled.ttir, evidence.ttir, moves, int(dict(found.numbers)["possible"])
-    )
+    moves = [*loads, *_at(evidence, found, "tt.store")]
+    text = rewrites.promised(evidence.compiled.ttir, evidence.ttir, moves, width)
     return _text(text, "both promises", "requests to global memory", _requests, evidence, trials)
+
+
+def _whole(text: str, what: str, evidence: Evidence, trials: Trials) -> Remedy:
+    """Another TTIR, measured in the clocks of all units: what it costs in one it may gain in another."""
+
+    def count(outcomes: Sequence[Outcome]) -> int:
+        return round(clocks_of(outcomes, evidence.compiled.num_warps))
+
+    return _text(text, what, CLOCKS, count, evidence, trials)
+
+
+def _other_order(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """A tile that comes to a change of layout, loaded with its dims in the other order; the one of those that gains most."""
+    if found.reason.startswith(NARROWED):
+        return None
+    places = {(found.file, found.line), *found.also}
+    here = {v for o in evidence.ttir.walk() if line_of(o.place) in places for v in (*o.operands, *o.results)}
+    reached = evidence.ttir.reached_from(here)
+    loads = [
+        o for o in evidence.ttir.walk()
+        if o.name == "tt.load" and reached & set(o.results) and sum(n > 1 for t in tensors(o.types)[:1] for n in t.shape) > 1
+    ]  # fmt: skip
+    if not loads:
+        raise UntriedError("that is another loop")
+    made = []
+    for load in loads[:_ORDERED]:
+        text = rewrites.turned(evidence.compiled.ttir, [load])
+        place = line_of(load.place)
+        made.append(
+            _whole(text, f"the tile of line {place[1] if place else 0} in the other order", evidence, trials)
+        )
+    return min(made, key=lambda remedy: remedy.after)
 
 
 _REMEDIES: dict[str, Callable[[Observation, Report, Evidence, Trials], Remedy | None]] = {
@@ -477,5 +521,6 @@ _REMEDIES: dict[str, Callable[[Observation, Report, Evidence, Trials], Remedy | 
     "redundant-threads": _fewer_warps, "idle-warps": _fewer_warps, "older-tensor-core": _warp_group, "spill": _more_warps,
     "occupancy": _fewer_stages, "strong-atomic": _weaker, "tf32-dot": _exact, "no-tensor-core": _rounded,
     "bank-conflict": _other_warps, "read-again": _kept, "wasted-sectors": _turned, "per-element-atomic": _folded,
-    "fold-in-loop": _behind, "small-axis-shuffles": _split, "scalar-access": _promised,
+    "fold-in-loop": _behind, "small-axis-shuffles": _split, "scalar-access": _placed,
+    "layout-in-loop": _other_order,
 }  # fmt: skip

@@ -26,7 +26,8 @@ _ZERO = ("fadd", "add", "or", "xor")
 
 
 def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> str:
-    """Loads that ask for just what an earlier load asked for take that one's tile, with their own fill for masked elements.
+    """Loads that ask for just what an earlier load asked for, or a store was given, take that one's tile, with their own fill
+    for masked elements.
 
     Raises:
         UntriedError: none of them does.
@@ -41,7 +42,7 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
             if first is not None and load in place:
                 tile, name = tensors(load.types)[0], spelled(load.results[0])
                 kind, flags = tile_type(tile.shape, tile.pointee), tile_type(tile.shape, "i1")
-                mask, other = f"{name}_xray", first
+                mask, other = f"%xray_all_{load.row}", first
                 made = [f"{mask} = arith.constant dense<true> : {flags}"]
                 if len(load.operands) == 3:
                     mask, other = (spelled(v) for v in load.operands[1:])
@@ -50,6 +51,9 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
                 rows[load.row] = "\n".join(made)
         if operation.name == "tt.load":
             earlier.setdefault((*operation.operands[:2], operation.types), spelled(operation.results[0]))
+        if operation.name == "tt.store":
+            pointer, value, *masks = operation.operands[:3]
+            earlier[(pointer, *masks, operation.types)] = spelled(value)
     return changed_text(ttir, rows, "no load before it has the same addresses and mask")
 
 
@@ -75,8 +79,9 @@ def turned(ttir: str, moves: Sequence[Operation]) -> str:
         after = []
         if move.results:
             name = spelled(move.results[0])
-            row = row.replace(f"{name} =", f"{name}_xray =", 1)
-            after = [_transposed(name, f"{name}_xray", tile_type(tile.shape[::-1], tile.pointee))]
+            own_name = f"%xray_turned_{move.row}"
+            row = row.replace(f"{name} =", f"{own_name} =", 1)
+            after = [_transposed(name, own_name, tile_type(tile.shape[::-1], tile.pointee))]
         rows[move.row] = "\n".join([*before, row, *after])
     return changed_text(ttir, rows, "the tile has one dim")
 
@@ -88,6 +93,70 @@ def _transposed(name: str, of: str, kind: str) -> str:
         ", ".join(map(str, range(len(tile.shape))[::-1])),
     )
     return f"{name} = tt.trans {of} {{order = array<i32: {order}>}} : {kind} -> {there}"
+
+
+def flipped(ttir: str, loads: Sequence[Operation], width: int) -> str:
+    """Tiles of one dim that are loaded from their last place to their first, loaded forwards, `width` bytes that begin at a
+    multiple of it, and turned around as tl.flip does it.
+
+    Raises:
+        UntriedError: there are none.
+    """
+    rows = ttir.splitlines()
+    for load in loads:
+        tile = next(iter(tensors(load.types)), None)
+        if tile is None or len(tile.shape) != 1 or tile.elements < 2 or len(load.operands) > 1:
+            continue
+        made, count, size = Rows(f"%xray_flipped_{load.row}"), tile.elements, element_bytes(tile.pointee)
+        places, own = tile_type(tile.shape, "i32"), tile_type(tile.shape, tile.pointee)
+        number = made.row(f"tt.make_range {{end = {count} : i32, start = 0 : i32}} : {places}")
+        number = made.row(f"arith.addi {number}, {number} : {places}")
+        last = made.row(f"arith.constant dense<{count - 1}> : {places}")
+        number = made.row(f"arith.subi {number}, {last} : {places}")
+        said = (
+            f"{{tt.contiguity = dense<{width // size}> : tensor<1xi32>, "
+            f"tt.divisibility = dense<{width}> : tensor<1xi32>}}"
+        )
+        pointers = tile_type(tile.shape, tile.element)
+        pointer = made.row(f"tt.addptr {spelled(load.operands[0])}, {number} {said} : {pointers}, {places}")
+        name, forwards, bits = spelled(load.results[0]), f"%xray_forwards_{load.row}", f"i{8 * size}"
+        made.rows.append(
+            rows[load.row]
+            .replace(spelled(load.operands[0]), pointer, 1)
+            .replace(f"{name} =", f"{forwards} =", 1)
+        )
+        pairs = (2,) * (count.bit_length() - 1)
+        whole, flat = tile_type(pairs, bits), tile_type(tile.shape, bits)
+        value = forwards if own == flat else made.row(f"tt.bitcast {forwards} : {own} -> {flat}")
+        value = made.row(f"tt.reshape {value} : {flat} -> {whole}")
+        for axis in range(len(pairs)):
+            value = _exchanged(made, value, axis, pairs, bits)
+        if own == flat:
+            made.rows.append(f"{name} = tt.reshape {value} : {whole} -> {flat}")
+        else:
+            value = made.row(f"tt.reshape {value} : {whole} -> {flat}")
+            made.rows.append(f"{name} = tt.bitcast {value} : {flat} -> {own}")
+        rows[load.row] = "\n".join(made.rows)
+    return changed_text(ttir, rows, "the tile has several dims, or its mask would have to be turned, too")
+
+
+def _exchanged(made: Rows, value: str, axis: int, pairs: tuple[int, ...], bits: str) -> str:
+    """The halves along an axis of two exchanged: each combined with the sum of both by exclusive or."""
+    whole, kept = tile_type(pairs, bits), tile_type(pairs[1:], bits) if pairs[1:] else bits
+    name = made.row(f'"tt.reduce"({value}) <{{axis = {axis} : i32}}> ({{')
+    made.rows += [
+        f"^bb0({name}_a: {bits}, {name}_b: {bits}):",
+        f"{name}_c = arith.xori {name}_a, {name}_b : {bits}",
+        f"tt.reduce.return {name}_c : {bits}",
+        f"}}) : ({whole}) -> {kept}",
+    ]
+    if not pairs[1:]:
+        both = made.row(f"tt.splat {name} : {bits} -> {whole}")
+    else:
+        one = tile_type(tuple(1 if d == axis else n for d, n in enumerate(pairs)), bits)
+        both = made.row(f"tt.expand_dims {name} {{axis = {axis} : i32}} : {kept} -> {one}")
+        both = made.row(f"tt.broadcast {both} : {one} -> {whole}")
+    return made.row(f"arith.xori {value}, {both} : {whole}")
 
 
 def split_apart(ttir: str, reductions: Sequence[Operation]) -> str:

@@ -15,14 +15,20 @@ from tilefold.errors import TilefoldError
 from tilefold.xray.compile import offline
 from tilefold.xray.compile.job import Compiled, Job
 from tilefold.xray.execution import Execution, Program, execute
+from tilefold.xray.machine import Outcome
+from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.machine.memory import Allocation, Memory
 from tilefold.xray.machine.run import Turns
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import parse
+from tilefold.xray.report.build import PORT
 from tilefold.xray.stages import Stages
 
+BARRIER = 32  # instructions that a warp could issue while a barrier keeps it
+CLOCKS = "clocks of all units"
 STEPS = 150_000  # instructions of a warp, times the trials
 TRIALS = 32
+_ISSUE = 4  # instructions of warps that an SM issues in a clock
 _LONGER, _FEWEST = 4, 1000  # blocks that a variant may take: times the kernel's instructions, and at least
 _MANTISSA = {"fp64": 52, "fp32": 23, "fp16": 10, "bf16": 7, "fp8e5": 2, "fp8e4nv": 3}
 _SPARE_BITS = 4  # by which results may differ where sums come in another order
@@ -177,6 +183,16 @@ class Trials:
             said = str(error).removeprefix("xray: ")
             kind = EndlessError if said.startswith("a program must end") else UntriedError
             raise kind(f"not executed: {said}") from None
+
+
+def clocks_of(outcomes: Sequence[Outcome], warps: int) -> float:
+    """Clocks of an SM in all its units, added up: what is issued, passes through shared memory, bytes from L2, barriers."""
+    return sum(
+        (o.instructions + BARRIER * warps * o.barriers) / _ISSUE
+        + shared_cost(o.accesses).passes
+        + global_cost(o.accesses).moved / PORT
+        for o in outcomes
+    )
 
 
 def difference(compiled: Compiled, ours: Memory, theirs: Memory, *, exact: bool = False) -> Difference | None:

@@ -12,19 +12,21 @@ from tilefold.xray.compile import offline
 from tilefold.xray.compile.job import Compiled, Resources
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
+from tilefold.xray.ir.syntax import Tensor
 from tilefold.xray.layouts import holding
 from tilefold.xray.observe.addresses import (
     asked,
     asked_by_all,
-    backwards,
     in_equal_runs,
     in_whole_tiles,
+    order_of,
+    reachable,
     run_of,
     runs_of,
     turned,
 )
-from tilefold.xray.observe.joined import TURNED, UNPROVEN
-from tilefold.xray.observe.trials import Trials, UntriedError
+from tilefold.xray.observe.joined import BACKWARDS, TURNED, UNPROVEN
+from tilefold.xray.observe.trials import CLOCKS, Trials, UntriedError, clocks_of
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
 from tilefold.xray.report.static import Lines, access_of, line_of
@@ -34,13 +36,18 @@ _NEVER_WHOLE = (
     "nothing to do by itself: no tile of the executed programs is whole, so there is none that could go without a mask; "
     "where the mask is alike for neighbours in every launch, tl.max_constancy tells the compiler so"
 )
+_TOGETHER = "tried: alone "
 _NO_GAIN = "nothing was gained by "
 _OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
 WHOLE = 16  # bytes that one thread can move at once
 _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
 }  # fmt: skip
-_MADE_OF = {"load": ("load", "copy"), "store": ("store",)}  # what a load or store of the TTIR may become
+_MADE_OF = {
+    "load": ("load", "copy"),
+    "store": ("store",),
+    "atomic_rmw": ("atomic_rmw",),
+}  # what a load or store of the TTIR may become
 _DIVIDING = ("arith.divsi", "arith.divui")  # a remainder alone wraps around
 _SCALING = ("arith.muli", "arith.extsi", "arith.trunci", "tt.splat", "tt.broadcast", "tt.expand_dims")
 Place = tuple[str, int, str]  # file, line, load or store
@@ -70,6 +77,12 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
                 continue
             cause = _unproven(line, a, evidence)
         cause = _unless_it_loses(cause, causes, [c.promise for c in of.values() if c is not None])
+        gained = 0
+        if cause.severity == "warning" and cause.promise:
+            cause, clocks = causes.gaining(cause, told=_spoiled(line))
+            # What comes of several entries' promises is told once among them.
+            alike = [c for c in of.values() if c and c.promise and c.promise.keys() <= cause.promise.keys()]
+            gained = clocks // max(len(alike), 1)
         width = cause.width or possible_width(line, a, evidence)
         asked_for, whole = a.requests or a.instructions, 1.0
         if cause.reason.startswith(_MASKED) and evidence.execution is not None:
@@ -77,6 +90,7 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             asked_for = round(asked_for * whole)
             cause = cause if whole else replace(cause, severity="note", change=_NEVER_WHOLE)
         spare = asked_for - asked_for * a.bytes // width
+        dense = width if cause.promise or evidence.execution is None else possible_width(line, a, evidence)
         copied = a.kind == "copy"
         kinds = "stores" if a.kind == "store" else "asynchronous copies" if copied else "loads"
         yield Observation(
@@ -88,10 +102,16 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
             f"{width} at a time" + ("; only copies of 16 bytes go past L1" if copied else ""),
             cause.reason,
             cause.change,
-            cycles_at_stake=4 * max(spare, 0),  # an SM has one unit for them
+            cycles_at_stake=4 * max(spare, gained, 0),  # an SM has one unit for them
             numbers=(("bytes", a.bytes), ("instructions", a.instructions), ("possible", width))
-            + ((("whole", round(whole, 3)),) if whole < 1 else ()),
+            + ((("whole", round(whole, 3)),) if whole < 1 else ())
+            + ((("dense", dense),) if width < dense else ()),
         )
+
+
+def _spoiled(line: Line) -> bool:
+    """Whether what a line moves through shared memory meets conflicts of banks, which other widths may take away."""
+    return any((a.passes or 0) > (a.ideal or 0) for a in line.accesses if a.space == "shared")
 
 
 def _unless_it_loses(cause: Cause, causes: Causes, promises: Sequence[Mapping[str, int]]) -> Cause:
@@ -109,12 +129,15 @@ def _unless_it_loses(cause: Cause, causes: Causes, promises: Sequence[Mapping[st
         together: dict[str, int] = {}
         for promise in promises:
             together |= {n: max(d, together.get(n, 1)) for n, d in promise.items()}
-        if causes.loses(together):
-            return replace(cause, severity="note", change=f"{_NO_GAIN}{cause.change}: tried, {lost}")
-        return replace(
-            cause,
-            change=f"{causes.divided(together)} (tried: alone {lost}; all of these together do not grow it)",
-        )
+        # Atomics are computed in a layout of their own, too, as wide as what is known of their places.
+        for promised in (together, together | causes.of_atomics()):
+            if not causes.loses(promised):
+                return replace(
+                    cause,
+                    change=f"{causes.divided(promised)} ({_TOGETHER}{lost}; all of these together do not grow it)",
+                    promise=promised,
+                )
+        return replace(cause, severity="note", change=f"{_NO_GAIN}{cause.change}: tried, {lost}")
     return cause
 
 
@@ -146,12 +169,9 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
             "keep this operand in global memory with its other dim contiguous (of a product's operand: K)",
             0,
         )
-    if backwards(line, access, evidence):
-        return Cause(
-            "a thread's neighbouring elements lie together in the opposite order",
-            "move the tile forwards and turn it around in registers (tl.flip)",
-            0,
-        )
+    order = order_of(line, access, evidence)
+    if order != 1:
+        return _disordered(order, line, access, evidence)
     begins = [int(run[0]) for run in runs_of(line, access, evidence) if len(run) * access.bytes >= width]
     astray = sum(at % width != 0 for at in begins)
     if astray:
@@ -167,6 +187,32 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
         "write offsets as a base plus tl.arange; tell what you know with tl.multiple_of and tl.max_contiguous",
         0,
         "note" if _of_memory(evidence, (line.file, line.line, access.kind)) else "warning",
+    )
+
+
+def _disordered(order: int, line: Line, access: Access, evidence: Evidence) -> Cause:
+    """A thread's elements lie together, and not in the tile's order."""
+    width = reachable(line, access, evidence, possible_width(line, access, evidence))
+    if access.bytes > _element(line, access, evidence):  # pieces of several elements are not turned
+        order = 0
+    if width < 2 * access.bytes:
+        return Cause(
+            f"a thread's neighbouring elements lie together in {'the opposite' if order else 'another'} order, and begin at "
+            f"addresses that are no multiple of {2 * access.bytes}",
+            "nothing to do by itself: in the order of memory they would begin between two vectors as well",
+            0,
+            "note",
+        )
+    if order:
+        return Cause(
+            BACKWARDS, "move the tile forwards and turn it around in registers (tl.flip)", width, "warning"
+        )
+    return Cause(
+        "a thread's neighbouring elements lie together in another order than the tile's",
+        "load them in the order of memory and exchange them in registers (reshape, tl.split, tl.join); not tried: that is "
+        "another tile",
+        width,
+        "note",
     )
 
 
@@ -208,15 +254,23 @@ def possible_width(line: Line, access: Access, evidence: Evidence) -> int:
 def bytes_a_thread(line: Line, access: Access, evidence: Evidence) -> int:
     """Bytes that a thread holds of the largest tile that a line loads or stores."""
     found = [0]
+    for tile, size in _tiles(line, access, evidence):
+        held = holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps)
+        found.append(0 if held is None or size > access.bytes else held.held * size)
+    return max(found)
+
+
+def _element(line: Line, access: Access, evidence: Evidence) -> int:
+    """Bytes of the largest element of what a line loads or stores."""
+    return max((size for _, size in _tiles(line, access, evidence)), default=0)
+
+
+def _tiles(line: Line, access: Access, evidence: Evidence) -> Iterator[tuple[Tensor, int]]:
+    """Tiles that a line loads or stores, and bytes of their elements."""
     for operation in evidence.ttgir.walk():
         if operation.name in _OPERATIONS[access.kind] and line_of(operation.place) == (line.file, line.line):
             for tile in tensors(operation.types)[:1]:
-                held, size = (
-                    holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps),
-                    element_bytes(tile.pointee),
-                )
-                found.append(0 if held is None or size > access.bytes else held.held * size)
-    return max(found)
+                yield tile, element_bytes(tile.pointee)
 
 
 def _bytes(n: int) -> str:
@@ -312,6 +366,15 @@ class Causes:
         )
         return f"no promise holds for these values; where the caller can pad its arrays: {said}; not tried"
 
+    def of_atomics(self) -> dict[str, int]:
+        """The divisors that the values have of the arguments on which the places and masks of atomics depend."""
+        places = {
+            (*at, "atomic_rmw") for o in self._evidence.ttir.walk()
+            if o.name == "tt.atomic_rmw" and (at := line_of(o.place)) is not None
+        }  # fmt: skip
+        divisors = {n: _divisor(self._held.get(n, 0), WHOLE) for n in unpromised(self._evidence, places)}
+        return {n: d for n, d in divisors.items() if d > 1}
+
     def loses(self, promise: Mapping[str, int]) -> str:
         """What a promise costs, spills or barriers, where it makes either grow; nothing where it does not."""
         return self._loses(self._promising(promise))
@@ -321,12 +384,46 @@ class Causes:
         return self._loses(self._unmasked)
 
     def _loses(self, ttir: str) -> str:
+        """More spills; or more barriers, unless all units together take fewer clocks with them."""
         kernels = (self._evidence.compiled, self._trials.compile(ttir))
         before, after = (_spilled(offline.resources(k)) for k in kernels)
         if after > before:
             return f"bytes spilled a thread {before:,} -> {after:,}"
-        before, after = (k.ptx.count("bar.sync") for k in kernels)
+        said = self._barriers(ttir)
+        if not said:
+            return ""
+        with contextlib.suppress(UntriedError):
+            old, new = self._clocks(ttir)
+            return "" if new < old else f"{said}, {CLOCKS} {old:,} -> {new:,}"
+        return said
+
+    def gaining(self, cause: Cause, *, told: bool) -> tuple[Cause, int]:
+        """A cause with what its promise gains in all units together, and these clocks, where it does more than widen the
+        access (`told`: its copies lie otherwise in shared memory): it adds barriers, or atomics go with it."""
+        ttir, together = self._promising(cause.promise), _TOGETHER in cause.change
+        with contextlib.suppress(UntriedError):
+            if told or together or self._barriers(ttir):
+                old, new = self._clocks(ttir)
+                said = f"{CLOCKS} {old:,} -> {new:,})"
+                if new < old:
+                    change = f"{cause.change[:-1]}: {said}" if together else f"{cause.change} (tried: {said}"
+                    return replace(cause, change=change), old - new
+        return cause, 0
+
+    def _barriers(self, ttir: str) -> str:
+        """How another TTIR makes the barriers grow; nothing where it does not."""
+        before, after = (
+            k.ptx.count("bar.sync") for k in (self._evidence.compiled, self._trials.compile(ttir))
+        )
         return f"barriers in the PTX {before} -> {after}" if after > before else ""
+
+    def _clocks(self, ttir: str) -> tuple[int, int]:
+        """Clocks of the executed programs, as they are and of another TTIR."""
+        execution, made = self._evidence.execution, self._trials.compile(ttir)
+        if execution is None:
+            raise UntriedError("the kernel was not executed")
+        old, new = (clocks_of(x.outcomes, made.num_warps) for x in (execution, self._trials.run(made)))
+        return round(old), round(new)
 
     def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int, str]:
         """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where that
