@@ -302,12 +302,9 @@ def write_call(
     Raises:
         ArgumentError: the call launches no kernel of the library, or the file cannot be written.
     """
-    from tilefold.api.explain import request_of
-    from tilefold.xray.compile.folds import jobs_of_request
+    from tilefold.xray.compile.folds import jobs_of_call
 
-    others = dict(words)
-    found = request_of(inputs, operation, others.pop("dim", None), guarantee, others)
-    jobs = [] if found is None else jobs_of_request(*found, name, chip)
+    jobs = jobs_of_call(inputs, operation, words, guarantee, name, chip)
     if not jobs:
         raise ArgumentError(
             f"xray: a call must launch kernels of the library to be written as CUDA, got {name}, which launches none"

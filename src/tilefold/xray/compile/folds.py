@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tilefold.api import dispatch
+from tilefold.api.explain import request_of
 from tilefold.api.reduce import requested
 from tilefold.api.requests import Request
 from tilefold.api.requests.segments import Segments
@@ -51,6 +52,15 @@ def jobs_of_fold(fold: FoldText, text: str, chip: Chip) -> list[Job]:
     if not made:
         raise ArgumentError(f"xray: a fold must have elements, got {text!r}; take sizes from 1 on")
     return made
+
+
+def jobs_of_call(
+    inputs: Any, operation: Any, words: dict[str, Any], guarantee: str, text: str, chip: Chip
+) -> list[Job]:
+    """The launches of a call as `explain_plan` is given it; none where no kernel of the library answers."""
+    others = dict(words)
+    found = request_of(inputs, operation, others.pop("dim", None), guarantee, others)
+    return [] if found is None else jobs_of_request(*found, text, chip)
 
 
 def jobs_of_request(request: Request, tensors: Sequence[Tensor], text: str, chip: Chip) -> list[Job]:
