@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tilefold.xray.cuda.proof import prove
+from tilefold.xray.cuda.readable import readable
+from tilefold.xray.cuda.readable.linear import Sums
 from tilefold.xray.cuda.readable.tree import Carried, Loop, Region
 from tilefold.xray.cuda.readable.values import Graph, Value
 from tilefold.xray.cuda.readable.variables import Group, Variables
+from tilefold.xray.cuda.translate import read_line
+from xray.cuda.test_jumps import with_body
+from xray.cuda.test_readable import SEED, needs_nvcc
 
 
 @pytest.mark.parametrize(
@@ -30,6 +37,65 @@ def test_an_array_s_later_element_reads_no_earlier_one(
     carried = tuple(Carried(v, v, graph.const(0), n) for v, n in zip(inside, nexts, strict=True))
     loop = Loop(Region(()), carried, graph.const(1, 1), None)
     sheet = SimpleNamespace(named=dict.fromkeys(inside, ""), instead={})
-    variables = Variables(cast(Any, SimpleNamespace(sheet=sheet)), cast(Any, None))
+    variables = Variables(cast(Any, SimpleNamespace(sheet=sheet, sums=Sums(graph))), cast(Any, None))
     group = Group("x", "float", (0, 1))
     assert variables._is_read(group, [group], loop) == read
+
+
+def loops(seed: int, count: int = 6) -> str:
+    """A kernel's body: loops whose whole numbers take each other's values, sums of them, of both widths; all are stored."""
+    draw = random.Random(seed)
+    lines = [
+        ".reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %rd<20>;",
+        "ld.param.b64 %rd19, [copy_param_1];",
+        "mov.u32 %r19, %tid.x;",
+        "mul.wide.u32 %rd18, %r19, 4;",
+        "add.s64 %rd19, %rd19, %rd18;",
+        *(f"mad.lo.s32 %r{k}, %r19, {draw.randrange(99)}, {draw.randrange(99)};" for k in range(8)),
+        *(f"cvt.{draw.choice('su')}64.u32 %rd{k}, %r{k};" for k in range(8)),
+    ]
+    for n in range(count):
+        wide, few = draw.random() < 0.6, draw.randint(2, 4)
+        lines += ["mov.b32 %r18, 0;", f"$L__{n}:", "add.s32 %r18, %r18, 1;"]
+        for _ in range(draw.randint(1, 6)):
+            a, b, c = (draw.randrange(few) for _ in range(3))
+            r, to = ("%rd", "64") if wide and draw.random() < 0.7 else ("%r", "32")
+            lines.append(
+                draw.choice(
+                    (
+                        f"add.s{to} {r}{a}, {r}{a}, {draw.randint(-40, 40)};",
+                        f"add.s{to} {r}{a}, {r}{b}, {r}{c};",
+                        f"sub.s{to} {r}{a}, {r}{b}, {r}{c};",
+                        f"mov.b{to} {r}{a}, {r}{b};",
+                        f"shl.b{to} {r}{a}, {r}{b}, {draw.randint(1, 3)};",
+                        f"and.b{to} {r}{a}, {r}{b}, {draw.choice((7, 96, 255))};",
+                        f"cvt.u32.u64 %r{a}, %rd{b};",
+                        f"cvt.{draw.choice(('s64.s32', 'u64.u32'))} %rd{a}, %r{b};",
+                    )
+                )
+            )
+        a, b = (draw.randrange(few) for _ in range(2))
+        lines += [f"add.s64 %rd16, %rd{4 + a}, %rd{b};", "cvt.u32.u64 %r16, %rd16;"] if wide else [
+            f"add.s32 %r16, %r{4 + a}, %r{b};"
+        ]  # fmt: skip
+        lines += [
+            f"setp.{draw.choice(('lt.s32', 'ge.s32', 'lt.u32', 'ne.s32'))} %p1, %r16, {draw.randrange(200)};",
+            "setp.lt.s32 %p2, %r18, 9;",
+            "and.pred %p1, %p1, %p2;",
+            f"@%p1 bra $L__{n};",
+            *(f"mad.lo.s32 %r17, %r17, 31, %r{k};" for k in range(few)),
+            *(f"cvt.u32.u64 %r16, %rd{k}; mad.lo.s32 %r17, %r17, 31, %r16;" for k in range(few)),
+            "mad.lo.s32 %r17, %r17, 31, %r18;",
+        ]
+    lines.insert(5, "mov.b32 %r17, 1;")
+    return "\n".join([*lines, "st.global.b32 [%rd19], %r17;", "ret;"])
+
+
+@needs_nvcc
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_loops_of_whole_numbers_are_proven(seed: int) -> None:
+    """Conditions and next values are sums that read what other variables hold, before or after these go on."""
+    made = with_body(loops(seed))
+    text = readable(made, read_line)
+    verdict = prove(made, text, [(0, 0, 0)])
+    assert verdict.proven, (verdict, text)
