@@ -158,7 +158,9 @@ class Variables:
                 waiting.append(self._sheet.instead[at])
             elif at.op == "variable" and at not in self._kept:
                 found.add(at)
-            elif at not in self._sheet.named:  # a sum is said by its terms, whatever has a name on the way there
+            elif (
+                at not in self._sheet.named
+            ):  # a sum is said by its terms, whatever has a name on the way there
                 sums = self._write.sums
                 waiting += [v for v, _ in sums.of(at).terms] if sums.is_sum(at) else at.args
         return found
