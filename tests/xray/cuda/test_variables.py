@@ -42,7 +42,22 @@ def test_an_array_s_later_element_reads_no_earlier_one(
     assert variables._is_read(group, [group], loop) == read
 
 
-def loops(seed: int, count: int = 6) -> str:
+@pytest.mark.parametrize("sum_of_it", [False, True])
+def test_a_sum_is_said_by_its_terms(sum_of_it: bool) -> None:
+    """The next value itself has a name when the condition is said; a sum that it is part of reads what that is made of."""
+    graph = Graph(128)
+    inside = graph.make("variable", data=(0,), bits=64)
+    after = graph.binary("add", inside, graph.const(32, 64))
+    asked = graph.binary("add", graph.make("parameter", data=(0,), bits=64), after) if sum_of_it else after
+    condition = graph.compared("lt", "s", asked, graph.const(99, 64))
+    loop = Loop(Region(()), (Carried(inside, inside, graph.const(0, 64), after),), condition, None)
+    sheet = SimpleNamespace(named={inside: ""}, instead={})
+    variables = Variables(cast(Any, SimpleNamespace(sheet=sheet, sums=Sums(graph))), cast(Any, None))
+    group = Group("at", "long long", (0,))
+    assert variables._is_read(group, [group], loop) == sum_of_it
+
+
+def loops(seed: int, count: int = 16) -> str:
     """A kernel's body: loops whose whole numbers take each other's values, sums of them, of both widths; all are stored."""
     draw = random.Random(seed)
     lines = [
@@ -66,6 +81,7 @@ def loops(seed: int, count: int = 6) -> str:
                         f"add.s{to} {r}{a}, {r}{a}, {draw.randint(-40, 40)};",
                         f"add.s{to} {r}{a}, {r}{b}, {r}{c};",
                         f"sub.s{to} {r}{a}, {r}{b}, {r}{c};",
+                        f"add.s32 %r{a}, %r{b}, %r18;",
                         f"mov.b{to} {r}{a}, {r}{b};",
                         f"shl.b{to} {r}{a}, {r}{b}, {draw.randint(1, 3)};",
                         f"and.b{to} {r}{a}, {r}{b}, {draw.choice((7, 96, 255))};",
@@ -81,7 +97,7 @@ def loops(seed: int, count: int = 6) -> str:
         lines += [
             f"setp.{draw.choice(('lt.s32', 'ge.s32', 'lt.u32', 'ne.s32'))} %p1, %r16, {draw.randrange(200)};",
             "setp.lt.s32 %p2, %r18, 9;",
-            "and.pred %p1, %p1, %p2;",
+            draw.choice(("and.pred %p1, %p1, %p2;",) * 2 + ("setp.lt.s32 %p1, %r18, 9;",)),
             f"@%p1 bra $L__{n};",
             *(f"mad.lo.s32 %r17, %r17, 31, %r{k};" for k in range(few)),
             *(f"cvt.u32.u64 %r16, %rd{k}; mad.lo.s32 %r17, %r17, 31, %r16;" for k in range(few)),
