@@ -115,3 +115,84 @@ def test_loops_of_whole_numbers_are_proven(seed: int) -> None:
     text = readable(made, read_line)
     verdict = prove(made, text, [(0, 0, 0)])
     assert verdict.proven, (verdict, text)
+
+
+_STEPS = (
+    "add.s32 %r{a}, %r{a}, {n};",
+    "add.s64 %rd{a}, %rd{b}, %rd{c};",
+    "sub.s32 %r{a}, %r{b}, %r{c};",
+    "sub.s64 %rd{a}, %rd{a}, {n};",
+    "mov.b32 %r{a}, %r{b};",
+    "mov.b64 %rd{a}, %rd{b};",
+    "and.b32 %r{a}, %r{b}, 31;",
+    "xor.b64 %rd{a}, %rd{b}, 96;",
+    "shr.s32 %r{a}, %r{b}, 3;",
+    "mul.lo.s64 %rd{a}, %rd{b}, 3;",
+    "cvt.u32.u64 %r{a}, %rd{b};",
+    "cvt.s64.s32 %rd{a}, %r{b};",
+    "min.s32 %r{a}, %r{b}, %r{c};",
+    "add.f32 %f{a}, %f{b}, %f{c};",
+    "fma.rn.f32 %f{a}, %f{b}, 0f3F000000, %f{c};",
+    "mov.b32 %f{a}, %f{b};",
+)
+_BEGIN = """\
+.reg .pred %p<40>; .reg .b32 %r<40>; .reg .b64 %rd<40>; .reg .f32 %f<9>;
+ld.param.b64 %rd19, [copy_param_1]; mov.u32 %r19, %tid.x; mul.wide.u32 %rd18, %r19, 4; add.s64 %rd19, %rd19, %rd18;
+mov.b32 %r17, 1;"""
+
+
+class Nested:
+    """A kernel's body of loops and ifs in each other, whose variables need not be read behind them; all are stored."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw, self._made, self.lines = random.Random(seed), 0, [_BEGIN]
+        for k in range(4):
+            self.lines += [
+                f"mad.lo.s32 %r{k}, %r19, {41 + 7 * k}, {seed + k};",
+                f"cvt.u64.u32 %rd{k}, %r{k};",
+            ]
+            self.lines += [f"cvt.rn.f32.s32 %f{k}, %r{k};"]
+        for _ in range(8):
+            self._block(0)
+            for k in range(4):
+                self.lines += [f"mad.lo.s32 %r17, %r17, 31, %r{k};"]
+                self.lines += [f"cvt.u32.u64 %r16, %rd{k}; mad.lo.s32 %r17, %r17, 31, %r16;"]
+                self.lines += [f"mov.b32 %r16, %f{k}; mad.lo.s32 %r17, %r17, 31, %r16;"]
+        self.lines += ["st.global.b32 [%rd19], %r17;", "ret;"]
+
+    def _block(self, depth: int) -> None:
+        draw = self._draw
+        for _ in range(draw.randint(1, 5)):
+            kind, n, k = draw.random(), self._made + 1, draw.randrange(4)
+            if kind < 0.6 or depth > 2:
+                a, b, c = (draw.randrange(4) for _ in range(3))
+                self.lines.append(draw.choice(_STEPS).format(a=a, b=b, c=c, n=draw.randint(-40, 40)))
+                continue
+            self._made = n
+            if kind < 0.8:
+                self.lines.append(f"and.b32 %r20, %r{k}, {1 << draw.randrange(5)}; setp.eq.s32 %p1, %r20, 0;")
+                self.lines.append(f"@%p1 bra $L__S{n};")
+                self._block(depth + 1)
+                self.lines += [f"bra.uni $L__E{n};", f"$L__S{n}:"]
+                if draw.random() < 0.5:
+                    self._block(depth + 1)
+                self.lines.append(f"$L__E{n}:")
+                continue
+            count = f"%r{30 + depth}"
+            self.lines += [f"mov.b32 {count}, 0;", f"$L__L{n}:", f"add.s32 {count}, {count}, 1;"]
+            self._block(depth + 1)
+            self.lines.append(f"setp.lt.s32 %p1, {count}, 4;")
+            if draw.random() < 0.5:
+                self.lines.append(f"and.b32 %r25, %r{k}, 255; setp.lt.s32 %p2, %r25, {draw.randrange(200)};")
+                self.lines.append("and.pred %p1, %p1, %p2;")
+            self.lines.append(f"@%p1 bra $L__L{n};")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_loops_in_loops_are_proven(seed: int) -> None:
+    """What a loop inside of another leaves is not read behind the outer one, nor by the name of the inner one's variable."""
+    made = with_body("\n".join(Nested(seed).lines))
+    text = readable(made, read_line)
+    verdict = prove(made, text, [(0, 0, 0)])
+    assert verdict.proven, (verdict, text)
