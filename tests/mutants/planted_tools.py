@@ -351,6 +351,20 @@ TOOLS = (
         ("tests/xray/cuda/test_variables.py::test_an_array_s_later_element_reads_no_earlier_one",),
     ),
     Mutant(
+        "a sum reads what has a name, not its terms",
+        "xray/cuda/readable/variables.py",
+        "[v for v, _ in sums.of(at).terms] if sums.is_sum(at) else at.args",
+        "at.args",
+        ("tests/xray/cuda/test_variables.py::test_a_sum_is_said_by_its_terms",),
+    ),
+    Mutant(
+        "a float32 fma is rounded twice",
+        "xray/machine/rounding.py",
+        "if doubtful.any() else s",
+        "if not s.size else s",
+        ("tests/xray/test_rounding.py::test_a_product_and_a_sum_in_float32_are_rounded_once",),
+    ),
+    Mutant(
         "a period of a formula is taken for another",
         "xray/cuda/readable/formulas.py",
         "far = numbers[period] - first",

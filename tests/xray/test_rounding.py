@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tilefold.xray.machine.rounding import directed64, fma64, to_odd, two_product, two_sum, whole_odd
+from tilefold.xray.machine.rounding import directed64, fma32, fma64, to_odd, two_product, two_sum, whole_odd
 
 
 def drawn(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -58,6 +58,21 @@ def test_a_product_and_a_sum_are_rounded_once() -> None:
     a, b, c = drawn(7)
     for got, x, y, z in zip(fma64(a, b, c), a, b, c, strict=True):
         assert got == float(Fraction(x) * Fraction(y) + Fraction(z))
+
+
+def test_a_product_and_a_sum_in_float32_are_rounded_once() -> None:
+    """Also where the product lies halfway between two numbers and the sum is next to it, and among subnormal numbers."""
+    a, b, c = (x.astype(np.float32) for x in drawn(8))
+    a[:100], b[:100] = 1.5, 1 + np.arange(100) * 2.0**-23
+    c[:100] = np.resize([0, 2.0**-80, -(2.0**-80), 2.0**-126], 100)
+    a[100:150], c[100:150] = a[100:150] * 2.0**-60, c[100:150] * 2.0**-80
+    b[100:150] *= 2.0**-70
+    for x, y, z in zip(a, b, c, strict=True):
+        exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        (got,) = fma32(*(np.array([v]) for v in (x, y, z)))
+        for other in np.nextafter(got, np.float32([np.inf, -np.inf])):
+            error, errs = abs(Fraction(float(got)) - exact), abs(Fraction(float(other)) - exact)
+            assert error < errs or (error == errs and not got.view(np.int32) & 1)
 
 
 def test_whole_numbers_of_64_bits_are_rounded_to_odd() -> None:

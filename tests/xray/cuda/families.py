@@ -171,6 +171,7 @@ def main(words: Sequence[str]) -> None:
     again = {row["call"] for row in rows}
     held = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
     rows = [*(row for row in held if row["call"] not in again), *rows]
+    rows.sort(key=lambda row: [*CALLS].index(row["call"]))
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 import re
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,15 @@ MOST = {
 }
 
 
+# To compile a kernel, write its file and prove it; of the two GEMMs about 0.9 s.
+MOST_CPU_TIME_S = 10.0
+
+
+def cpu_time_s() -> float:
+    """What this process has computed, and those that it has waited for."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 @functools.cache
 def cases(file: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = load_file(file).xray_cases()
@@ -94,7 +104,9 @@ ALL = [(CASE_BOOK, n) for n in names(CASE_BOOK)] + [(OWN, n) for n in names(OWN)
 @needs_nvcc
 @pytest.mark.parametrize(("file", "name"), ALL, ids=[n for _, n in ALL])
 def test_short_and_proven(file: Path, name: str) -> None:
+    before = cpu_time_s()
     made = write_form(compiled(file, name))
+    assert cpu_time_s() - before <= MOST_CPU_TIME_S
     assert made.fell_back == ""
     assert made.verdict.proven, made.verdict
     assert made.text.startswith("// Proven: nvcc's PTX of this file stores the same bits as Triton's: ")

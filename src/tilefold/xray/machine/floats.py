@@ -12,6 +12,7 @@ from tilefold.xray.machine.rounding import (
     canonical,
     directed64,
     flush,
+    fma32,
     fma64,
     narrow,
     two_product,
@@ -133,6 +134,8 @@ def _function(instruction: Instruction, kind: Type) -> Function | None:
         if mode != "rn":
             raise unknown(instruction)
         return fma64
+    if opcode == "fma" and kind.kind == "f" and kind.bits == 32 and mode == "rn":
+        return fma32
     if opcode in _NATIVE and kind.kind == "f" and kind.bits >= 32 and mode == "rn":
         native = _NATIVE[opcode]
         return native if kind.bits == 64 else lambda *a: canonical(native(*a))

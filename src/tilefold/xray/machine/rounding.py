@@ -49,6 +49,15 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(ul) & np.isfinite(exact), exact, a * b + c)
 
 
+def fma32(a: Array, b: Array, c: Array) -> Array:
+    """The float32 a * b + c with one rounding, to nearest."""
+    product, third = a.astype(np.float64) * b, c.astype(np.float64)  # exact
+    s = product + third
+    # Rounding again errs only where the first lies halfway between two float32, of which subnormal ones lie further apart.
+    doubtful = ((s.view(np.int64) & 0x1FFFFFFF) == 0x10000000) | (np.abs(s) < 2.0**-126)
+    return canonical((add_odd(product, third) if doubtful.any() else s).astype(np.float32))
+
+
 def directed64(s: Array, rest: Array, mode: str) -> Array:
     """`s + rest` in float64, rounded in a direction: s is the nearest, rest what it lacks."""
     if mode == "rn":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
 from tilefold.xray.cuda.readable.linear import Linear, Sums
 from tilefold.xray.cuda.readable.scopes import Scopes
@@ -12,19 +14,19 @@ from tilefold.xray.cuda.readable.values import Graph, Value
 Pack = tuple[Value, ...]
 
 
-class Indices:
+class Indices(ABC):
     """Writes sums. What they are made of is written by who extends this."""
 
     def __init__(self, graph: Graph, sheet: Sheet, sums: Sums, scopes: Scopes) -> None:
         self.graph, self.sheet, self.sums, self.scopes = graph, sheet, sums, scopes
 
+    @abstractmethod
     def say(self, pack: Pack, want: str | None = None) -> Text:
         """The text of a pack, as a type where one is wanted.
 
         Raises:
             NoFormulaError: no loop says it.
         """
-        raise NotImplementedError
 
     def one(self, value: Value, want: str | None = None) -> Text:
         """The text of a value."""

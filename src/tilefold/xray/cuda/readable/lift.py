@@ -184,7 +184,8 @@ class _Lifter(Effects):
         written = flow.written(loop.blocks)
         names = sorted(written & (flow.alive[head] | flow.alive[loop.leaves_to]), key=_by_number)
         undefined = {n: self.graph.make("undefined", bits=self._widths[n]) for n in names}
-        first = {n: self._held.get(n, undefined[n]) for n in names}
+        # What is written before it is read begins with nothing: what a register held may be gone, inside of another loop.
+        first = {n: self._held.get(n, undefined[n]) if n in flow.alive[head] else undefined[n] for n in names}
         begins = {n: begin for n in names if (begin := _begin(first[n])) is not None}
         first |= {n: self.graph.binary("sub", first[n], begin) for n, begin in begins.items()}
         inside = {n: self._variable(self._widths[n]) for n in names}

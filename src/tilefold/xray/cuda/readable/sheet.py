@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -89,6 +90,12 @@ class Sheet:
         """From here on a value is called so, where lines go now, or in another region."""
         self.put(self.named, value, Text(text, PRIMARY, kind))
         self.put(self.where, value, region or self.region)
+
+    def forget(self, value: Value) -> None:
+        """A value has no name any more."""
+        for held in (self.named, self.where):
+            old: Any = held.pop(value)
+            self._undo.append(functools.partial(held.__setitem__, value, old))
 
     def own(self, array: str, kind: str, values: tuple[Value, ...]) -> None:
         """Values are an array's elements."""

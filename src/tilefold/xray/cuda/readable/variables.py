@@ -112,7 +112,7 @@ class Variables:
 
     def turn(self, groups: Sequence[Group], effect: Loop, outside: Region) -> str:
         """Assign the next values, none before the others have read what it replaces; the condition to go on."""
-        waiting = list(groups)
+        waiting, named = list(groups), list[Value]()
         while waiting:
             free = next((g for g in waiting if not self._is_read(g, waiting, effect)), None)
             if free is None:
@@ -124,10 +124,11 @@ class Variables:
             for k, value in enumerate(values):
                 if value.op not in ("const", "parameter", "undefined") and value not in self._sheet.named:
                     self._sheet.name(value, free.text(k), free.kind)
-        if effect.counter is not None:
-            return ""
-        condition = self._write.one(effect.condition).text
-        return self._visible(condition, groups, effect, outside)
+                    named.append(value)
+        condition = "" if effect.counter is not None else self._write.one(effect.condition).text
+        for value in named:  # which others may read too, where the variable holds something else or is not there
+            self._sheet.forget(value)
+        return condition and self._visible(condition, groups, effect, outside)
 
     def end(self, groups: Sequence[Group], effect: Loop) -> None:
         """Behind the loop its variables are what its last round left."""
@@ -158,8 +159,11 @@ class Variables:
                 waiting.append(self._sheet.instead[at])
             elif at.op == "variable" and at not in self._kept:
                 found.add(at)
-            elif at not in self._sheet.named:
-                waiting += at.args
+            elif (
+                at not in self._sheet.named
+            ):  # a sum is said by its terms, whatever has a name on the way there
+                sums = self._write.sums
+                waiting += [v for v, _ in sums.of(at).terms] if sums.is_sum(at) else at.args
         return found
 
     def _keep(self, group: Group, effect: Loop) -> None:
