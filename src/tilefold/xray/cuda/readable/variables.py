@@ -126,7 +126,9 @@ class Variables:
                     self._sheet.name(value, free.text(k), free.kind)
                     named.append(value)
         condition = "" if effect.counter is not None else self._write.one(effect.condition).text
-        for value in named:  # which others may read too, where the variable holds something else or is not there
+        for (
+            value
+        ) in named:  # which others may read too, where the variable holds something else or is not there
             self._sheet.forget(value)
         return condition and self._visible(condition, groups, effect, outside)
 
