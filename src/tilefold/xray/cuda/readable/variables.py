@@ -122,7 +122,10 @@ class Variables:
             self._assign(free, values)
             waiting.remove(free)
             for k, value in enumerate(values):
-                if value.op not in ("const", "parameter", "undefined") and value not in self._sheet.named:
+                changes = (
+                    self._write.scopes.deepest((value,)) is effect.body
+                )  # else others may say it outside
+                if changes and value.op != "undefined" and value not in self._sheet.named:
                     self._sheet.name(value, free.text(k), free.kind)
                     named.append(value)
         condition = "" if effect.counter is not None else self._write.one(effect.condition).text
