@@ -107,19 +107,19 @@ def test_products_of_any_size() -> None:
     ]
 
 
+OF_ROWS = ("gradients",)
 OF_LENGTHS = ("atomic-sum", "segment")  # one row each: a shape of several dims means nothing to them
 
 
 @pytest.mark.parametrize("suite", [name for name in suite_names() if name not in OF_LENGTHS])
 def test_every_suite_takes_a_shape_of_the_readers_own(suite: str) -> None:
-    shape = "24x40x16"
-    made = selected(load_suite(suite), Selection(shapes=(shape,)))
+    shape = (24, 40, 16) if suite not in OF_ROWS else (24, 640)
+    made = selected(load_suite(suite), Selection(shapes=("x".join(map(str, shape)),)))
     assert made
-    assert {case.shape[-3:] for case in made} == {(24, 40, 16)}  # pairs of a scan have a dim more
+    assert {case.shape[-len(shape) :] for case in made} == {shape}  # pairs of a scan have a dim more
     for case in made[:3]:
         x = case.draw("cpu")
-        want = case.reference(x)
-        assert [tuple(w.shape) for w in want] == [case.result_shape] * len(case.result_dtypes)
+        assert [tuple(w.shape) for w in case.reference(x)] == list(case.result_shapes)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,19 @@ def sectors_counted(begin: int, strides: tuple[int, ...], shape: tuple[int, ...]
     return int(torch.cat([first // SECTOR_BYTES, (first + itemsize - 1) // SECTOR_BYTES]).unique().numel())
 
 
-@pytest.mark.parametrize("suite", [n for n in suite_names() if not load_suite(n).products])
+def test_the_limit_of_gradients_counts_what_both_calls_move() -> None:
+    """X and y, then x (or y) again, y's cotangent and the gradients."""
+    (softmax,) = selected(
+        load_suite("gradients"), Selection(shapes=("32x256",), dtypes=("bf16",), operations=("softmax",))
+    )
+    (norm,) = selected(
+        load_suite("gradients"), Selection(shapes=("32x256",), dtypes=("bf16",), operations=("layer_norm",))
+    )
+    assert softmax.compulsory_bytes == 5 * 32 * 256 * 2
+    assert norm.compulsory_bytes == 5 * 32 * 256 * 2 + 2 * 256 * 2  # and the parameters' gradients
+
+
+@pytest.mark.parametrize("suite", [n for n in suite_names() if not (load_suite(n).products or n in OF_ROWS)])
 def test_the_limit_counts_unique_sectors(suite: str) -> None:
     """Of each suite's cases: those of the inputs that hold an element, and those of the outputs, each once."""
     for case in load_suite(suite).select("small", 1, 25):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch._dynamo.device_interface  # which holds functions of torch.cuda as they are now
 
 from tilefold.xray import capture
 

@@ -63,7 +63,10 @@ def _prepare(patches: Patches, mode: Standing, note: Callable[[str], None]) -> N
     interface = device_interface.CudaInterface
     said = torch.cuda.get_device_properties
     patches.put(interface.Worker, "get_device_properties", staticmethod(said))
-    patches.put(interface, "get_device_properties", staticmethod(said))
+    for name in _OF_CUDA:  # the class has torch.cuda's as they were when it was made
+        patches.put(
+            interface, name, staticmethod(getattr(torch.cuda, name, None) or getattr(torch.cuda, f"_{name}"))
+        )
     patches.put(
         interface,
         "get_compute_capability",
@@ -99,6 +102,12 @@ def _prepare(patches: Patches, mode: Standing, note: Callable[[str], None]) -> N
         return marks.put_on_device(torch.empty_strided(size, stride, dtype=dtype, device=HOST))
 
     patches.put(torch._C._dynamo.guards, "_empty_strided_cuda", empty)
+
+
+_OF_CUDA = (
+    "current_device", "set_device", "device_count", "stream", "current_stream", "set_stream", "synchronize",
+    "get_device_properties", "exchange_device", "maybe_exchange_device", "memory_allocated",
+)  # fmt: skip
 
 
 def _stay(patches: Patches, mode: Standing) -> None:
