@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
 from xray.observe.planted import XY
+from xray.versions import TRITON
+
+OTHER_LAYOUTS = pytest.mark.skipif(
+    TRITON >= (3, 9), reason="this Triton's layouts make no such change, or gain nothing here"
+)
 
 
 @triton.jit
@@ -74,6 +80,7 @@ def loaded_across(x_ptr, w_ptr, y_ptr, K, B: tl.constexpr):
     tl.store(y_ptr + m[:, None] * B + m[None, :], acc)
 
 
+@OTHER_LAYOUTS
 def test_a_layout_is_a_warning_where_another_order_of_dims_gains() -> None:
     args = {"x_ptr": "*fp16", "w_ptr": "*fp16", "y_ptr": "*fp32", "K": 128}
     report = xray.explain(loaded_across, args, {"B": 32}, num_warps=2)
@@ -96,6 +103,7 @@ def scores_of_a_row(q_ptr, k_ptr, y_ptr, n, B: tl.constexpr, D: tl.constexpr):
     tl.store(y_ptr + one, most)
 
 
+@OTHER_LAYOUTS
 def test_the_operand_of_a_product_is_no_part_of_a_change_of_layout() -> None:
     args = {"q_ptr": "*fp16", "k_ptr": "*fp16", "y_ptr": "*fp32", "n": 128}
     report = xray.explain(scores_of_a_row, args, {"B": 32, "D": 64})
