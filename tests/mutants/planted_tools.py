@@ -125,8 +125,8 @@ TOOLS = (
         "programs whose masks end elsewhere are one class",
         "xray/observe/alike.py",
         "& (held != 0).all(0), np.sign(held), held)",
-        "| (held != 0).all(0), np.sign(held), held)",
-        ("tests/xray/observe/test_alike.py::test_programs_of_a_class_do_the_same[groups]",),
+        "& (held != 0).all(0), np.sign(held), np.sign(held))",
+        ("tests/xray/observe/test_alike.py::test_programs_of_a_class_do_the_same[tapered]",),
     ),
     Mutant(
         "bytes at stake are those of the executed programs",

@@ -80,6 +80,17 @@ def wrapped(x_ptr, y_ptr, n, B: tl.constexpr):
 
 
 @triton.jit
+def tapered(x_ptr, y_ptr, n, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    some = offs < tl.program_id(0) * n
+    tl.store(
+        y_ptr + tl.program_id(0) * B + offs,
+        tl.load(x_ptr + tl.program_id(0) * B + offs, mask=some),
+        mask=some,
+    )
+
+
+@triton.jit
 def looked_up(x_ptr, i_ptr, y_ptr, B: tl.constexpr):
     offs = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(y_ptr + offs, tl.load(x_ptr + tl.load(i_ptr + offs)))
@@ -109,8 +120,9 @@ def told_apart(
         (rows, {"n": 75, "stride": 75}, {"B": 64}, 40, 36), (rows, {"n": 64, "stride": 64}, {"B": 64}, 20, 3),
         (tiles, {"M": 70, "N": 50}, {"G": 2, "B": 16}, 20, 12), (triangle, {"n": 300}, {"B": 64}, 5, 5),
         (blocks, {"n": 40}, {"N": 72, "B": 16}, 5, 5), (wrapped, {"n": 500}, {"B": 64}, 8, 8),
+        (tapered, {"n": 7}, {"B": 64}, 12, 11),
     ],
-    ids=["tail", "odd-tail", "odd-rows", "rows", "groups", "rounds", "carried", "wrapped"],
+    ids=["tail", "odd-tail", "odd-rows", "rows", "groups", "rounds", "carried", "wrapped", "tapered"],
 )  # fmt: skip
 def test_programs_of_a_class_do_the_same(
     kernel: Any, args: dict[str, Any], constants: dict[str, Any], count: int, most: int
