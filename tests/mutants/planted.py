@@ -151,10 +151,10 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "what shifts is undecided without rounding",
+        "without rounding, shifts to the right go to the left",
         "algebra/proofs/exact.py",
-        '"rshift": lambda x, n:',
-        '"shifted": lambda x, n:',
+        '"rshift": lambda x, n: x >>',
+        '"rshift": lambda x, n: x <<',
         (
             "tests/algebra/proofs/test_exact.py::test_arithmetic_is_exact",
             "tests/algebra/proofs/test_laws.py::test_a_combine_that_turns_at_high_bits_is_refused[two bits]",
@@ -175,10 +175,10 @@ MUTANTS = (
         ("tests/algebra/proofs/test_laws.py::test_rounding_breaks_no_law",),
     ),
     Mutant(
-        "of two positions in order the left is taken for the later one",
+        "of two positions that are compared the other way round the left is taken for the later one",
         "algebra/written.py",
-        "return OPS[op].python(0, 1)",
         "return OPS[op].python(1, 0)",
+        "return OPS[op].python(0, 1)",
         ("tests/backends/test_interpret.py::test_ties_within_a_lane_go_to_the_first",),
     ),
     Mutant(
