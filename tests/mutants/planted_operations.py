@@ -87,8 +87,8 @@ OPERATIONS = (
     Mutant(
         "a weight's gradient is summed over its own dims",
         "api/map_gradients.py",
-        "(shape[d - added] == 1 and n != 1)",
-        "(shape[d - added] != 1 and n != 1)",
+        "if wide[d] == 1 and n != 1]",
+        "if wide[d] != 1 and n != 1]",
         ("tests/api/test_gradients.py::test_a_map_with_extra_tensors_of_every_shape",),
     ),
     Mutant(
