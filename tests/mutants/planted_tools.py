@@ -582,15 +582,6 @@ TOOLS = (
         ),
     ),
     Mutant(
-        "neighbours are those along the last dim of the grid",
-        "xray/observe/unordered.py",
-        "dict.fromkeys((1, x, x * y))",
-        "dict.fromkeys((x * y,))",
-        (
-            "tests/xray/observe/test_unordered.py::test_programs_that_are_not_executed_together_are_tried_in_pairs",
-        ),
-    ),
-    Mutant(
         "what is computed of unknown values is known",
         "xray/capture/session.py",
         "for storage in done.written:\n                marks.forget(storage, why)",
