@@ -66,7 +66,7 @@ OPERATIONS = (
     Mutant(
         "a product's backward takes the accumulator for what the epilogue made",
         "api/product_gradients.py",
-        "accumulated() if reads else of_value",
+        "accumulated if reads else of_value",
         "of_value",
         ("tests/api/test_other_operations.py::test_gradients_by_finite_differences[gelu]",),
     ),

@@ -228,11 +228,8 @@ class Ends:
     @functools.cached_property
     def ties(self) -> Monoid:
         """(elements, their rows' extremes) -> how many elements are one, for each extreme."""
-        k, fields, lift = (
-            self.gradient.program.lift.graph.arity,
-            self.gradient.extremes,
-            self.gradient.program.lift.graph,
-        )
+        fields, lift = self.gradient.extremes, self.gradient.program.lift.graph
+        k = lift.arity
 
         def run(*v: Any) -> tuple[Any, ...]:
             lifted = lift(*v[:k])

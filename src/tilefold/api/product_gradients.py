@@ -63,8 +63,10 @@ class Multiplied(Call):
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
+        if not result:
+            return True
         value = torch.empty((2, 2), dtype=self._ending(tensors).value, device="meta")
-        return not result or (is_float(value.dtype) and self._fold(value).moves(result - 1, [value]))
+        return is_float(value.dtype) and self._fold(value).moves(result - 1, [value])
 
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The operands' and extra tensors' cotangents."""
@@ -72,23 +74,18 @@ class Multiplied(Call):
         with as_given(a.device):
             ending = self._ending(tensors)
             beside = [t.expand(grads[0].shape) for t in extras]
-            whole: list[Tensor] = []
-
-            def accumulated() -> Tensor:
-                if not whole:
-                    dtype = accumulator_dtype(a.dtype)
-                    whole.append(
-                        products.multiply(
-                            a, b, None, None, (), None, dtype, self.precision, self.guarantee, None
-                        )
-                    )
-                return whole[0]
-
-            of_value = grads[0] if self.row is None else self._of_row(ending, accumulated(), beside, grads)
             places = tuple(i - 1 for i in wrt if i > 1)
             of_sum = 0 in wrt or 1 in wrt
             function, reads = _pulled(ending.typed, places, of_sum)
-            made = cells(function, [accumulated() if reads else of_value, *beside, of_value])
+            of_value = accumulated = grads[0]
+            if reads or self.row is not None:
+                dtype = accumulator_dtype(a.dtype)
+                accumulated = products.multiply(
+                    a, b, None, None, (), None, dtype, self.precision, self.guarantee, None
+                )
+            if self.row is not None:
+                of_value = self._of_row(ending, accumulated, beside, grads)
+            made = cells(function, [accumulated if reads else of_value, *beside, of_value])
             found: dict[int, Tensor] = dict(
                 zip([*([0] if of_sum else []), *(p + 1 for p in places)], made, strict=True)
             )

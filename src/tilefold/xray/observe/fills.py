@@ -27,9 +27,6 @@ from tilefold.xray.observe.values import (
     literal,
 )  # fmt: skip
 
-_CLEAR = (
-    0.01  # what differs by so much of it is shown at once; else a draw is looked for in which it differs more
-)
 _DRAWS = 8  # seeds that are tried
 _SEEDS, _PLACES = 48, 12  # among so many, with so many elements each
 _TURNED = ("tt.reshape", "tt.trans")  # behind these a dim is another one, unless all dims became one
