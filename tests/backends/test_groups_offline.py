@@ -104,6 +104,11 @@ def test_bytes_are_compulsory_and_nothing_is_spilled(
         assert re.findall(r"STACK:(\d+)", usage) == ["0"], call.kernel
         if call.kernel.startswith("map"):
             assert re.search(r"st\.global[.\w:]*v4\.b32", compiled.asm["ptx"])
+        if call.kernel == "map_groups":  # two turns are on their way at a time, and all clusters run at once
+            stage: Any = plan.stages[0]
+            assert "cp.async.wait_group" in compiled.asm["ptx"]
+            assert stage.stages == 3
+            assert stage.groups * stage.cluster <= (132 if stage.cluster <= 2 else 120)
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
@@ -161,6 +166,59 @@ def test_a_row_has_the_same_bits_beside_fewer_rows(length: int) -> None:
         return results[0]
 
     assert torch.equal(made(0, 70)[37:38], made(37, 1))
+
+
+LOGSUMEXP, MAX = monoids.LOGSUMEXP, monoids.MAX
+HELD = [  # short rows, one program's, a cluster's, odd ones, by each kernel that stores what rows fold to
+    (LOGSUMEXP, (40, 256), BF16, 1, "map_rings"),
+    (LOGSUMEXP, (3, 9000), FP32, 0, "map_blocks"),
+    (LOGSUMEXP, (5, 8192), BF16, 1, "map_rings"),
+    (LOGSUMEXP, (2, 50257), FP32, 2, "map_rings"),
+    (LOGSUMEXP, (2, 131072), FP32, 1, "map_blocks"),
+    (MAX, (3, 9000), FP32, 1, "map_rings"),
+    (MAX, (3, 131072), BF16, 0, "map_rows"),
+    (MAX, (300, 40), BF16, 1, "map_rows"),
+]
+
+
+@pytest.mark.parametrize(("monoid", "shape", "dtype", "weights", "kernel"), HELD, ids=str)
+@pytest.mark.parametrize("stores", [False, True])
+def test_rows_have_values_of_their_own_and_store_some(
+    monoid: tilefold.Monoid,
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+    weights: int,
+    kernel: str,
+    stores: bool,
+) -> None:
+    """In the one launch that reads them, in whichever order extra tensors are given."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*size: int, of: torch.dtype = dtype) -> torch.Tensor:
+        return torch.randn(size, generator=generator).to(of)
+
+    x, beside = drawn(*shape), [drawn(shape[1]).expand(shape) for _ in range(weights)]
+    rows = [drawn(shape[0], 1).expand(shape), drawn(shape[0], 1, of=FP32).expand(shape)]
+    extras = [*beside[:1], rows[0], *beside[1:], rows[1]]
+
+    def apply(v: Any, total: Any, *given: Any) -> Any:
+        factor, *others = given
+        return (v - total) * factor + functools.reduce(lambda a, b: a + b, others)
+
+    names = ", ".join(f"e{i}" for i in range(len(extras)))
+    function = eval(f"lambda v, total, {names}: apply(v, total, {names})", {"apply": apply})
+    call = functools.partial(
+        tilefold.reduce_map, x, monoid, function, 1, extras=extras,
+        **({"rows": lambda total: total * 2.0} if stores else {}),
+    )  # fmt: skip
+    results, plan = executed(call)
+    if stores:
+        assert [step.kernel for step in plan.launched] == [kernel]
+    total = (torch.amax if monoid is MAX else torch.logsumexp)(x.double(), 1, keepdim=True)
+    want = apply(x.double(), total, *(e.double() for e in extras))
+    torch.testing.assert_close(results[0].double(), want, rtol=torch.finfo(dtype).eps, atol=1e-5)
+    if stores:
+        torch.testing.assert_close(results[1].double(), 2 * total, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_are_stored_by_the_programs_that_hold_them() -> None:

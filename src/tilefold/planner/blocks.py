@@ -16,7 +16,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.reading import Reading, alone, reading_of
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.sizes import EVICT_FIRST_BELOW, WARP, power_above
-from tilefold.planner.stages.maps import Dtypes
+from tilefold.planner.stages.maps import Dtypes, extras_beside
 from tilefold.planner.stages.rows import Blocks
 from tilefold.planner.thread_order import keeps_runs
 from tilefold.problem.canonical import Problem
@@ -74,7 +74,7 @@ def blocks_stage(
     if invariant and not reading.by_rows:
         return None
     most = cluster if _meets(problem, program) else 1
-    beside = len(problem.dtypes) > len(rows.dtypes)
+    beside = extras_beside(problem, len(rows.dtypes)) > 0
     small = rows.dtypes[0].itemsize <= 2
     if beside and reading.by_rows and small and len(rows.dtypes) == 1 and _fits(reading):
         return None

@@ -80,12 +80,10 @@ def planned_map(problem: Problem, row: Row, device: Device, guarantee: str) -> t
 
 def _plan_with_rows(problem: Problem, row: Row, device: Device, guarantee: str) -> Plan:
     """The steps where something is stored of each row: by the programs that hold it in registers, else in a second launch."""
-    invariant = guarantee == "batch_invariant"
-    asked = problem, row.program, row.results
-    cluster = min(device.cluster, PORTABLE) if invariant else device.cluster
+    held = _invariant_stage if guarantee == "batch_invariant" else _free_stage
     stage: Held | None = None
     if problem.outputs * problem.length:
-        stage = blocks_stage(*asked, invariant, cluster) or whole_stage(*asked, invariant, cluster)
+        stage = held(problem, row.program, row.results, device, stores_rows=True)
     if stage is None:
         return groups_plan(problem, row, device, guarantee, folds=False)
     return _held(problem, stage, results_of(problem, row), guarantee)
@@ -124,20 +122,30 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     return _folded_first(problem, program, results, device, guarantee)
 
 
-def _invariant_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Held | None:
-    """The launch that holds rows, the same for any number of rows; None where no program, nor a cluster, can hold one."""
+def _invariant_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device, *, stores_rows: bool = False
+) -> Held | None:
+    """The launch that holds rows, the same for any number of rows; None where no program, nor a cluster, can hold one.
+
+    `stores_rows`: one that also stores what rows fold to.
+    """
     # Every chip with clusters starts so many programs together, whatever its number of SMs.
     cluster = min(device.cluster, PORTABLE)
     return (
-        spans_stage(problem, program, results, device, True)
+        (None if stores_rows else spans_stage(problem, program, results, device, True))
         or blocks_stage(problem, program, results, True, cluster)
         or whole_stage(problem, program, results, True, cluster)
     )
 
 
-def _free_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Held | None:
+def _free_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device, *, stores_rows: bool = False
+) -> Held | None:
     """The same where bits may depend on the number of rows: the first kind of launch, in this order, that fits."""
     asked = problem, program, results
+    if stores_rows:
+        blocks = blocks_stage(*asked, False, device.cluster) or whole_stage(*asked, False, device.cluster)
+        return rings_stage(*asked, device) or blocks or last_rings(*asked, device)
     stage = (
         small_offset_stage(*asked, device)
         or spans_stage(*asked, device, False)

@@ -21,13 +21,17 @@ from tilefold.planner.stages.groups import Groups, problem_of_groups, summing
 from tilefold.planner.stages.maps import folding
 from tilefold.problem.canonical import Problem
 
-# Not measured:
-WORDS = 80  # registers of a thread that hold elements, those of the next rows, and sums
-MOST, FEWEST = 16, 4  # elements of a tile that a thread has
-TILE = 4096  # elements of a program, at least, where there are so many
+# docs/experiments/maps.md#backwards:
+WORDS = 90  # registers of a thread that hold elements and sums
+MOST = 16  # elements of a tile that a thread has, at most
+TILE = 2048  # elements of a program, at least, where there are so many
 WARPS_OF_AN_SM = 16
+STAGES = 3  # with two turns on their way while one is mapped
+RESIDENT = 0.91  # of the SMs, on which clusters of more than two programs run at a time
+SHARED = 0.3  # of a row's time, that one program more costs where it has no fewer elements
+# Not measured:
+FEWEST = 4  # elements of a tile that a thread has, at least
 SHARE = 1024  # elements of a row, at least, of each program that shares one
-SHARED = 0.04  # of a row's time, that one program more costs where it has no fewer elements
 
 
 def needs_groups(problem: Problem, row: Row) -> bool:
@@ -57,7 +61,7 @@ def groups_plan(problem: Problem, row: Row, device: Device, guarantee: str, *, f
         ]
         operands = (*operands[:inputs], *rows, *operands[inputs:])
     columns, cluster = held or (_columns(problem, row), 1)
-    stage = _stage(problem, row, columns, cluster, held is not None, chip.sms, invariant)
+    stage = _stage(problem, row, columns, cluster, held is not None, chip, invariant)
     outputs = names("output", len(row.results) + len(row.of_rows) + len(row.sums))
     stored, summed = outputs[: len(outputs) - len(row.sums)], outputs[len(outputs) - len(row.sums) :]
     of_groups = names("group", len(row.sums))
@@ -141,7 +145,7 @@ def _columns(problem: Problem, row: Row) -> int:
 
 
 def _stage(
-    problem: Problem, row: Row, columns: int, cluster: int, folds: bool, sms: int, invariant: bool
+    problem: Problem, row: Row, columns: int, cluster: int, folds: bool, chip: Device, invariant: bool
 ) -> Groups:
     """The tile, and how many groups; with `invariant` the tile does not follow from the number of rows."""
     parts = max(1, math.ceil(problem.length / columns))
@@ -150,8 +154,21 @@ def _stage(
     warps = max(1, min(MAX_WARPS, rows * columns // (WARP * _each(problem, row))))
     warps = max(warps, min(4, rows * columns // WARP or 1))
     blocks = math.ceil(problem.outputs / rows)
-    groups = max(1, min(blocks, sms * max(1, WARPS_OF_AN_SM // warps) // parts))
-    return Groups(rows, columns, parts, groups, cluster, folds, warps)
+    programs = max(1, WARPS_OF_AN_SM // warps)
+    sms = int(chip.sms * RESIDENT) if cluster > 2 else chip.sms
+    groups = max(1, min(blocks, sms * programs // parts))
+    turn = rows * columns * _each_bytes(problem)
+    stages = max(1, min(STAGES, chip.shared_bytes // programs // max(1, turn)))
+    return Groups(rows, columns, parts, groups, cluster, folds, warps, stages)
+
+
+def _each_bytes(problem: Problem) -> int:
+    """Of an element: the bytes of all operands that vary along both axes."""
+    by_row, by_column = (
+        {i for d in dims for i, step in enumerate(d.strides) if step}
+        for dims in (problem.output_dims, problem.reduced_dims)
+    )
+    return sum(problem.dtypes[i].itemsize for i in by_row & by_column)
 
 
 def _summing(

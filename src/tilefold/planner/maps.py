@@ -26,11 +26,7 @@ from tilefold.planner.sizes import (
     power_below,
     whole_splits,
 )
-from tilefold.planner.stages.maps import (
-    Dtypes,
-    Elements,
-    Windows,
-)
+from tilefold.planner.stages.maps import Dtypes, Elements, Windows, extras_beside
 from tilefold.planner.thread_order import asks_for_first, in_threads, keeps_positions, kept_in_threads
 from tilefold.problem.canonical import Problem
 
@@ -146,7 +142,7 @@ def whole_stage(
     narrow = all(d.itemsize == 4 for d in partial_dtypes(narrowed(program, problem.length)))
     if stage is None and reading.by_rows and cluster > 1 and narrow and fields_of(program) < MANY_FIELDS:
         stage = _shared_rows(reading, rows, results, cluster)
-        beside = len(problem.dtypes) > len(rows.dtypes)
+        beside = extras_beside(problem, len(rows.dtypes)) > 0
         if stage is not None and stage.align > 1 and beside:  # extra tensors' elements would come one by one
             stage = None
     if stage is None and reading.by_rows:

@@ -15,7 +15,7 @@ from tilefold.planner.reading import reading_of
 from tilefold.planner.ring_forms import PROGRAM_BYTES
 from tilefold.planner.rings import are_copied, vectors_of
 from tilefold.planner.sizes import VECTOR_BYTES, WARP
-from tilefold.planner.stages.maps import Dtypes
+from tilefold.planner.stages.maps import Dtypes, extras_of_rows
 from tilefold.planner.stages.rows import OffsetRows, span
 from tilefold.problem.canonical import Problem
 
@@ -134,6 +134,8 @@ def offset_rows(
     """The stage of so many threads and programs a row; None where there is no such form."""
     rows = rows_of(problem, program.algebra.inputs)
     if not are_copied(problem, program, results, reading_of(rows), rows):
+        return None
+    if extras_of_rows(problem, len(rows.dtypes)):
         return None
     sizes = [d.itemsize for d in rows.dtypes]
     full, run = VECTOR_BYTES // sizes[0], max(1, WORD_BYTES // sizes[0])

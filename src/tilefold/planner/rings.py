@@ -29,7 +29,7 @@ from tilefold.planner.ring_forms import (
     several,
 )
 from tilefold.planner.sizes import VECTOR_BYTES
-from tilefold.planner.stages.maps import Dtypes
+from tilefold.planner.stages.maps import Dtypes, extras_beside, extras_of_rows
 from tilefold.planner.stages.rows import Rings
 from tilefold.problem.canonical import Problem
 
@@ -111,8 +111,11 @@ def are_copied(problem: Problem, program: Program, results: Dtypes, reading: Rea
 
 
 def _shared_by_rows(problem: Problem, inputs: int, size: int) -> bool:
-    """Whether each extra tensor is one row, contiguous and aligned, that all rows share."""
-    for i, dtype in enumerate(problem.dtypes[inputs:], start=inputs):
+    """Whether each extra tensor that has more than one value a row is one row, contiguous and aligned, that all share."""
+    apart = extras_of_rows(problem, inputs)
+    others = [i for i in range(inputs, len(problem.dtypes)) if i - inputs not in apart]
+    for i in others:
+        dtype = problem.dtypes[i]
         own = any(d.strides[i] for d in problem.output_dims)
         fits = (
             dtype in ELEMENTS
@@ -121,7 +124,7 @@ def _shared_by_rows(problem: Problem, inputs: int, size: int) -> bool:
         )
         if own or not fits or problem.reduced_dims[0].strides[i] != 1:
             return False
-    return len({d.itemsize for d in problem.dtypes[inputs:]}) <= 1
+    return len({problem.dtypes[i].itemsize for i in others}) <= 1
 
 
 def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Rings | None:
@@ -135,7 +138,8 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
     if found is None or cluster == 1:
         return None
     run, align = found
-    inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
+    inputs = len(rows.dtypes)
+    extras = extras_beside(problem, inputs)
     base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
     vectors, fields = math.ceil((problem.length + align - 1) / run), fields_of(program)
     if align > 1:
@@ -151,9 +155,9 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
         alone = _alone(base, vectors) if extras and many else None
         return alone or (_parted(base, vectors) if extras else None)
     if extras:
-        words = (
-            VECTOR_BYTES // 4 * sum(d.itemsize for d in problem.dtypes[inputs:]) // rows.dtypes[0].itemsize
-        )
+        apart = extras_of_rows(problem, inputs)
+        each = sum(d.itemsize for i, d in enumerate(problem.dtypes[inputs:]) if i not in apart)
+        words = VECTOR_BYTES // 4 * each // rows.dtypes[0].itemsize
         return _beside(base, vectors, words, fields, problem.outputs, device)
     if inputs > 1 or vectors <= (NARROW_BLOCKS if run == 8 else LONGEST_BLOCKS):
         return None
@@ -172,7 +176,8 @@ def last_rings(problem: Problem, program: Program, results: Dtypes, device: Devi
     """
     rows, cluster = rows_of(problem, program.algebra.inputs), device.cluster
     found = vectors_of(problem, program, results, reading_of(rows), rows)
-    inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
+    inputs = len(rows.dtypes)
+    extras = extras_beside(problem, inputs)
     if found is None or cluster == 1:
         return None
     run, align = found

@@ -75,10 +75,11 @@ def emit_apply(
     results: Sequence[torch.dtype],
     interpret: bool,
     wide: bool = False,
+    order: Sequence[int] = (),
 ) -> str:
     """APPLY of elements, a row's results and extras, as they are stored -> the stored value of each element.
 
-    With `wide` floats of 16 bits come and go as float32.
+    With `wide` floats of 16 bits come and go as float32. `order`: in which the function takes the extras.
     """
     names = [f"x{i}" for i in range(len(taken))]
     stored = [(x, dtype) for x, dtype in zip(names, taken, strict=True) if not (wide and _is_half(dtype))]
@@ -86,7 +87,9 @@ def emit_apply(
     writer = Writer(apply, names, [False] * len(names), interpret)
     if wide:
         results = [torch.float32 if _is_half(dtype) else dtype for dtype in results]
-    return _function("APPLY", names, [*reads, *writer.lines], writer.results(results, True, "x0"))
+    first = len(names) - len(order)
+    given = [*names[:first], *(names[first + i] for i in order)]
+    return _function("APPLY", given, [*reads, *writer.lines], writer.results(results, True, "x0"))
 
 
 def _is_half(dtype: torch.dtype) -> bool:

@@ -67,6 +67,7 @@ def groups_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "MASK_COLUMNS": not problem.length or problem.length % stage.columns != 0,
         "WIDE": _reach(problem, stage) > NARROW,
         "CLUSTER": stage.cluster,
+        "STAGES": stage.stages,
         "EXCHANGE": exchange(stage.cluster, len(program.state), again=True) if stage.cluster > 1 else "",
     }
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,15 @@ from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.products.row import Row
 from tilefold.planner.programs import chunk_of, edges
 from tilefold.planner.sizes import VECTOR_BYTES, power_above
-from tilefold.planner.stages.maps import Elements, Windows, elements_of, folding, row_blocks, row_step
+from tilefold.planner.stages.maps import (
+    Elements,
+    Windows,
+    elements_of,
+    extras_of_rows,
+    folding,
+    row_blocks,
+    row_step,
+)
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
 from tilefold.problem.canonical import Dim, Problem
 
@@ -84,7 +93,8 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
     """Arguments and constants of `map_rows`."""
     stage: Stage = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = (*row_arguments(stage, problem, row, plan.guarantee), *_of_rows(problem, row))
+    arguments = (*row_arguments(stage, problem, row, plan.guarantee), *of_rows(problem, row))
+    order, apart = extras_apart(problem, program.algebra.inputs)
     words = len(program.state)
     constants: dict[str, Any] = _row_constants(stage, problem, row) | {
         "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
@@ -92,7 +102,8 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
         "CLUSTER": stage.splits,
         "EXCHANGE": exchange(stage.splits, words) if stage.splits > 1 else "",
     }
-    source = rows_source(program, row, interpret)
+    constants |= {"OVER": _over(problem, row), "APART": apart}
+    source = rows_source(program, row, interpret, order=order)
     programs = row_blocks(problem, stage.block_outputs) * stage.splits
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
     constants = {name: constants[name] for name in _ROW_CONSTANTS}
@@ -106,7 +117,8 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     """Arguments and constants of `map_blocks`."""
     stage: Blocks = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = (*row_arguments(stage, problem, row, plan.guarantee), *_of_rows(problem, row))
+    arguments = (*row_arguments(stage, problem, row, plan.guarantee), *of_rows(problem, row))
+    order, apart = extras_apart(problem, program.algebra.inputs)
     words = len(program.state) * stage.block_outputs
     alone = stage.splits == 1 and stage.align == 1
     rebased = row.rebase is not None and not alone and (stage.block_outputs == 1 or stage.neighbours > 0)
@@ -120,7 +132,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
         "ALIGN": stage.align,
         "WIDE": _is_wide(stage, problem, last),
-        "OVER": bits_of(last) >> row.program.algebra.inputs,
+        "OVER": _over(problem, row),
         "VECTORS": problem.length % stage.run == 0,
         "CLUSTER": stage.splits,
         "EXCHANGE": exchange(stage.splits, words) if stage.splits > 1 else "",
@@ -128,11 +140,12 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "NEIGHBOURS": stage.neighbours,
         "STEPS": _steps(problem, row.program.algebra.inputs) if stage.neighbours else (),
         "EVICT": "evict_first" if stage.evict_first else "",
+        "APART": apart,
     }
     masks = [t for t in range(stage.tiles) if stage.masks >> t & 1]
     source = "\n\n".join(
         (
-            rows_source(program, row, interpret),
+            rows_source(program, row, interpret, order=order),
             emit_blocks(program, stage.tiles, masks, interpret),
             emit_rebase(row.rebase, row.program.outputs, interpret),
         )
@@ -188,10 +201,12 @@ def clear_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     return Call("clear", prelude(), arguments, constants, math.ceil(length / block), 4, 1, False)
 
 
-def rows_source(program: Program, row: Row, interpret: bool, wide: bool = False) -> str:
-    """The generated functions of a fold of rows and of the map of their elements."""
+def rows_source(
+    program: Program, row: Row, interpret: bool, wide: bool = False, order: Sequence[int] = ()
+) -> str:
+    """The generated functions of a fold of rows and of the map of their elements, which takes its extras in this `order`."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
-    applied = emit_apply(row.apply, row.taken, row.results, interpret, wide)
+    applied = emit_apply(row.apply, row.taken, row.results, interpret, wide, order)
     made = [emit(program, index=index, interpret=interpret), applied]
     if row.rows is not None:
         made.append(emit_rows(row.rows, row.program.outputs, interpret))
@@ -204,7 +219,7 @@ _WINDOW_CONSTANTS = (
 )  # fmt: skip
 _ROW_CONSTANTS = (
     "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
-    "OVER", "VECTORS", "CLUSTER", "EXCHANGE", "EVICT",
+    "OVER", "VECTORS", "CLUSTER", "EXCHANGE", "EVICT", "APART",
 )  # fmt: skip
 
 
@@ -220,7 +235,23 @@ def _none(problem: Problem) -> Dim:
     return Dim("map", 1, (0,) * len(problem.dtypes))
 
 
-def _of_rows(problem: Problem, row: Row) -> tuple[Any, ...]:
+def extras_apart(problem: Problem, inputs: int) -> tuple[list[int], int]:
+    """The order in which APPLY takes extra tensors, those of one value a row first, and a bit for each of these."""
+    apart = extras_of_rows(problem, inputs)
+    extras = range(len(problem.dtypes) - inputs)
+    return [*apart, *(i for i in extras if i not in apart)], sum(1 << i for i in apart)
+
+
+def _over(problem: Problem, row: Row) -> int:
+    """A bit for each extra tensor, but those of one value a row, whose rows are its own."""
+    n = row.program.algebra.inputs
+    last = problem.output_dims[-1] if problem.output_dims else _none(problem)
+    apart = extras_of_rows(problem, n)
+    own = [bool(step) for i, step in enumerate(last.strides[n:]) if i not in apart]
+    return sum(1 << i for i, given in enumerate(own) if given)
+
+
+def of_rows(problem: Problem, row: Row) -> tuple[Any, ...]:
     """Results that have one value a row, and their steps along the output dims."""
     *outer, last = problem.output_dims or (_none(problem),)
     steps = [row_step(problem, d) for d in (*outer, last)]

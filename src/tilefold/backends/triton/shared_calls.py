@@ -14,7 +14,7 @@ from tilefold.backends.triton.call import Call, launchable
 from tilefold.backends.triton.emit import emit_across, emit_lanes, emit_scaled
 from tilefold.backends.triton.kernels.clusters import exchange, own_words
 from tilefold.backends.triton.kernels.map_rings import ring_of
-from tilefold.backends.triton.map_calls import bits_of, row_arguments, rows_source
+from tilefold.backends.triton.map_calls import bits_of, extras_apart, of_rows, row_arguments, rows_source
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import Row
@@ -38,16 +38,21 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     """Arguments and constants of `map_rings`."""
     stage: Rings = step.settings
     program = narrowed(row.program, problem.length)
+    order, apart = extras_apart(problem, program.algebra.inputs)
     inputs, extras, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
     y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
     arguments = (
-        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
+        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs,
+        *of_rows(problem, row),
     )  # fmt: skip
     scaled = scaled_form(program)
     folding = scaled.program if scaled else program
-    constants = _ring_constants(stage, problem, len(folding.state)) | {"SCALED": scaled is not None}
+    constants = _ring_constants(stage, problem, len(folding.state)) | {
+        "SCALED": scaled is not None,
+        "APART": apart,
+    }
     lanes = emit_lanes(folding, stage.run * stage.unroll, interpret)
-    source = f"{rows_source(folding, row, interpret, wide=True)}\n\n{lanes}"
+    source = f"{rows_source(folding, row, interpret, wide=True, order=order)}\n\n{lanes}"
     if scaled is not None:
         source += f"\n\n{emit_scaled(scaled, interpret)}"
     blocks = math.ceil(problem.outputs / stage.block_outputs)

@@ -19,7 +19,8 @@ from tilefold.problem.canonical import Dim, Problem
 class Groups:
     """The decisions of a launch of `map_groups`: tiles of `rows` x `columns`, `parts` of a row, `groups` of rows.
 
-    `folds`: rows are folded, by `cluster` programs each; else they were.
+    `folds`: rows are folded, by `cluster` programs each; else they were. Of a program's tiles `stages` - 1 are on their way
+    through shared memory at a time, or none.
     """
 
     rows: int
@@ -29,17 +30,17 @@ class Groups:
     cluster: int
     folds: bool
     num_warps: int
+    stages: int = 1
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return (
-            f"groups:{self.rows}x{self.columns}x{self.parts},g{self.groups},c{self.cluster},w{self.num_warps}"
-        )
+        return f"groups:{self.rows}x{self.columns}x{self.parts},g{self.groups},c{self.cluster},w{self.num_warps},n{self.stages}"
 
     def __str__(self) -> str:
         tile = f"{self.rows} x {self.columns} elements, {count(self.parts, 'part')} of a row"
-        return f"groups: {count(self.groups, 'group')} of rows, {tile}, {count(self.num_warps, 'warp')}"
+        words = f"{tile}, {count(self.num_warps, 'warp')}, {count(self.stages, 'stage')}"
+        return f"groups: {count(self.groups, 'group')} of rows, {words}"
 
 
 def problem_of_groups(problem: Problem, row: Row, groups: int) -> Problem:

@@ -77,6 +77,17 @@ def row_steps(problem: Problem) -> dict[Dim, int]:
     return {d: math.prod(sizes[i + 1 :]) for i, d in enumerate(problem.output_dims)}
 
 
+def extras_of_rows(problem: Problem, inputs: int) -> tuple[int, ...]:
+    """Which extra tensors, behind so many inputs, have one value a row."""
+    extras = range(inputs, len(problem.dtypes))
+    return tuple(i - inputs for i in extras if not any(d.strides[i] for d in problem.reduced_dims))
+
+
+def extras_beside(problem: Problem, inputs: int) -> int:
+    """How many extra tensors, behind so many inputs, have more than one value a row."""
+    return len(problem.dtypes) - inputs - len(extras_of_rows(problem, inputs))
+
+
 def row_step(problem: Problem, dim: Dim) -> int:
     """An output dim's step in results that have one value a row."""
     return math.prod(d.size for d in problem.output_dims if d.output < dim.output)

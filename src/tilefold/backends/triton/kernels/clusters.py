@@ -129,6 +129,7 @@ def send_again(words, total, number):
         """{
         .reg .pred past, come, first;
         .reg .b32 i, step, rank, to, word, at, there, barrier, value, side, phase, mine;
+        barrier.sync.aligned 0;
         and.b32 side, $3, 1;
         bfe.u32 phase, $3, 1, 1;
         mov.u32 mine, exchange_barrier;
@@ -186,8 +187,8 @@ def combine_cluster(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number)
     WORDS: tl.constexpr = FIELDS * OUTPUTS
     for f in tl.static_range(FIELDS):
         write_own(f * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(state[f], tl.uint32, bitcast=True))
-    tl.debug_barrier()
     if number is None:
+        tl.debug_barrier()
         send(WORDS, WORDS * CLUSTER)
     else:
         send_again(WORDS, WORDS * CLUSTER, number)

@@ -17,8 +17,10 @@ from tilefold.backends.triton.kernels.clusters import (
 from tilefold.backends.triton.kernels.map_rows import (
     fold_edges,
     load_extras,
+    load_of_rows,
     map_edges,
     map_tile,
+    some_extras,
     spread,
     store_of_rows,
 )
@@ -83,7 +85,7 @@ def map_blocks(
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr,
     MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, VECTORS: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, REBASED: tl.constexpr, NEIGHBOURS: tl.constexpr, STEPS: tl.constexpr,
-    EVICT: tl.constexpr,
+    EVICT: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """Fold and map BLOCK_OUTPUTS neighbouring rows, each whole in the TILES tiles of CLUSTER programs.
 
@@ -91,6 +93,8 @@ def map_blocks(
     of 16 bytes), and STEPS, where they are constants, are the inputs' and the results' from one element of a column to the
     next.
     """
+    row_extras = some_extras(extras, APART, 1)
+    extras = some_extras(extras, APART, 0)
     split = tl.program_id(0) % CLUSTER
     pid = tl.program_id(0) // CLUSTER
     outer = (pid // output_blocks).to(tl.int64)
@@ -117,6 +121,7 @@ def map_blocks(
         rows, start, lead + length, keep, deep_sizes, reduced_size, LANES, RUN, TILES, MASKS, MASK_OUTPUTS, STEPS,
         EVICT,
     )  # fmt: skip
+    of_rows = load_of_rows(row_extras, outer, outer_sizes, output, keep)
     if CLUSTER > 1:
         others_have_begun()
     counted = masks_of(start, lead, length, keep, BLOCK_OUTPUTS, LANES, RUN, TILES, ALIGN, VECTORS)
@@ -142,6 +147,8 @@ def map_blocks(
     near = results
     if REBASED:
         near = REBASE(*spread(PROJECT(*own)), *results)
+    near = near + of_rows
+    results = results + of_rows
     y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
     for t in tl.static_range(TILES):
         places = tile_places(start + t * (RUN * LANES), RUN, LANES, 1)

@@ -1,7 +1,8 @@
 """The kernel whose programs map rows one after another: with one value a row, of rows and into them, and sums over rows.
 
-A group, of CLUSTER programs that hold a row together, takes every `groups`th block of ROWS rows, `turns` of them. It reads
-the next block while it maps this one; what all rows share (a weight) it reads once. Sums over its rows stay in registers,
+A group, of CLUSTER programs that hold a row together, takes every `groups`th block of ROWS rows, `turns` of them. STAGES - 1
+turns are on their way through shared memory (the compiler pipelines the loop); what all rows share (a weight) is read once, and
+what a row has one value of a turn ahead. Sums over its rows stay in registers,
 [ROWS, COLUMNS] for each, until the end: then they are stored, and a second launch sums the groups' in one order. With FOLDS a
 row is folded as it is held, else its results are in memory, as operands are.
 
@@ -55,20 +56,22 @@ def load_operand(
 
 def load_operands(
     inputs, before, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
-    BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr,
+    BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """A tile of each operand; of those that all rows share as they were `before`, if they were."""
+    """Operands of one KIND, the others as they were `before`: 0 those all rows share, 1 with one value a row, 2 tiles."""
     values = ()
     for i in tl.static_range(len(inputs)):
-        if len(before) > 0 and ((BY_ROW >> i) & 1) == 0:
-            values = values + (before[i],)
-        else:
+        if ((BY_ROW >> i) & 1) * (1 + ((BY_COLUMN >> i) & 1)) == KIND:
             values = values + (
                 load_operand(
                     inputs[i], m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
                     (BY_ROW >> i) & 1, (BY_COLUMN >> i) & 1, MASK_COLUMNS,
                 ),
             )  # fmt: skip
+        elif len(before) > 0:
+            values = values + (before[i],)
+        else:
+            values = values + (0,)
     return values
 
 
@@ -104,7 +107,7 @@ def map_groups(
     output_size, reduced_size, rows, columns, turns, groups, parts,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FOLDED: tl.constexpr, FOLDS: tl.constexpr, RESULTS: tl.constexpr,
     BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, WIDE: tl.constexpr, CLUSTER: tl.constexpr,
-    EXCHANGE: tl.constexpr,
+    EXCHANGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Map the rows of a group, COLUMNS of them: the part of a row that a program holds.
 
@@ -121,9 +124,13 @@ def map_groups(
     m = group * ROWS + tl.arange(0, ROWS)
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
-    ahead = load_operands(
+    shared = load_operands(
         inputs, (), m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
-        MASK_COLUMNS,
+        MASK_COLUMNS, 0,
+    )  # fmt: skip
+    ahead = load_operands(
+        inputs, shared, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
+        MASK_COLUMNS, 1,
     )  # fmt: skip
     sums = ()
     for s in tl.static_range(len(s_ptrs)):
@@ -131,13 +138,16 @@ def map_groups(
     if CLUSTER > 1:
         others_have_begun()
     y_column = reduced_offset(n, deep_sizes, reduced_size, y_deep, y_reduced)
-    for turn in range(turns):
-        values = ahead
+    for turn in tl.range(turns, num_stages=STAGES):
         m = (group + turn * groups) * ROWS + tl.arange(0, ROWS)
         later = (group + (turn + 1) * groups) * ROWS + tl.arange(0, ROWS)
+        values = load_operands(
+            inputs, ahead, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
+            MASK_COLUMNS, 2,
+        )  # fmt: skip
         ahead = load_operands(
-            inputs, values, later, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
-            BY_COLUMN, MASK_COLUMNS,
+            inputs, ahead, later, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
+            BY_COLUMN, MASK_COLUMNS, 1,
         )  # fmt: skip
         keep = (m < rows)[:, None]
         if MASK_COLUMNS:

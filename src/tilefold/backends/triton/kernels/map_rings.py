@@ -14,6 +14,7 @@ Triton uses itself. LANE_BEGIN and LANE_ABSORB (also _MASKED) take a turn's elem
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
+from tilefold.backends.triton.kernels.map_rows import some_extras
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
@@ -359,12 +360,12 @@ def fetch_beside(
 
 
 def map_rings(
-    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows,
+    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows, r_ptrs, r_outer, r_output,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr, PERSISTENT: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
-    SCALED: tl.constexpr,
+    SCALED: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -379,6 +380,8 @@ def map_rings(
     NEXT_SCALE says that this state does not hold it (algebra/units). No second copy of the code: registers and instructions
     of a path that is not taken cost as much as units do (docs/experiments/answers.md#units).
     """
+    row_extras = some_extras(extras, APART, 1)
+    extras = some_extras(extras, APART, 0)
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
     TURN: tl.constexpr = UNROLL * LANES * RUN
@@ -435,6 +438,7 @@ def map_rings(
             own = tl.minimum(first + SHARE - lead, length)
         y = (0, 0, y_outer, y_output)
         y_begin = row_offset(y, row, outer_sizes, output_size)
+        of_rows = load_of_rows(row_extras, row, rows, outer_sizes, output_size)
         if SCALED:
             scale = tl.full([ROWS, LANES] if ROWS > 1 else [], 1.0, tl.float32)
             whole = IDENTITY(scale.shape)
@@ -469,6 +473,10 @@ def map_rings(
             results = PROJECT(*whole)
             if ROWS > 1:
                 results = beside_rows(results)
+        if len(r_ptrs) > 0:
+            r_begin = row_offset((0, 0, r_outer, r_output), row, outer_sizes, output_size)
+            store_of_rows(r_ptrs, r_begin, results, thread, (lane == 0) & (row < rows) & (split == 0))
+        results = results + of_rows
         if AHEAD > 1 or AGAIN > 0:
             for place in tl.static_range(TURNS):
                 slot = (oldest + place + AGAIN) % DEPTH
@@ -518,6 +526,25 @@ def map_rings(
                         thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
                     )  # fmt: skip
         oldest = (oldest + TURNS + AGAIN) % DEPTH
+
+
+def load_of_rows(row_extras, row, rows, outer_sizes, output_size):
+    """What rows have one value of each, before they are folded."""
+    values = ()
+    for i in tl.static_range(len(row_extras)):
+        value = tl.load(row_extras[i][0] + row_offset(row_extras[i], row, outer_sizes, output_size), mask=row < rows)
+        if value.dtype.primitive_bitwidth == 16:
+            value = value.to(tl.float32)
+        values = values + (value,)
+    return values
+
+
+def store_of_rows(r_ptrs, begin, results, thread, mask):
+    """Write what is stored of each row: OF_ROWS of what it folds to."""
+    made = OF_ROWS(*results)
+    for r in tl.static_range(len(r_ptrs)):
+        value = tl.broadcast_to(made[r], thread.shape)
+        tl.store(tl.broadcast_to(r_ptrs[r] + begin, thread.shape), value, mask=tl.broadcast_to(mask, thread.shape))
 
 
 def folded(

@@ -4,7 +4,8 @@ Besides what `tiles` has: APPLY of elements, a row's results and extras, as they
 element. Rows may be columns in memory: neighbours are then along the output dim. Rows too long for one program are held by
 a cluster of them, which the chip starts together and whose states are combined in shared memory (`clusters`). Arguments as in
 `tiles`, and
-    extras       records as of `inputs`, of tensors that are not folded
+    extras       records as of `inputs`, of tensors that are not folded; APART: a bit for each that has one value a row, which
+                 APPLY takes before the others
     y_deep, y_reduced   the results' steps along the reduced dims
     r_ptrs, r_outer, r_output   results that have one value a row, OF_ROWS of what it folds to, and their steps
 """
@@ -49,6 +50,24 @@ def load_extra(
     else:
         value = tl.load(pointers)
     return value
+
+
+def some_extras(extras, APART: tl.constexpr, KIND: tl.constexpr):
+    """The extra tensors of one value a row (KIND 1), or the others (0)."""
+    found = ()
+    for i in tl.static_range(len(extras)):
+        if ((APART >> i) & 1) == KIND:
+            found = found + (extras[i],)
+    return found
+
+
+def load_of_rows(row_extras, outer, outer_sizes, output, keep):
+    """What the rows have one value of each: [1, 1, BLOCK_OUTPUTS, 1]. Best loaded before the rows are folded."""
+    values = ()
+    for i in tl.static_range(len(row_extras)):
+        begin = row_begin(row_extras[i], outer, outer_sizes, output)
+        values = values + (tl.load(row_extras[i][0] + begin, mask=keep),)
+    return values
 
 
 def store_of_rows(results, r_ptrs, r_outer, r_output, outer, outer_sizes, output, mask):
@@ -162,12 +181,16 @@ def map_rows(
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     MASK_LENGTH: tl.constexpr, ALIGN: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, EVICT: tl.constexpr,
+    APART: tl.constexpr,
 ):  # fmt: skip
     """Fold BLOCK_OUTPUTS neighbouring rows, each whole in the tiles of CLUSTER programs, and write their mapped elements.
 
     Tile, lanes and ALIGN as in `fold_lanes`. Elements that share a vector with another row's are stored one by one: a store
-    under a mask that cuts vectors would be one for each element. OVER: a bit for each extra tensor whose rows are its own.
+    under a mask that cuts vectors would be one for each element. OVER: a bit for each other extra tensor whose rows are its
+    own.
     """
+    row_extras = some_extras(extras, APART, 1)
+    extras = some_extras(extras, APART, 0)
     split = tl.program_id(0) % CLUSTER
     pid = tl.program_id(0) // CLUSTER
     block = (pid % output_blocks).to(tl.int64)
@@ -200,6 +223,7 @@ def map_rows(
         xs = load_tile(rows, places, vector < lead + length, keep, deep_sizes, reduced_size, True, EVICT)
     else:
         xs = load_tile(rows, places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
+    of_rows = load_of_rows(row_extras, outer, outer_sizes, output, keep)
     values = ()
     for i in tl.static_range(len(xs)):
         values = values + (xs[i],)
@@ -222,6 +246,7 @@ def map_rows(
         store_of_rows(results, r_ptrs, r_outer, r_output, outer, outer_sizes, output, (output < output_size) & (split == 0))
     if CLUSTER == 1:
         results = spread(results)
+    results = results + of_rows
     y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
     beside = load_extras(
         extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size, OVER, MASK_LENGTH,
