@@ -3,14 +3,17 @@
 python benchmarks/cuda_beside_triton.py prepare DIR [--target sm_90]   needs Triton and nvcc, no GPU
 python benchmarks/cuda_beside_triton.py run DIR                        needs a GPU, numpy and CuPy; no Triton, no tilefold
 
-`prepare` compiles twenty kernels (tests/xray/cuda/kernels.py, the case book) both ways: Triton's PTX by its assembler, the
-readable file by nvcc. `run` launches both from one launcher on the same data, compares every byte of every array afterwards,
-times them in turns, and writes DIR/results.json and a table. A kernel whose bits differ has no time.
+`prepare` compiles twenty kernels (tests/xray/cuda/kernels.py, the case book): Triton's PTX by its assembler as Triton calls
+it, and once more without fusion, and the readable file by nvcc. `run` launches all from one launcher on the same data, compares
+every byte of every array afterwards, times Triton's and CUDA's in turns, and writes DIR/results.json and a table. Where the
+assembler fuses a product with a sum that PTX writes apart (a division's last product), Triton's bits are other than its PTX
+says: "fused". A kernel whose bits are not those of its PTX has no time.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import statistics
 import subprocess
@@ -24,6 +27,7 @@ FLUSHED = 256 << 20  # bytes
 OWN, BOOK = "tests/xray/cuda/kernels.py", "examples/casebook/kernels.py"
 ROWS = 4096
 KEYS = ("triton_us", "cuda_us", "ratio")
+KINDS = ("triton", "apart", "cuda")
 
 
 def _floats(size: int, **more: Any) -> dict[str, Any]:
@@ -100,9 +104,10 @@ def prepare(folder: Path, target: str) -> None:
         stem.with_suffix(".ptx").write_text(made.ptx)
         stem.with_suffix(".cu").write_text(readable(made, read_line))
         ptxas = str(get_ptxas(made.job.chip.architecture).path)
-        cubins = {kind: f"{stem}.{kind}.cubin" for kind in ("triton", "cuda")}
+        cubins = {kind: f"{stem}.{kind}.cubin" for kind in KINDS}
         for command in (
             [ptxas, f"-arch={arch}", f"{stem}.ptx", "-o", cubins["triton"]],
+            [ptxas, f"-arch={arch}", "--fmad=false", f"{stem}.ptx", "-o", cubins["apart"]],
             ["nvcc", f"-arch={arch}", "-fmad=false", "-w", "-cubin", f"{stem}.cu", "-o", cubins["cuda"]],
         ):
             subprocess.run(command, check=True)
@@ -130,21 +135,23 @@ def run(folder: Path) -> None:
         launch = json.loads(path.read_text())
         row: dict[str, Any] = {"kernel": launch["name"]}
         stored, calls = [], []
-        for kind in ("triton", "cuda"):
+        for kind in KINDS:
             call, arrays = _launcher(cupy, launch, f"{path.with_suffix('')}.{kind}.cubin")
             call()
             cupy.cuda.Device().synchronize()
             stored.append([a.tobytes() for a in map(cupy.asnumpy, arrays)])
             calls.append(call)
-        row["bits"] = "equal" if stored[0] == stored[1] else "differ"
-        if row["bits"] == "equal":
-            row["triton_us"], row["cuda_us"] = (round(t, 2) for t in _times(cupy, calls))
+        triton, apart, cuda = stored
+        row["bits"] = "differ" if apart != cuda else "equal" if triton == cuda else "fused"
+        if row["bits"] != "differ":
+            row["triton_us"], row["cuda_us"] = (round(t, 2) for t in _times(cupy, calls[::2]))
             row["ratio"] = round(row["cuda_us"] / row["triton_us"], 3)
         rows.append(row)
         print(json.dumps(row), flush=True)
     ratios = [r["ratio"] for r in rows if "ratio" in r]
     found = {
         "device": device,
+        "date": datetime.date.today().isoformat(),
         "rounds": ROUNDS,
         "median_ratio": statistics.median(ratios) if ratios else None,
         "rows": rows,

@@ -79,6 +79,19 @@ readable file stores other bits, and `--cuda` writes the plain form. Executed by
 | --- | --- | ---: | ---: | --- |
 """
 
+SPEEDS = PAGE.parent.parent / "benchmarks/results/h200/cuda-beside-triton.json"
+SPEEDS_HEAD = """\
+## Speed
+
+Triton's cubin and the readable file's in turns on an {device}, {date}, medians of {rounds} launches with an empty L2: as fast in
+the median within {median:.1%}. Bits are of all that is stored on the chip. "fused": the assembler, as Triton calls it, fuses a
+product with a sum that the PTX writes apart (a division's last product with a subtraction), so that Triton's bits are other than
+its PTX says; the file has those of the PTX, as `ptxas --fmad=false` has. `python benchmarks/cuda_beside_triton.py`.
+
+| kernel | bits | Triton, us | CUDA, us | ratio |
+| --- | --- | ---: | ---: | ---: |
+"""
+
 KERNELS_HEAD = """\
 # Kernels in Triton and in CUDA
 
@@ -134,7 +147,12 @@ def main() -> None:
         rows.append(f"| {name} | {len(entry.instructions)} | {plain.lines} | {readable.lines} | {said} |")
     KERNELS.write_text(kernels(), encoding="utf-8")
     others = PAGE.read_text(encoding="utf-8").partition(OTHERS)
-    parts = [HEAD + "\n".join(rows), FAMILIES_HEAD + "\n".join(families()), "".join(others[1:]).rstrip()]
+    parts = [
+        HEAD + "\n".join(rows),
+        FAMILIES_HEAD + "\n".join(families()),
+        speeds(),
+        "".join(others[1:]).rstrip(),
+    ]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
@@ -142,6 +160,15 @@ def families() -> Iterator[str]:
     """A row a launch of the library, as families.py left them."""
     for row in json.loads(FAMILIES.read_text(encoding="utf-8")):
         yield f"| {row['call']} | `{row['kernel']}` | {row['ptx']} | {row['lines']} | {row['bits']} |"
+
+
+def speeds() -> str:
+    """The times beside Triton's, as a GPU's run left them."""
+    found = json.loads(SPEEDS.read_text(encoding="utf-8"))
+    keys = ("kernel", "bits", "triton_us", "cuda_us", "ratio")
+    rows = ["| " + " | ".join(str(row.get(key, "")) for key in keys) + " |" for row in found["rows"]]
+    median = abs(found["median_ratio"] - 1)
+    return SPEEDS_HEAD.format(**found, median=median) + "\n".join(rows)
 
 
 if __name__ == "__main__":

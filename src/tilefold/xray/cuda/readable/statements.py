@@ -364,7 +364,6 @@ class Statements:
         self.region(effect.body)
         again = self._variables.turn(groups, effect, before)
         self._sheet.region = before
-        self._sheet.say("#pragma unroll 1", effect.place)
         if counter is None:
             self._sheet.close(effect.body, "do {", f"}} while ({again});")
         else:
