@@ -4,10 +4,10 @@ python benchmarks/cuda_beside_triton.py prepare DIR [--target sm_90]   needs Tri
 python benchmarks/cuda_beside_triton.py run DIR                        needs a GPU, numpy and CuPy; no Triton, no tilefold
 
 `prepare` compiles twenty kernels (tests/xray/cuda/kernels.py, the case book): Triton's PTX by its assembler as Triton calls
-it, and once more without fusion, and the readable file by nvcc. `run` launches all from one launcher on the same data, compares
-every byte of every array afterwards, times Triton's and CUDA's in turns, and writes DIR/results.json and a table. Where the
-assembler fuses a product with a sum that PTX writes apart (a division's last product), Triton's bits are other than its PTX
-says: "fused". A kernel whose bits are not those of its PTX has no time.
+it, and once more without fusion, and the readable file by nvcc. `run` launches all from one launcher on the same data,
+compares every byte of every array afterwards, times Triton's and CUDA's in turns, and writes DIR/results.json and a table.
+Where the assembler fuses a product with a sum that PTX writes apart (a division's last product), Triton's bits are other
+than its PTX says: "fused". A kernel whose bits are not those of its PTX has no time.
 """
 
 from __future__ import annotations

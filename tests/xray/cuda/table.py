@@ -83,10 +83,11 @@ SPEEDS = PAGE.parent.parent / "benchmarks/results/h200/cuda-beside-triton.json"
 SPEEDS_HEAD = """\
 ## Speed
 
-Triton's cubin and the readable file's in turns on an {device}, {date}, medians of {rounds} launches with an empty L2: as fast in
-the median within {median:.1%}. Bits are of all that is stored on the chip. "fused": the assembler, as Triton calls it, fuses a
-product with a sum that the PTX writes apart (a division's last product with a subtraction), so that Triton's bits are other than
-its PTX says; the file has those of the PTX, as `ptxas --fmad=false` has. `python benchmarks/cuda_beside_triton.py`.
+Triton's cubin and the readable file's in turns on an {device}, {date}, medians of {rounds} launches with an empty L2: as
+fast in the median within {median:.1%}. Bits are of all that is stored on the chip. "fused": the assembler, as Triton calls
+it, fuses a product with a sum that the PTX writes apart (a division's last product with a subtraction), so that Triton's
+bits are other than its PTX says; the file has those of the PTX, as `ptxas --fmad=false` has.
+`python benchmarks/cuda_beside_triton.py`.
 
 | kernel | bits | Triton, us | CUDA, us | ratio |
 | --- | --- | ---: | ---: | ---: |
