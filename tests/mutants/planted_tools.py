@@ -528,7 +528,7 @@ TOOLS = (
     ),
     Mutant(
         "a name in the page's data ends its script",
-        "watch/page.py",
+        "cli/pages.py",
         'for sign in "<>&":',
         'for sign in "&":',
         ("tests/watch/test_page.py::test_names_are_text",),
