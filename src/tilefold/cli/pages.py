@@ -17,7 +17,8 @@ PLOTS = "uplot/uPlot.min.css", "uplot/uPlot.iife.min.js", "uplot/LICENSE"
 
 
 def render(folder: Path, template: str, *, data: object = None, plots: bool = False, **values: Any) -> str:
-    """A template of a package's folder as a page, with the styles and scripts that lie beside it under the same name.
+    """A template of a package's folder as a page, with the styles of all its pages (parts.css), and its styles and script,
+    which have its name.
 
     Names in `values` are escaped. `data` is what the page's script reads, as JSON; `plots`: the script draws with uPlot.
     """
@@ -27,10 +28,8 @@ def render(folder: Path, template: str, *, data: object = None, plots: bool = Fa
     from tilefold import __version__
 
     stem = template.removesuffix(".html")
-    style, script = (
-        f"{_text(FOLDER / 'pages.css')}{_text(folder / f'{stem}.css')}",
-        _text(folder / f"{stem}.js"),
-    )
+    looks = FOLDER / "pages.css", folder / "parts.css", folder / f"{stem}.css"
+    style, script = "".join(map(_text, looks)), _text(folder / f"{stem}.js")
     if plots:
         look, code, licence = (_text(FOLDER / name) for name in PLOTS)
         style, script = look + style, f"/*!\n{licence}*/\n{code}\n{script}"
@@ -88,6 +87,16 @@ def write_page(path: str, page: str, call: str) -> None:
     if path == "-":
         sys.stdout.write(page + "\n")
         return
+    write_file(path, page, call)
+    sys.stdout.write(f"{path}: {len(page.encode()) / 1e3:.0f} kB, opens in any browser\n")
+
+
+def write_file(path: str, page: str, call: str) -> None:
+    """A page into a file, without a word.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
     try:
         # The page's policy names its script by a hash: no other line ends.
         Path(path).write_text(page + "\n", encoding="utf-8", newline="\n")
@@ -95,4 +104,3 @@ def write_page(path: str, page: str, call: str) -> None:
         raise ArgumentError(
             f"{call}: --html must be a file that can be written, got {path!r} ({error.strerror}); choose another"
         ) from None
-    sys.stdout.write(f"{path}: {len(page.encode()) / 1e3:.0f} kB, opens in any browser\n")

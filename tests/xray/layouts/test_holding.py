@@ -27,6 +27,7 @@ COLUMNS = (
     "#ttg.blocked<{sizePerThread = [2, 1], threadsPerWarp = [8, 4], warpsPerCTA = [2, 2], order = [0, 1]}>"
 )
 OPERAND = "#ttg.dot_op<{{opIdx = {}, parent = {}, kWidth = {}}}>"
+VECTORS = "#ttg.dot_op<{{opIdx = {}, parent = {}}}>"
 # name: (layout's text, the same as an expression of Triton's Python classes, shape)
 CASES = {
     "blocked": (WIDE, "WIDE", (64, 32)),
@@ -34,8 +35,8 @@ CASES = {
     "blocked, smaller tile": (FLAT, "FLAT", (2, 64)),
     "blocked by columns": (COLUMNS, "COLUMNS", (64, 64)),
     "slice by columns": (f"#ttg.slice<{{dim = 0, parent = {COLUMNS}}}>", "g.SliceLayout(0, COLUMNS)", (64,)),
-    "first operand, blocked": (OPERAND.format(0, WIDE, 0).replace(", kWidth = 0", ""), "g.DotOperandLayout(0, WIDE, 0)", (32, 16)),
-    "second operand, blocked": (OPERAND.format(1, WIDE, 0).replace(", kWidth = 0", ""), "g.DotOperandLayout(1, WIDE, 0)", (16, 64)),
+    "first operand, blocked": (VECTORS.format(0, WIDE), "g.DotOperandLayout(0, WIDE, 0)", (32, 16)),
+    "second operand, blocked": (VECTORS.format(1, WIDE), "g.DotOperandLayout(1, WIDE, 0)", (16, 64)),
     "slice": (f"#ttg.slice<{{dim = 0, parent = {WIDE}}}>", "g.SliceLayout(0, WIDE)", (32,)),
     "slice of the other dim": (f"#ttg.slice<{{dim = 1, parent = {WIDE}}}>", "g.SliceLayout(1, WIDE)", (128,)),
     "mma": (MMA2, "MMA2", (128, 128)),

@@ -16,7 +16,6 @@ from typing import Any
 from tilefold.xray.ir.syntax import Tensor
 from tilefold.xray.layouts.attributes import Attribute, parse
 
-
 _ALL = 1 << 30  # what is left of a dim
 
 

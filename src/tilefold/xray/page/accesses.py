@@ -19,8 +19,8 @@ _ROW = 128  # bytes of all banks
 def drawn_accesses(evidence: Evidence, keys: Keys) -> dict[int, list[dict[str, Any]]]:
     """By the number of the line; nothing where nothing was executed.
 
-    `lanes` has for each lane its first byte, None where it is off: in global memory from the first sector on, in shared memory
-    from a multiple of all banks' bytes on. `served` sectors or passes, where `ideal` would do.
+    `lanes` has the first byte of each lane, None where it is off: in global memory from the first sector on, in shared memory
+    from a multiple of all banks' bytes on. `served` are sectors or passes, where `ideal` would do.
     """
     if evidence.execution is None:
         return {}
@@ -60,7 +60,7 @@ def _warp(execution: Execution, access: Access, warp: int) -> dict[str, Any]:
         served, ideal, unit, name = shared.passes, shared.ideal, _ROW, ""
     first = int(on.min()) // unit * unit
     return {
-        "kind": access.kind, "space": access.space, "bytes": access.bytes, "name": name, "element": int(element), "warp": warp,
-        "served": served, "ideal": ideal,
+        "kind": access.kind, "space": access.space, "bytes": access.bytes, "name": name, "element": int(element),
+        "warp": warp, "served": served, "ideal": ideal,
         "lanes": [int(a) - first if active else None for a, active in zip(access.addresses, access.active, strict=True)],
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tilefold.xray.compile.job import Compiled
@@ -14,7 +15,16 @@ from tilefold.xray.layouts import bases
 from tilefold.xray.page.accesses import drawn_accesses
 from tilefold.xray.page.passes import NUMBERS, compiler_passes
 from tilefold.xray.page.source import source_files
-from tilefold.xray.page.texts import Keys, changed_rows, cuda_rows, ir_rows, near_changes, ptx_rows, sass_rows, without_location
+from tilefold.xray.page.texts import (
+    Keys,
+    changed_rows,
+    cuda_rows,
+    ir_rows,
+    near_changes,
+    ptx_rows,
+    sass_rows,
+    without_location,
+)
 from tilefold.xray.render import words
 from tilefold.xray.render.summary import summary
 from tilefold.xray.report.build import PORT
@@ -24,7 +34,9 @@ from tilefold.xray.report.static import line_of
 
 Document = dict[str, Any]
 _MOST_CELLS = 1 << 16  # elements of a tile that is drawn
-UNPROVEN = "Not compiled or executed here: tilefold xray --cuda OUT.cu has nvcc's and the X-ray's word for it."
+UNPROVEN = (
+    "Not compiled or executed here: tilefold xray --cuda OUT.cu has nvcc's and the X-ray's word for it."
+)
 
 
 def document(made: Examined) -> Document:
@@ -36,7 +48,7 @@ def document(made: Examined) -> Document:
     texts = _texts(made, keys)
     passes = compiler_passes(evidence, keys)
     tiles, of_line = _tiles(made, keys)
-    accesses = drawn_accesses(evidence, keys)
+    accesses, columns = drawn_accesses(evidence, keys), _columns(report)
     known = {place: line.text for place, line in figures.items()}
     return {
         "schema": SCHEMA,
@@ -46,13 +58,13 @@ def document(made: Examined) -> Document:
         "constants": list(report.constants),
         "summary": [list(pair) for pair in summary(report)],
         "notes": list(report.notes),
-        "columns": _columns(report),
+        "columns": columns,
         "files": [{"name": name, "rows": rows} for name, rows in source_files(figures, keys, known)],
         "texts": texts,
         **passes,
         "tiles": tiles,
         "keys": [
-            _key(place, figures.get(place), report)
+            _key(place, figures.get(place), columns, report)
             | {"tiles": of_line.get(n, []), "accesses": accesses.get(n, [])}
             for n, place in enumerate(keys.places)
         ],
@@ -73,7 +85,11 @@ def _texts(made: Examined, keys: Keys) -> list[Document]:
     places = {(line.file, line.line): line.text for line in made.report.lines if line.line}
     found = [
         ("TTIR", "Triton's IR, before layouts", ir_rows(compiled.ttir, evidence.ttir, keys)),
-        ("TTGIR", "Triton's GPU IR, with a layout for each tile", ir_rows(compiled.ttgir, evidence.ttgir, keys)),
+        (
+            "TTGIR",
+            "Triton's GPU IR, with a layout for each tile",
+            ir_rows(compiled.ttgir, evidence.ttgir, keys),
+        ),
         ("PTX", "", ptx_rows(evidence, keys)),
         ("SASS", "The machine's instructions, as they are disassembled", sass_rows(evidence, keys)),
         ("CUDA", note, cuda_rows(text, places, keys)),
@@ -88,48 +104,60 @@ def _cuda(compiled: Compiled) -> tuple[str, str]:
         return by_regions(compiled, read_line).text, f"As a person would write it. {UNPROVEN}"
     except UnreadableError as error:
         said = str(error).removeprefix("cuda: ").removesuffix("; take the plain form")
-        return translate(parse(compiled.ptx), lines=read_line), f"A statement an instruction ({said}). {UNPROVEN}"
+        return translate(
+            parse(compiled.ptx), lines=read_line
+        ), f"A statement an instruction ({said}). {UNPROVEN}"
 
 
 # ---------------------------------------------------------------------------------------------------------- lines
 
 
-def _columns(report: Report) -> list[list[str]]:
-    """What stands in the margin: a head, and what it means."""
-    if not report.executed:
-        return [["code", "instructions of the machine"], ["PTX", "instructions of PTX"]]
-    return [
+def _columns(report: Report) -> list[list[Any]]:
+    """What stands in the margin, if any line has some: a head, what it means, the most of a line, its place in `_figures`."""
+    heads = [
         ["instr.", "instructions issued by warps, a program"],
         ["sectors", "sectors of 32 bytes that requests touch, a program"],
         ["conflicts", "passes through the banks of shared memory that only conflicts cost, a program"],
+    ] if report.executed else [["code", "instructions of the machine"], ["PTX", "instructions of PTX"]]  # fmt: skip
+    most = [
+        max(n for n, _ in column)
+        for column in zip(*(_figures(line, report) for line in report.lines), strict=True)
     ]
+    return [[*head, top, c] for c, (head, top) in enumerate(zip(heads, most, strict=False)) if top]
 
 
 def _figures(line: Line, report: Report) -> list[tuple[float, float]]:
-    """For each column the number of a line, and what of it was not needed."""
-    if not report.executed or line.work is None:
+    """For each head the number of a line, and what of it was not needed."""
+    if line.work is None:
         return [(line.sass, 0), (line.ptx, 0)]
     n = max(len(report.programs), 1)
     moved = [(a.sectors, a.ideal or 0) for a in line.accesses if a.sectors is not None]
     lost = sum(a.passes - (a.ideal or 0) for a in line.accesses if a.passes is not None)
     sectors, ideal = (sum(part) for part in zip(*moved, strict=True)) if moved else (0, 0)
-    return [(line.work.issued / n, 0), (sectors / n, max(sectors - ideal, 0) / n), (lost / n, lost / n)]
+    return [(line.work.issued / n, 0), (sectors / n, max(sectors - ideal, 0) / n), (lost / n, 0)]
 
 
-def _key(place: tuple[str, int], line: Line | None, report: Report) -> Document:
-    from pathlib import Path
-
+def _key(
+    place: tuple[str, int], line: Line | None, columns: Sequence[Sequence[Any]], report: Report
+) -> Document:
     head: Document = {"file": Path(place[0]).name, "line": place[1], "cells": [], "said": []}
     if line is None:
         return head
-    most = [max(column) for column in zip(*([f for f, _ in _figures(other, report)] for other in report.lines), strict=True)]
-    n = max(len(report.programs), 1)
+    n, figures = max(len(report.programs), 1), _figures(line, report)
     cells = [
-        [words.count(number) if number else "", round(number / top, 3) if top else 0, round(spare / number, 2) if number else 0]
-        for (number, spare), top in zip(_figures(line, report), most, strict=True)
+        [words.count(number) if number else "", round(number / top, 3), round(spare / number, 2) if number else 0]
+        for _, _, top, c in columns for number, spare in figures[c : c + 1]
     ]  # fmt: skip
-    issued = [] if line.work is None else [f"{words.count(line.work.issued / n)} instructions issued by warps, a program"]
-    off = [] if line.work is None or not line.work.lanes_off else [f"{line.work.lanes_off / 32 / line.work.issued:.0%} of lanes off"]
+    issued = (
+        []
+        if line.work is None
+        else [f"{words.count(line.work.issued / n)} instructions issued by warps, a program"]
+    )
+    off = (
+        []
+        if line.work is None or not line.work.lanes_off
+        else [f"{line.work.lanes_off / 32 / line.work.issued:.0%} of lanes off"]
+    )
     said = [
         f"{words.plural(line.sass, 'instruction')} of the machine, {line.ptx} of PTX", *issued, *off,
         *(words.access(a, n) for a in line.accesses), *words.others(line, report), *words.layouts(line.layouts),
@@ -143,7 +171,9 @@ def _tiles(made: Examined, keys: Keys) -> tuple[list[Document], dict[int, list[i
     numbers: dict[tuple[str, Tensor], int] = {}
     of_line: dict[int, list[int]] = {}
     # What words leave out comes last, the largest tile first.
-    listed_tiles = sorted(tiles_by_line(ttgir), key=lambda each: (each[1] in words.ADDRESSES, -each[2].elements))
+    listed_tiles = sorted(
+        tiles_by_line(ttgir), key=lambda each: (each[1] in words.ADDRESSES, -each[2].elements)
+    )
     for place, operation, tensor in listed_tiles:
         if bases(tensor, ttgir.aliases) is None or not 0 < tensor.elements <= _MOST_CELLS or not tensor.shape:
             continue
@@ -154,7 +184,12 @@ def _tiles(made: Examined, keys: Keys) -> tuple[list[Document], dict[int, list[i
     for operation, tensor in numbers:
         held = bases(tensor, ttgir.aliases)
         assert held is not None
-        layouts = [x for line in report.lines for x in line.layouts if (x.operation, x.shape) == (operation, tensor.shape)]
+        layouts = [
+            x
+            for line in report.lines
+            for x in line.layouts
+            if (x.operation, x.shape) == (operation, tensor.shape)
+        ]
         found.append({
             "name": f"{operation} {words.dims(tensor.shape)} {tensor.pointee}", "shape": tensor.shape,
             "said": words.layouts(tuple(layouts[:1])), "register": held.register, "lane": held.lane, "warp": held.warp,
@@ -189,7 +224,9 @@ def _tried(found: Observation, made: Examined) -> list[Document]:
         ]  # fmt: skip
         if launch:
             if all(other in found.change for _, other in launch):
-                shown.append({"title": "the launch", "rows": [row for a, b in launch for row in (["-", a], ["+", b])]})
+                shown.append(
+                    {"title": "the launch", "rows": [row for a, b in launch for row in (["-", a], ["+", b])]}
+                )
         elif variant.ttir != first.ttir and (rows := _differing(first, variant, set(found.lines))):
             shown.append({"title": "the TTIR", "rows": rows})
     return shown
@@ -209,7 +246,11 @@ def _differing(first: Compiled, variant: Compiled, lines: set[int]) -> list[list
     if not there & lines:
         return []
     shown = near_changes([mark for mark, *_ in marked], 1)
-    return [[mark, rows[1][j] if mark == "+" else rows[0][i]] for (mark, i, j), near in zip(marked, shown, strict=True) if near]
+    return [
+        [mark, rows[1][j] if mark == "+" else rows[0][i]]
+        for (mark, i, j), near in zip(marked, shown, strict=True)
+        if near
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------- roofline
@@ -229,7 +270,9 @@ def _roofline(report: Report, compiled: Compiled) -> Document | None:
     )
     most = max(time for _, time, _ in times) or 1.0
     return {
-        "times": [[name, words.duration(time), round(100 * time / most, 1), said] for name, time, said in times],
+        "times": [
+            [name, words.duration(time), round(100 * time / most, 1), said] for name, time, said in times
+        ],
         "bound": line.bound,
         "waves": words.waves(line.waves),
         "chip": chip.name,

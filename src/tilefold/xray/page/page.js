@@ -97,14 +97,15 @@
       if (!row[0]) return gap();
       const made = numbered(row), found = row[1] < 0 ? [] : data.keys[row[1]].cells;
       const cells = data.columns.map((_, c) => {
-        const [text, heat, spare] = found[c] ?? ["", 0, 0], cell = make("span", spare > 0.1 && c < 2 ? "cell spare" : "cell", text);
-        if (spare > 0.1 && c < 2) cell.title = `${Math.round(100 * spare)} % of them not needed`;
+        const [text, heat, spare] = found[c] ?? ["", 0, 0], cell = make("span", spare > 0.1 ? "cell spare" : "cell", text);
+        if (spare > 0.1) cell.title = `${Math.round(100 * spare)} % of them not needed`;
         if (c === state.heat && heat) cell.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.62 * heat).toFixed(2)})`;
         return cell;
       });
       made.parts.splice(1, 0, ...cells);
       return made;
     })]));
+    source.place.closest(".panes").style.setProperty("--rows", source.rows.length);
   }
 
   function fillText(number) {
@@ -183,7 +184,7 @@
     const columns = rank < 2 ? Math.min(last, 64) : last, lines = Math.ceil(count / columns);
     const canvas = byId("drawing"), room = byId("tile-part").clientWidth, ratio = devicePixelRatio || 1;
     // Elements are square, but for a tile of few rows, whose rows are as high as one can see.
-    const side = Math.max(1, Math.floor(Math.min((room * ratio) / columns, (620 * ratio) / lines, 26 * ratio)));
+    const side = Math.max(1, Math.floor(Math.min((room * ratio) / columns, (420 * ratio) / lines, 26 * ratio)));
     const high = Math.max(side, Math.min(16 * ratio, Math.floor((90 * ratio) / lines)));
     canvas.width = side * columns;
     canvas.height = high * lines;
@@ -316,16 +317,19 @@
     const at = { once: line.flops / Math.max(1, line.once), moved: line.flops / Math.max(1, line.moved) }, ridge = line.peak_gflop / line.memory_gb;
     const low = Math.min(at.once, at.moved, ridge) / 4, high = Math.max(at.once, at.moved, ridge) * 4;
     const xs = [...Array(65).keys()].map((i) => low * (high / low) ** (i / 64)).concat(at.once, at.moved, ridge).sort((a, b) => a - b);
-    const under = (gb) => (x) => Math.min(line.peak_gflop, x * gb), memory = under(line.memory_gb), l2 = under(line.l2_gb);
+    const under = (gb) => (x) => Math.min(line.peak_gflop, x * gb) / 1e3, memory = under(line.memory_gb), l2 = under(line.l2_gb);
     const point = (place, roofOf) => xs.map((x) => (x === place ? roofOf(x) : null));
-    const number = (v) => (v >= 1e3 ? `${+(v / 1e3).toPrecision(3)}k` : String(+v.toPrecision(3)));
-    const axis = (label, size) => ({ stroke: colour("soft"), font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", label, labelSize: 18, size, gap: 4, grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false },
-      filter: (u, splits) => splits.map((v) => (/^1e/.test(Number(v.toPrecision(6)).toExponential()) ? v : null)), values: (u, splits) => splits.map((v) => (v === null ? "" : number(v))) });
+    const number = (v) => (v >= 1e4 ? `${+(v / 1e3).toPrecision(3)}k` : String(+v.toPrecision(3)));
+    const font = "12px system-ui, sans-serif", decades = [...Array(24).keys()].map((n) => 10 ** (n - 9)), sparse = high / low > 1e4;
+    const axis = (label, size) => ({
+      stroke: colour("soft"), font, labelFont: font, label, labelSize: 18, size, gap: 4, grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false },
+      splits: (u, i, from, to) => decades.flatMap((d) => (sparse ? [d] : [d, 2 * d, 5 * d])).filter((v) => v >= from && v <= to), filter: (u, splits) => splits, values: (u, splits) => splits.map(number),
+    });
     const dot = (name) => ({ stroke: colour(name), width: 0, paths: () => null, points: { show: true, size: 12, fill: colour(name), stroke: colour("card"), width: 2 } });
     roof = new uPlot({
       width: place.clientWidth, height: 240, legend: { show: false }, cursor: { show: false }, padding: [8, 14, 0, 0],
-      scales: { x: { time: false, distr: 3, range: [low, high] }, y: { distr: 3, range: [memory(low) / 2, line.peak_gflop * 2] } },
-      axes: [axis("operations a byte", 30), axis("Gop/s", 52)],
+      scales: { x: { time: false, distr: 3, range: [low, high] }, y: { distr: 3, range: [memory(low) / 2, line.peak_gflop / 500] } },
+      axes: [axis("operations a byte", 30), axis("Tera-operations a second", 46)],
       series: [{}, { stroke: colour("soft"), width: 2, points: { show: false } }, { stroke: colour("soft"), width: 1.5, dash: [6, 5], points: { show: false } }, dot("running"), dot("now")],
     }, [xs, xs.map(memory), xs.map(l2), point(at.once, memory), point(at.moved, l2)], place);
   }

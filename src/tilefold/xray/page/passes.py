@@ -17,7 +17,7 @@ _MODULE = "builtin.module"
 
 
 def compiler_passes(evidence: Evidence, keys: Keys) -> dict[str, Any]:
-    """`passes`: names, counts of rows that are new and gone, and rows as (mark, number among `rows`); and these rows, once each.
+    """`passes`: names, counts of new and of gone rows, and rows as (mark, number among `rows`); `rows`: these, once each.
 
     Passes over one function alone are counted with the next one over all. After the last one the IR is the report's TTGIR.
     """

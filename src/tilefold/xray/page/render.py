@@ -14,14 +14,34 @@ FOLDER = Path(__file__).parent
 def render_page(document: Mapping[str, Any], index: str = "") -> str:
     """A kernel's page; `index` is the file of a script's launches, which it then leads back to."""
     line = document["roofline"]
-    return render(FOLDER, "page.html", data=document, plots=bool(line and line["flops"]), page=document, index=index)
+    return render(
+        FOLDER, "page.html", data=document, plots=bool(line and line["flops"]), page=document, index=index
+    )
 
 
-def render_index(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
-    """The launches of a script, each with a link to its page: `cells`, and `file` ("" where there is no page)."""
-    return render(FOLDER, "index.html", title=title, columns=columns, rows=rows, notes=notes)
+def render_index(
+    title: str,
+    heading: str,
+    columns: Sequence[str],
+    rows: Sequence[tuple[Sequence[str], str]],
+    *,
+    tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """The launches of a script: the cells of each, and the file of its page ("": none); further tables, and notes."""
+    named = [{"cells": cells, "file": file} for cells, file in rows]
+    return render(
+        FOLDER,
+        "index.html",
+        title=title,
+        heading=heading,
+        columns=columns,
+        rows=named,
+        tables=tables,
+        notes=notes,
+    )
 
 
 def render_diff(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Pairs of kernels side by side."""
+    """Pairs of kernels side by side, as `diff_document` has them."""
     return render(FOLDER, "diff.html", pairs=documents)

@@ -19,7 +19,7 @@ _IR = re.compile(
     r'(?P<s>"[^"\n]*")|(?P<c>//.*)|(?P<r>%[\w.$#-]+)|(?P<t>[#!][\w.]+|tensor|memdesc)|(?P<f>\b[a-z]\w*\.[\w.]+)|'
     r"(?P<n>\b\d[\w.+-]*)"
 )
-_LOCATION = re.compile(r" ?loc\((?:#loc\d*|unknown)\)")
+_LOCATION = re.compile(r' ?loc\((?:#loc\d*|unknown|"[^"]*"(?:\(#loc\d*\)|:\d+:\d+))\)')
 _HEADING = re.compile(r"\s*// (\d+): (.*)")
 _SASS_NOISE = re.compile(r"\s*(?:/\*[0-9a-f]{4,}\*/\s+NOP;|//##|\.(?:section|align|headerflags|elftype))")
 
@@ -60,7 +60,10 @@ def ptx_rows(evidence: Evidence, keys: Keys) -> list[Row]:
     """The kernel's PTX without the rows that only say where others come from, and without debug sections."""
     rows = evidence.compiled.ptx.splitlines()
     places = {i.line - 1: evidence.places.line(i) for i in evidence.entry.instructions}
-    ended = next((n for n, row in enumerate(rows) if row.startswith("\t.section") or row.startswith("\t.file")), len(rows))
+    ended = next(
+        (n for n, row in enumerate(rows) if row.startswith(("\t.section", "\t.file"))),
+        len(rows),
+    )
     kept = [
         n for n, row in enumerate(rows[:ended])
         if row.strip() and not row.lstrip().startswith((".loc", "$L__tmp", "$L__func", "//"))
@@ -71,7 +74,10 @@ def ptx_rows(evidence: Evidence, keys: Keys) -> list[Row]:
 
 def sass_rows(evidence: Evidence, keys: Keys) -> list[Row]:
     """The machine code's instructions and labels."""
-    places = {n: place for n, _, place in placed(evidence.machine.code, evidence.entry.instructions, evidence.places)}
+    places = {
+        n: place
+        for n, _, place in placed(evidence.machine.code, evidence.entry.instructions, evidence.places)
+    }
     rows = enumerate(evidence.machine.code.splitlines())
     labels = re.compile(r"\.L_x_\d+:")
     found = [
@@ -153,7 +159,10 @@ def _sass_colours(row: str) -> str:
 
 def _runs(parts: Sequence[tuple[str, int]]) -> str:
     """Letters, each with how many characters it is for: "k3.1f6"; what has no colour at the end is left out."""
-    groups = [(letter, sum(n for _, n in same)) for letter, same in groupby(filter(_long, parts), lambda part: part[0])]
+    groups = [
+        (letter, sum(n for _, n in same))
+        for letter, same in groupby(filter(_long, parts), lambda part: part[0])
+    ]
     while groups and groups[-1][0] == ".":
         groups.pop()
     return "".join(f"{letter}{n}" for letter, n in groups)
@@ -163,8 +172,10 @@ def _long(part: tuple[str, int]) -> bool:
     return part[1] > 0
 
 
-def changed_rows(before: Sequence[str], after: Sequence[str], words: re.Pattern[str] | None = None) -> Iterator[tuple[str, int, int]]:
-    """Rows of both, in order: " " in both, "-" in the first alone, "+" in the second alone, and where they are in each (-1: not).
+def changed_rows(
+    before: Sequence[str], after: Sequence[str], words: re.Pattern[str] | None = None
+) -> Iterator[tuple[str, int, int]]:
+    """Rows of both, in order: " " in both, "-" in the first alone, "+" in the second alone, with their places (-1: none).
 
     Of what matches `words` (values with their numbers, say) only its first group tells rows apart.
     """
