@@ -13,7 +13,7 @@ from tilefold.xray.examine import Examined
 from tilefold.xray.ir import Tensor, read
 from tilefold.xray.layouts import bases
 from tilefold.xray.page.accesses import drawn_accesses
-from tilefold.xray.page.passes import NUMBERS, compiler_passes
+from tilefold.xray.page.passes import compiler_passes
 from tilefold.xray.page.source import source_files
 from tilefold.xray.page.texts import (
     Keys,
@@ -21,6 +21,7 @@ from tilefold.xray.page.texts import (
     cuda_rows,
     ir_rows,
     near_changes,
+    plain_ir,
     ptx_rows,
     sass_rows,
     without_location,
@@ -238,7 +239,7 @@ def _differing(first: Compiled, variant: Compiled, lines: set[int]) -> list[list
     rows = [[without_location(row) for row in side if not row.startswith("#loc")] for side in sides]
     places = [{o.row: line_of(o.place) for o in read(c.ttir).walk()} for c in (first, variant)]
     kept = [[n for n, row in enumerate(side) if not row.startswith("#loc")] for side in sides]
-    marked = list(changed_rows(rows[0], rows[1], NUMBERS))
+    marked = list(changed_rows(*map(plain_ir, rows)))
     there = {
         place[1] for mark, i, j in marked if mark != " "
         for place in [places[mark == "+"].get(kept[mark == "+"][j if mark == "+" else i])] if place is not None

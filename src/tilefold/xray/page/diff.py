@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilefold.errors import ArgumentError
-from tilefold.xray.page.texts import Row, changed_rows, near_changes
+from tilefold.xray.page.texts import Row, changed_rows, near_changes, plain_ir
 from tilefold.xray.render import words
 from tilefold.xray.render.summary import cell, changed_lines, differs, figures
 from tilefold.xray.report.model import Report, from_json
@@ -24,7 +24,6 @@ _NUMBERS = {
     "PTX": re.compile(r"(%[a-z]+|\$L__[A-Za-z]+|_param_)\d+(?:_\d+)?"),
     "SASS": re.compile(r"(\bU?[RP]|\.L_x_|^)(?:[0-9a-f]+(?=  )|\d+\b)"),
 }
-_VALUES = re.compile(r"([%#][A-Za-z]*(?:_[A-Za-z]+)*)_?\d+\b")
 Document = Mapping[str, Any]
 
 
@@ -84,10 +83,16 @@ def _only(name: str, mine: Report, other: Report) -> list[tuple[str, str, str, s
     return [(name, o.severity, o.code, f"{words.place(o)}: {o.evidence}") for o in found]
 
 
+def _plain(name: str, rows: Sequence[str]) -> Sequence[str]:
+    if name.startswith("TT"):
+        return plain_ir(rows)
+    return [_NUMBERS[name].sub(r"\1", row) for row in rows] if name in _NUMBERS else rows
+
+
 def _text(name: str, first: Sequence[Row], second: Sequence[Row]) -> dict[str, Any]:
     """Rows near those that differ: mark, text; a row without a mark where some are left out."""
     sides = [[row[2] for row in rows] for rows in (first, second)]
-    marked = list(changed_rows(*sides, _NUMBERS.get(name, _VALUES)))
+    marked = list(changed_rows(*(_plain(name, side) for side in sides)))
     marks = [mark for mark, *_ in marked]
     shown: list[tuple[str, str]] = []
     for (mark, i, j), near in zip(marked, near_changes(marks), strict=True):

@@ -184,7 +184,7 @@
     const columns = rank < 2 ? Math.min(last, 64) : last, lines = Math.ceil(count / columns);
     const canvas = byId("drawing"), room = byId("tile-part").clientWidth, ratio = devicePixelRatio || 1;
     // Elements are square, but for a tile of few rows, whose rows are as high as one can see.
-    const side = Math.max(1, Math.floor(Math.min((room * ratio) / columns, (420 * ratio) / lines, 26 * ratio)));
+    const side = Math.max(1, Math.floor(Math.min((room * ratio) / columns, (520 * ratio) / lines, 26 * ratio)));
     const high = Math.max(side, Math.min(16 * ratio, Math.floor((90 * ratio) / lines)));
     canvas.width = side * columns;
     canvas.height = high * lines;

@@ -8,10 +8,8 @@ from typing import Any
 from tilefold.xray.compile import offline
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import read
-from tilefold.xray.page.texts import Keys, changed_rows, ir_colours, ir_rows
+from tilefold.xray.page.texts import Keys, changed_rows, ir_colours, ir_rows, plain_ir
 
-# Numbers of values and of abbreviations change with what stands before them.
-NUMBERS = re.compile(r"([%#][A-Za-z]*(?:_[A-Za-z]+)*)_?\d+\b")
 _NAMED = re.compile(r"\w+(?:: ([\w-]+)| \(([\w-]+)\) \()")
 _MODULE = "builtin.module"
 
@@ -28,7 +26,7 @@ def compiler_passes(evidence: Evidence, keys: Keys) -> dict[str, Any]:
     before = _rows(dumped[0][1], keys) if dumped else []
     for (name, _), text in zip(dumped, texts, strict=False):
         after = _rows(text, keys)
-        marked = list(changed_rows([t for t, _ in before], [t for t, _ in after], NUMBERS))
+        marked = list(changed_rows(*(plain_ir([text for text, _ in rows]) for rows in (before, after))))
         counts = {mark: sum(m == mark for m, *_ in marked) for mark in "+-"}
         if any(counts.values()):
             rows = [(mark, before[i] if mark == "-" else after[j]) for mark, i, j in marked]

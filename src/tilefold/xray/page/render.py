@@ -14,8 +14,15 @@ FOLDER = Path(__file__).parent
 def render_page(document: Mapping[str, Any], index: str = "") -> str:
     """A kernel's page; `index` is the file of a script's launches, which it then leads back to."""
     line = document["roofline"]
+    marked = any(spare > 0.1 for key in document["keys"] for _, _, spare in key["cells"])
     return render(
-        FOLDER, "page.html", data=document, plots=bool(line and line["flops"]), page=document, index=index
+        FOLDER,
+        "page.html",
+        data=document,
+        plots=bool(line and line["flops"]),
+        page=document,
+        index=index,
+        marked=marked,
     )
 
 

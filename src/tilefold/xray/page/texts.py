@@ -19,7 +19,10 @@ _IR = re.compile(
     r'(?P<s>"[^"\n]*")|(?P<c>//.*)|(?P<r>%[\w.$#-]+)|(?P<t>[#!][\w.]+|tensor|memdesc)|(?P<f>\b[a-z]\w*\.[\w.]+)|'
     r"(?P<n>\b\d[\w.+-]*)"
 )
-_LOCATION = re.compile(r' ?loc\((?:#loc\d*|unknown|"[^"]*"(?:\(#loc\d*\)|:\d+:\d+))\)')
+_LOCATION = re.compile(r' ?loc\((?:"[^"]*"|[^()"]|\((?:"[^"]*"|[^()"]|\([^()]*\))*\))*\)')
+# A value or an abbreviation: its name without its number.
+_VALUE = re.compile(r"([%#][A-Za-z]*(?:_[A-Za-z]+)*)[\w$.]*")
+_VARIABLE = re.compile(r"(?:scf\.for |[(,] ?)(%[\w$.]+)(?= =|:)")
 _HEADING = re.compile(r"\s*// (\d+): (.*)")
 _SASS_NOISE = re.compile(r"\s*(?:/\*[0-9a-f]{4,}\*/\s+NOP;|//##|\.(?:section|align|headerflags|elftype))")
 
@@ -172,22 +175,28 @@ def _long(part: tuple[str, int]) -> bool:
     return part[1] > 0
 
 
-def changed_rows(
-    before: Sequence[str], after: Sequence[str], words: re.Pattern[str] | None = None
-) -> Iterator[tuple[str, int, int]]:
-    """Rows of both, in order: " " in both, "-" in the first alone, "+" in the second alone, with their places (-1: none).
-
-    Of what matches `words` (values with their numbers, say) only its first group tells rows apart.
-    """
+def changed_rows(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """Rows of both, in order: " " in both, "-" in the first alone, "+" in the second alone, with their places (-1: none)."""
     from difflib import SequenceMatcher
 
-    plain = [[words.sub(r"\1", row) if words else row for row in rows] for rows in (before, after)]
-    for tag, a, b, c, d in SequenceMatcher(None, *plain, False).get_opcodes():
+    for tag, a, b, c, d in SequenceMatcher(None, before, after, False).get_opcodes():
         if tag == "equal":
             yield from ((" ", i, j) for i, j in zip(range(a, b), range(c, d), strict=True))
         else:
             yield from (("-", i, -1) for i in range(a, b))
             yield from (("+", -1, j) for j in range(c, d))
+
+
+def plain_ir(rows: Sequence[str]) -> list[str]:
+    """Rows of MLIR without what tells no rows apart: numbers of values and of abbreviations, and names of variables of loops,
+    which a text that is read again loses."""
+    heads = [row for row in rows if "scf." in row or row.lstrip().startswith("^")]
+    variables = {name for row in heads for name in _VARIABLE.findall(row)}
+
+    def plain(found: re.Match[str]) -> str:
+        return "%" if found[0] in variables else found[1]
+
+    return [_VALUE.sub(plain, row) for row in rows]
 
 
 def near_changes(marks: Sequence[str], context: int = 3) -> list[bool]:
