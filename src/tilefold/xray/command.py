@@ -372,9 +372,9 @@ def _diff(arguments: Sequence[str]) -> int:
     )
     if options.html is not None:
         from tilefold.cli.pages import write_page
-        from tilefold.xray.page import diff_document, render_diff
+        from tilefold.xray.page import diff_document, render
 
-        write_page(options.html, render_diff([diff_document(a, b) for a, b in pairs]), "xray")
+        write_page(options.html, render.render_diff([diff_document(a, b) for a, b in pairs]), "xray")
         return 0
     pairs = [(from_json(a["report"]), from_json(b["report"])) for a, b in pairs]
     if rich_is_here():

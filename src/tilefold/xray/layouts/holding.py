@@ -77,8 +77,9 @@ def holding(tensor: Tensor, aliases: dict[str, str], warps: int) -> Holding | No
 def bases(tensor: Tensor, aliases: dict[str, str]) -> Bases | None:
     """Which register of which lane and warp holds which element; None where the layout's rule is not known here."""
     if tensor.encoding and (layout := parse(tensor.encoding, aliases)).kind.endswith("linear"):
-        held = [layout.fields.get(where, []) for where in ("register", "lane", "warp")]
-        return Bases(*(tuple(map(tuple, each)) for each in held))
+        named: dict[str, Any] = layout.fields
+        held = [named.get(where, []) for where in ("register", "lane", "warp")]
+        return Bases(*(tuple(tuple(basis) for basis in each) for each in held))
     steps = _steps_of(tensor, aliases)
     return None if steps is None else _fill(tensor.shape, steps)
 

@@ -34,6 +34,7 @@ from tilefold.xray.report.model import SCHEMA, Line, Observation, Report
 from tilefold.xray.report.static import line_of
 
 Document = dict[str, Any]
+_MOST_VARIANTS = 4  # of an observation
 _MOST_CELLS = 1 << 16  # elements of a tile that is drawn
 UNPROVEN = (
     "Not compiled or executed here: tilefold xray --cuda OUT.cu has nvcc's and the X-ray's word for it."
@@ -211,7 +212,7 @@ def _observation(found: Observation, made: Examined, keys: Keys) -> Document:
         "place": words.place(found),
         "keys": [n for place in places if (n := keys.of(place)) >= 0],
         "parts": words.observation(found),
-        "tried": _tried(found, made) if "tried" in found.change else [],
+        "tried": _tried(found, made)[:_MOST_VARIANTS],
     }
 
 

@@ -35,7 +35,7 @@ def read_page(path: Path) -> list[Document]:
     """
     try:
         found = _DATA.search(path.read_text(encoding="utf-8"))
-        document = json.loads(found[1]) if found else None
+        document: Document = json.loads(found[1] if found else "{}")
         from_json(document["report"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ArgumentError(
@@ -52,7 +52,9 @@ def diff_document(first: Document, second: Document) -> Document:
     sources = [
         [row for file in document.get("files", ()) for row in file["rows"]] for document in (first, second)
     ]
-    texts = [("Source", *sources)] if all(sources) else []
+    texts: list[tuple[str, Sequence[Row], Sequence[Row]]] = (
+        [("Source", sources[0], sources[1])] if all(sources) else []
+    )
     texts += [
         (one["name"], one["rows"], other["rows"])
         for one, other in zip(first.get("texts", ()), second.get("texts", ()), strict=False)

@@ -328,7 +328,7 @@
     const dot = (name) => ({ stroke: colour(name), width: 0, paths: () => null, points: { show: true, size: 12, fill: colour(name), stroke: colour("card"), width: 2 } });
     roof = new uPlot({
       width: place.clientWidth, height: 240, legend: { show: false }, cursor: { show: false }, padding: [8, 14, 0, 0],
-      scales: { x: { time: false, distr: 3, range: [low, high] }, y: { distr: 3, range: [memory(low) / 2, line.peak_gflop / 500] } },
+      scales: { x: { time: false, distr: 3, range: [low, high] }, y: { distr: 3, range: [Math.min(memory(low), l2(low), l2(at.moved)) / 2, line.peak_gflop / 500] } },
       axes: [axis("operations a byte", 30), axis("Tera-operations a second", 46)],
       series: [{}, { stroke: colour("soft"), width: 2, points: { show: false } }, { stroke: colour("soft"), width: 1.5, dash: [6, 5], points: { show: false } }, dot("running"), dot("now")],
     }, [xs, xs.map(memory), xs.map(l2), point(at.once, memory), point(at.moved, l2)], place);

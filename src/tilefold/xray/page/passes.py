@@ -29,8 +29,9 @@ def compiler_passes(evidence: Evidence, keys: Keys) -> dict[str, Any]:
         marked = list(changed_rows(*(plain_ir([text for text, _ in rows]) for rows in (before, after))))
         counts = {mark: sum(m == mark for m, *_ in marked) for mark in "+-"}
         if any(counts.values()):
-            rows = [(mark, before[i] if mark == "-" else after[j]) for mark, i, j in marked]
-            shown = [[mark, numbers.setdefault(row, len(numbers))] for mark, row in rows]
+            shown = [
+                (mark, numbers.setdefault(before[i] if mark == "-" else after[j], len(numbers))) for mark, i, j in marked
+            ]  # fmt: skip
             found.append({"name": name, "added": counts["+"], "gone": counts["-"], "rows": shown})
         before = after
     rows = [[0, key, text, ir_colours(text)] for text, key in numbers]
