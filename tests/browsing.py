@@ -24,7 +24,8 @@ CONTRAST = """(() => {
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = (e) => {
     const rgb = parts(getComputedStyle(e).backgroundColor);
-    return rgb[3] === 0 ? behind(e.parentElement) : rgb;
+    const alpha = rgb[3] ?? 1;
+    return alpha === 1 ? rgb : behind(e.parentElement).slice(0, 3).map((v, i) => v + alpha * (rgb[i] - v));
   };
   const texts = [...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && !e.disabled
     && !["SCRIPT", "OPTION"].includes(e.tagName) && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()));

@@ -24,15 +24,14 @@ def source_files(places: Iterable[Place], keys: Keys, texts: dict[Place, str]) -
 
 
 def _rows(file: str, lines: Sequence[int], keys: Keys, texts: dict[Place, str]) -> list[Row]:
-    held = linecache.getlines(file)
-    found: list[Row] = []
-    for first, last in _spans(held, lines):
+    held, wanted, found = linecache.getlines(file), set(lines), list[Row]()
+    for first, last in _spans(held, lines) if held else [(n, n) for n in sorted(wanted)]:
         found += [(0, -1, "", "")] if found else []
-        asked = range(first, last + 1) if held else sorted(set(lines))
-        wanted = set(lines)
+        numbers = range(first, last + 1)
         rows = [
-            (n, keys.of((file, n)) if n in wanted else -1, _line(held, n) or texts.get((file, n), "")) for n in asked
-        ]  # fmt: skip
+            (n, keys.of((file, n)) if n in wanted else -1, _line(held, n) or texts.get((file, n), ""))
+            for n in numbers
+        ]
         found += python_rows(rows)
     return found
 

@@ -135,11 +135,11 @@ def _colours(rows: Sequence[str], language: str) -> list[str]:
 
 def _class_of(kind: Any) -> str:
     """One letter for a kind of token: keyword, string, comment, number, function, register; "." for all others."""
-    from pygments.token import Comment, Keyword, Name, Number, String
+    from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
     kinds = (
-        (Comment, "c"), (String, "s"), (Number, "n"), (Keyword.Type, "t"), (Keyword, "k"), (Name.Function, "f"),
-        (Name.Decorator, "f"), (Name.Variable, "r"), (Name.Builtin, "t"),
+        (Comment, "c"), (String, "s"), (Number, "n"), (Keyword.Type, "t"), (Keyword, "k"), (Operator.Word, "k"),
+        (Name.Function, "f"), (Name.Decorator, "f"), (Name.Variable, "r"), (Name.Builtin, "t"),
     )  # fmt: skip
     return next((letter for whole, letter in kinds if kind in whole), ".")
 
