@@ -180,3 +180,12 @@ def test_what_is_not_executed_has_static_numbers_and_all_texts() -> None:
 def test_all_of_it_is_plain_json(case: str) -> None:
     page = page_of(case)
     assert json.loads(json.dumps(page, allow_nan=False)).keys() == page.keys()
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_each_change_is_that_of_its_pass(case: str) -> None:
+    page = page_of(case)
+    (one,) = (one for one in page["passes"] if one["name"] == "convert-triton-to-tritongpu")
+    before, after = ([page["rows"][n][2] for mark, n in one["rows"] if mark != gone] for gone in "+-")
+    assert not any("#blocked" in row for row in before)
+    assert any("#blocked" in row for row in after)
