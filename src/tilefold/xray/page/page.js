@@ -56,7 +56,9 @@
       this.here = -1;
       this.place.removeAttribute("aria-activedescendant");
       this.place.replaceChildren(...this.rows);
-      this.place.scrollTop = 0;
+      // What stands before the kernel (functions, abbreviations) is passed over.
+      const first = this.rows.find((row) => row.dataset.key !== undefined);
+      this.place.scrollTop = first && first.offsetTop > this.place.clientHeight ? first.offsetTop - 20 : 0;
       this.light();
     }
     go(to) {
