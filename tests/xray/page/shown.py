@@ -14,6 +14,12 @@ from tilefold.xray.page import document
 
 
 @triton.jit
+def halved(x):
+    """Stands before the kernels that call it."""
+    return x * 0.5
+
+
+@triton.jit
 def product(a_ptr, b_ptr, c_ptr, K, stride, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
     """c = a @ b; </script><script>document.title = "owned"</script><!-- is text here."""
     offs_m, offs_n, offs_k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK)
@@ -34,6 +40,13 @@ def columns(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.atomic_add(y_ptr + 5_000_000, tl.sum(tl.sum(tile, 1), 0), sem="acq_rel")
 
 
+@triton.jit
+def wide(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    """A tile of one long row, and a helper of another place."""
+    offs = tl.arange(0, 1)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    tl.store(y_ptr + offs, halved(tl.load(x_ptr + offs)))
+
+
 CASES: dict[str, dict[str, Any]] = {
     "product": {
         "kernel": product, "args": {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32", "K": 128, "stride": 512},
@@ -42,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
     "columns": {
         "kernel": columns, "args": {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 4096}, "constants": {"BLOCK": 32}, "grid": 3,
     },
+    "wide": {"kernel": wide, "args": {"x_ptr": "*fp32", "y_ptr": "*fp32"}, "constants": {"BLOCK": 1024}},
 }  # fmt: skip
 
 

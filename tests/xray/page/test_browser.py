@@ -203,7 +203,7 @@ def other_pages() -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("name", ["product", "columns", "static", "index", "diff"])
+@pytest.mark.parametrize("name", ["product", "columns", "wide", "static", "index", "diff"])
 def test_light_and_dark_wide_and_narrow(browser: Shown, name: str) -> None:
     for width in WIDTHS:
         for scheme in SCHEMES:
@@ -231,4 +231,18 @@ def test_names_run_nothing(browser: Shown) -> None:
     assert browser.run("document.images.length") == 0
     for row in browser.driver.find_elements("css selector", "#source .row[data-key]"):
         row.click()
+    assert browser.said() == []
+
+
+def test_a_pointer_reaches_every_end_of_a_wide_tile(browser: Shown) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    browser.open(render_page(page_of("wide")), 390)
+    browser.row("source", "tl.store(")
+    canvas = browser.find("drawing")
+    half = canvas.rect["width"] // 2 - 1
+    for offset, element in ((-half, 0), (half, 1023)):
+        ActionChains(browser.driver).move_to_element_with_offset(canvas, offset, 0).perform()
+        said = browser.text("element").removeprefix("element [0, ").split("]")[0]
+        assert abs(int(said) - element) < 12
     assert browser.said() == []

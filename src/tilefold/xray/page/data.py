@@ -46,7 +46,9 @@ def document(made: Examined) -> Document:
     report, evidence, keys = made.report, made.evidence, Keys()
     for line in report.lines:
         keys.of((line.file, line.line))
-    figures = {(line.file, line.line): line for line in report.lines if line.line}
+    own = next((place[-1][0] for i in evidence.entry.instructions if (place := evidence.places.place(i))), "")
+    ordered = sorted(report.lines, key=lambda line: line.file != own)
+    figures = {(line.file, line.line): line for line in ordered if line.line}
     texts = _texts(made, keys)
     passes = compiler_passes(evidence, keys)
     tiles, of_line = _tiles(made, keys)

@@ -95,7 +95,7 @@
   const source = new Pane(byId("source")), rows = new Pane(byId("rows")), passes = byId("pass") && new Pane(byId("pass-rows"));
 
   function fillSource() {
-    source.fill(data.files.flatMap((file, i) => [...(i ? [gap()] : []), ...file.rows.map((row) => {
+    source.fill(data.files.flatMap((file, i) => [...(i ? [{ key: -1, className: "gap", parts: [file.name] }] : []), ...file.rows.map((row) => {
       if (!row[0]) return gap();
       const made = numbered(row), found = row[1] < 0 ? [] : data.keys[row[1]].cells;
       const cells = data.columns.map((_, c) => {
@@ -190,7 +190,8 @@
     const high = Math.max(side, Math.min(16 * ratio, Math.floor((90 * ratio) / lines)));
     canvas.width = side * columns;
     canvas.height = high * lines;
-    canvas.style.width = `${canvas.width / ratio}px`;
+    canvas.style.width = `${Math.min(room, canvas.width / ratio)}px`;
+    canvas.style.height = `${canvas.height / ratio}px`;
     const pen = canvas.getContext("2d"), by = byId("colour").value, line = side > 4 ? 1 : 0;
     for (let element = 0; element < count; element++) {
       const held = drawn.found.get(element) ?? [], x = (element % columns) * side, y = Math.floor(element / columns) * high;
@@ -203,7 +204,7 @@
         pen.fillRect(x + from, y, to - from, high - line);
       });
     }
-    drawn = { ...drawn, columns, count, side, high, ratio };
+    drawn = { ...drawn, columns, lines, count, side, high };
     const copies = drawn.found.get(0)?.length ?? 0;
     byId("tile-said").textContent = `${tile.said.join("; ")}${rank > 2 ? "; drawn at 0 along the first dims" : ""}${rank < 2 && count > columns ? `; ${columns} elements a row` : ""}`;
     canvas.setAttribute("aria-label", `Tile ${tile.name}, coloured ${{ lane: "by thread", register: "by register", warp: "by warp" }[by]}; each element is held ${copies === 1 ? "once" : `by ${copies} threads`}. Arrow keys move from element to element.`);
@@ -356,9 +357,9 @@
   byId("tile").addEventListener("change", () => drawTile(true));
   byId("colour").addEventListener("change", () => drawTile(false));
   byId("drawing").addEventListener("pointermove", (event) => {
-    const { left, top } = event.target.getBoundingClientRect(), { ratio, side, high } = drawn;
-    const x = Math.floor(((event.clientX - left) * ratio) / side), y = Math.floor(((event.clientY - top) * ratio) / high);
-    if (x >= 0 && x < drawn.columns && y * drawn.columns + x !== state.cell) move(y * drawn.columns + x);
+    const { left, top, width, height } = event.target.getBoundingClientRect();
+    const x = Math.floor(((event.clientX - left) / width) * drawn.columns), y = Math.floor(((event.clientY - top) / height) * drawn.lines);
+    if (x >= 0 && x < drawn.columns && y >= 0 && y * drawn.columns + x !== state.cell) move(y * drawn.columns + x);
   });
   byId("drawing").addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: drawn.columns, ArrowUp: -drawn.columns }[event.key];
