@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilefold.xray.compile import offline
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.render import words
 from tilefold.xray.report.sass import placed
@@ -189,3 +191,26 @@ def test_each_change_is_that_of_its_pass(case: str) -> None:
     before, after = ([page["rows"][n][2] for mark, n in one["rows"] if mark != gone] for gone in "+-")
     assert not any("#blocked" in row for row in before)
     assert any("#blocked" in row for row in after)
+
+
+def test_dumping_passes_leaves_nothing_behind(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLIR_ENABLE_DUMP", "0")
+    job = made("product").evidence.compiled.job
+    first, second = offline.passes(job), offline.passes(job)
+    assert first == second != []
+    assert os.environ["MLIR_ENABLE_DUMP"] == "0"
+    assert offline.compile_job(job).ptx == made("product").evidence.compiled.ptx
+    os.write(2, b"still there\n")
+    assert capfd.readouterr().err == "still there\n"
+
+
+def test_what_is_compiled_meanwhile_is_listed_for_who_asks() -> None:
+    job = made("wide").evidence.compiled.job
+    with offline.compiled_meanwhile() as outer:
+        with offline.compiled_meanwhile() as inner:
+            offline.compile_job(job)
+        offline.compile_job(job)
+    offline.compile_job(job)
+    assert [len(outer), len(inner)] == [1, 1]

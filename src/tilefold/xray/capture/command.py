@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilefold.xray.capture.summary import Shown
     from tilefold.xray.report.model import Report
 
+Tabulated = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, heads, rows
 MANY = 40  # distinct launches that the table has reports of, unless all are asked for
 
 
@@ -138,8 +139,12 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
     full = bool(options.kernel or options.all) and not options.quick
     pages = None if options.html is None else Path(options.html)
     shown = by_stake(kept, lambda launch: _report(launch, full, pages))
+    tables = [
+        (f"configurations of {one.launch.kernel}, launch {one.launch.number}", TUNED, list(tuned(one.launch)))
+        for one in shown if one.launch.tried and (pages is not None or options.json != "-")
+    ]  # fmt: skip
     if pages is not None:
-        _write_index(pages, options.script or " ".join(options.module), captured, shown)
+        _write_index(pages, options.script or " ".join(options.module), captured, shown, tables)
     if options.save is not None:
         _save(options.save, kept)
     if options.json is not None:
@@ -147,10 +152,8 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
         write(options.json, json.dumps({"schema": SCHEMA, "reports": reports}, indent=1))
     if options.json != "-":
         _table(heading(captured, len(kept)), COLUMNS, list(rows(shown)))
-        for one in shown:
-            if one.launch.tried:
-                title = f"configurations of {one.launch.kernel}, launch {one.launch.number}"
-                _table(title, TUNED, list(tuned(one.launch)))
+        for table in tables:
+            _table(*table)
         first = len(shown) if options.kernel or options.all else options.first or 0
         there = [(one.launch, one.report) for one in shown[:first] if one.report is not None]
         show_reports([made if full or options.quick else launch.report() for launch, made in there], False)
@@ -178,21 +181,18 @@ def _page_of(launch: Launch, pages: Path) -> Path:
     return pages.with_name(f"{pages.stem}.{launch.number}{pages.suffix}")
 
 
-def _write_index(pages: Path, script: str, captured: Captured, shown: Sequence[Shown]) -> None:
+def _write_index(
+    pages: Path, script: str, captured: Captured, shown: Sequence[Shown], tables: Sequence[Tabulated]
+) -> None:
     """The page of all launches, which leads to those of each."""
     from tilefold.cli.pages import write_page
-    from tilefold.xray.capture.summary import COLUMNS, TUNED, heading, rows, tuned
+    from tilefold.xray.capture.summary import COLUMNS, heading, rows
     from tilefold.xray.page import render_index
 
     files = ["" if one.report is None else quote(_page_of(one.launch, pages).name) for one in shown]
-    tables = [
-        (f"configurations of {one.launch.kernel}, launch {one.launch.number}", TUNED, list(tuned(one.launch)))
-        for one in shown if one.launch.tried
-    ]  # fmt: skip
     notes = [*(f"Not compiled: {line}" for line in captured.refused), *captured.notes]
-    page = render_index(
-        script, heading(captured, len(shown)), COLUMNS, list(zip(rows(shown), files, strict=True)), tables=tables, notes=notes
-    )  # fmt: skip
+    listed = list(zip(rows(shown), files, strict=True))
+    page = render_index(script, heading(captured, len(shown)), COLUMNS, listed, tables=tables, notes=notes)
     write_page(str(pages), page, "xray run")
 
 
