@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 from tilefold.xray.compile import offline
+from tilefold.xray.examine import examined
+from tilefold.xray.explain import make_job
 from tilefold.xray.machine.counts import global_cost, shared_cost
+from tilefold.xray.page import document
 from tilefold.xray.render import words
 from tilefold.xray.report.sass import placed
 from tilefold.xray.report.static import line_of
+from xray.observe.planted import PLANTED
 from xray.page.shown import CASES, made, page_of
 
 TARGETS = ["sm_80", "sm_90"]
@@ -214,3 +218,27 @@ def test_what_is_compiled_meanwhile_is_listed_for_who_asks() -> None:
         offline.compile_job(job)
     offline.compile_job(job)
     assert [len(outer), len(inner)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "fold-in-loop",
+        "small-axis-shuffles",
+        "redundant-threads",
+        "older-tensor-core",
+        "tf32-dot",
+        "wrong-fill",
+    ],
+)
+def test_whatever_was_tried_has_its_difference(code: str) -> None:
+    plant, _ = PLANTED[code]
+    job = make_job(plant.kernel, plant.args, plant.constants, **{"grid": 2, **plant.options})
+    page = document(examined(job))
+    (found, *_) = (one for one in page["observations"] if one["code"] == code)
+    said = dict(found["parts"])["do"]
+    assert bool(found["tried"]) >= ("(tried" in said)
+    if found["tried"] and "num_warps=" in said:
+        (launch,) = (one["rows"] for one in found["tried"] if one["title"] == "the launch")
+        assert launch[0] == ["-", f"num_warps={job.num_warps}"]
+        assert launch[1][1] in said
