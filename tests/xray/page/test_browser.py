@@ -246,3 +246,20 @@ def test_a_pointer_reaches_every_end_of_a_wide_tile(browser: Shown) -> None:
         said = browser.text("element").removeprefix("element [0, ").split("]")[0]
         assert abs(int(said) - element) < 12
     assert browser.said() == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("case", ["product", "columns"])
+def test_every_text_and_every_pass_can_be_read(browser: Shown, case: str, scheme: str) -> None:
+    browser.open(render_page(page_of(case)), scheme=scheme)
+    browser.row("source", "tl.store(")
+    for tab in range(5):
+        browser.click(f"tab-{tab}")
+        assert browser.lit("rows")
+        assert browser.run(CONTRAST) >= 4.5, tab
+    browser.click("whole")
+    for number, _ in enumerate(page_of(case)["passes"]):
+        browser.choose("pass", str(number))
+        assert browser.run(CONTRAST) >= 4.5, number
+    assert browser.violations() == []
+    assert browser.said() == []
