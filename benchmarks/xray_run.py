@@ -18,7 +18,7 @@ PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
 # Project: its repository, the folder that scripts import from, the scripts.
 SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
     "practice-triton": ("daemyung/practice-triton", ".", tuple((f"{n}.py",) for n in (
-        "vector_add", "matmul", "block_ptr", "relu", "argmax", "atomic", "dropout"))),
+        "vector_add", "matmul", "block_ptr", "relu", "argmax", "atomic", "dropout", "reduction"))),
     "triton_docs_tutorials": ("evintunador/triton_docs_tutorials", ".", (
         ("04_vector_addition/vector_addition.py",), ("05_fused_softmax/fused_softmax.py",), ("06_matmul/matmul.py",),
         ("07_dropout/dropout.py",), ("08_layernorm/layernorm.py",))),

@@ -367,3 +367,20 @@ def test_another_process_unpickles_what_it_has_never_seen(tmp_path: Path) -> Non
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": source},
     )  # fmt: skip
     assert shown.stdout.strip() == "('low', 'high') tensor(True) tensor(True)"
+
+
+@pytest.mark.parametrize("name", sorted(monoids.__all__))
+def test_a_notebook_shows_the_formulas(name: str) -> None:
+    monoid = getattr(monoids, name)
+    if not isinstance(monoid, Monoid):
+        return
+    shown = monoid._repr_html_()
+    assert repr(monoid) in shown
+    assert all(f"new.{field}" in shown for field in monoid.fields)
+
+
+def test_a_notebook_shows_markup_as_text() -> None:
+    shown = Monoid(lambda a, b: a + b, 0, name="<script>")._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "old.value + chunk.value" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from dataclasses import replace
 
@@ -68,6 +69,16 @@ def test_plans_are_equal_printable_values() -> None:
     assert plan((300, 5000), 1) == plan((300, 5000), 1)
     assert hash(plan((300, 5000), 1)) == hash(plan((300, 5000), 1))
     assert "lanes" in str(plan((300, 5000), 1))
+
+
+@pytest.mark.parametrize("shape", [(1, 1 << 28), (300, 5000), (8, 0)], ids=str)
+def test_a_notebook_shows_each_step_with_its_buffers(shape: tuple[int, int]) -> None:
+    made = plan(shape, 1)
+    shown = made._repr_html_()
+    assert shown.count("<tr>") >= 1 + len(made.steps)
+    names = {name for step in made.steps for name in (*getattr(step, "reads", ()), *step.writes)}
+    assert all(name in shown for name in names)
+    assert all(html.escape(line.strip()) in shown for line in str(made).splitlines()[1 + len(made.working) :])
 
 
 def test_early_start_needs_a_chip_that_can() -> None:

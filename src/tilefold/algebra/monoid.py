@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import torch
 
-from tilefold.algebra import expression, text
+from tilefold.algebra import expression, formulas, text
 from tilefold.algebra.algebra import Algebra, FieldDtype, completed, number_text, with_positions
 from tilefold.algebra.arguments import (
     argument_names,
@@ -33,6 +33,7 @@ from tilefold.algebra.proofs import laws
 from tilefold.errors import ArityError, MemberError, MonoidError, TextError, TraceError, shown
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import outside_modes
+from tilefold.runtime.notebooks import table
 from tilefold.runtime.uncompiled import uncompiled
 
 Absorb = Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | Literal[False] | None
@@ -305,6 +306,19 @@ class Monoid:
     def __repr__(self) -> str:
         order = "commutative" if self.commutative else "ordered"
         return f"Monoid({self.name}: {', '.join(self.fields)}; {order})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the traced functions as formulas."""
+        algebra = self.algebra
+        count = 0 if algebra.project is None else len(algebra.project.outputs)
+        results = getattr(self.outputs, "_fields", None) or [f"result {i}" for i in range(count)]
+        parts = (
+            ("lift", formulas.lift_formulas(algebra)),
+            ("combine", formulas.combine_formulas(algebra)),
+            ("project", formulas.project_formulas(algebra, results)),
+        )
+        rows = [(name, line.name, line.text) for name, lines in parts for line in lines]
+        return table(repr(self), rows, ("function", "value", "formula"))
 
 
 @kept_outside_modes(256)

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from tilefold.runtime.notebooks import table
+
 
 @dataclass(frozen=True)
 class Apart:
@@ -243,6 +245,16 @@ class Plan:
             which = f"launch{'es' * (len(early) > 1)} {' and '.join(early)} start{'s' * (len(early) == 1)}"
             lines.append(f"  {which} early (programmatic dependent launch)")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: each step with the buffers that it reads and writes."""
+        head, *others = str(self).split("\n")
+        steps = [
+            (n, type(step).__name__, "" if isinstance(step, Fill) else step, ", ".join(getattr(step, "reads", ())),
+             ", ".join(step.writes)) for n, step in enumerate(self.steps, 1)
+        ]  # fmt: skip
+        said = [("", "", line.strip(), "", "") for line in others[len(self.working) :]]
+        return table(head, [*steps, *said], ("", "step", "decisions", "reads", "writes"))
 
 
 def names(kind: str, number: int) -> tuple[str, ...]:

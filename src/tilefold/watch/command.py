@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tilefold.cli.fold_text import monoid_named
+from tilefold.cli.pages import write_page
 from tilefold.cli.parser import Parser, as_type, needed
-from tilefold.errors import ArgumentError
 
 
 def parser() -> Parser:
@@ -40,20 +38,5 @@ def run(arguments: Sequence[str]) -> int:
     from tilefold.watch import read_rows, render_page
 
     page = render_page(options.monoid, read_rows(options.row) if options.row else None)
-    _write(options.html, page)
+    write_page(options.html, page, "watch")
     return 0
-
-
-def _write(path: str, page: str) -> None:
-    """The page into a file, whose name is printed, or to the output for "-"."""
-    if path == "-":
-        sys.stdout.write(page + "\n")
-        return
-    try:
-        # The page's policy names its script by a hash: no other line ends.
-        Path(path).write_text(page + "\n", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ArgumentError(
-            f"watch: --html must be a file that can be written, got {path!r} ({error.strerror}); choose another"
-        ) from None
-    sys.stdout.write(f"{path}: {len(page.encode()) / 1e3:.0f} kB, opens in any browser\n")

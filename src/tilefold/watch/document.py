@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra import formulas
 from tilefold.algebra.algebra import PRESENT
 from tilefold.algebra.dtypes import check_foldable, is_float
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program, as_written
 from tilefold.errors import ArgumentError, DtypeError
 from tilefold.runtime.modes import outside_modes
-from tilefold.watch import formulas, scaling
+from tilefold.watch import scaling
 from tilefold.watch.rows import Row, check_shape, draw, drawn_rows, given_rows
 from tilefold.watch.stream import (
     Boundary,

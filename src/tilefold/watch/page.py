@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from tilefold.algebra.monoid import Monoid
+from tilefold.cli.pages import render
 from tilefold.watch.document import Document, make_document
 
 FOLDER = Path(__file__).parent
@@ -43,50 +41,4 @@ def render_page(monoid: Monoid, row: Sequence[torch.Tensor] | None = None) -> st
 
 def render_document(document: Document) -> str:
     """The page of a document."""
-    import jinja2
-    from markupsafe import Markup
-
-    from tilefold import __version__
-
-    loader = jinja2.FileSystemLoader(FOLDER)
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    style = _asset("uplot/uPlot.min.css") + _asset("page.css")
-    script = f"/*!\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}\n{_asset('page.js')}"
-    return environment.get_template("page.html").render(
-        document=document,
-        # Escaped for a script element, and the package's own files, which the policy names by their hashes.
-        data=Markup(json_for_script(document)),
-        style=Markup(style),
-        script=Markup(script),
-        policy=policy(style, script),
-        version=__version__,
-    )
-
-
-def _asset(name: str) -> str:
-    """A file of the package."""
-    return (FOLDER / name).read_text(encoding="utf-8")
-
-
-def json_for_script(value: object) -> str:
-    """JSON that nothing in it can end the script element of.
-
-    >>> print(json_for_script("</script>"))
-    "\\u003c/script\\u003e"
-    """
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
-
-
-def policy(style: str, script: str) -> str:
-    """A Content-Security-Policy under which only this style and this script run, and nothing is loaded."""
-    return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return render(FOLDER, "page.html", data=document, plots=True, document=document)

@@ -1,7 +1,7 @@
 """What the compiler made of a Triton kernel, found on a machine with no GPU.
 
     FILE.py::kernel  -+                    TTIR, TTGIR -> ir/ -> layouts/  -+
-    xray_cases()      +-> compile/ Job ->  PTX -> ptx/ -> machine/          +-> report/ -> observe/, render/, check, JSON
+    xray_cases()      +-> compile/ Job ->  PTX -> ptx/ -> machine/          +-> report/ -> observe/, render/, page/, JSON
     a fold of ours   -+   Triton, ptxas    SASS, registers, spills         -+
 
 | package or module | what it knows |
@@ -15,6 +15,7 @@
 | `evidence`, `examine` | what finders read besides the report |
 | `observe/` | finders, `codes` (the closed list of what they say), `trials` (variants of the kernel, compiled and executed) |
 | `capture/` | a chip that torch and Triton see where there is none: every launch of a script kept, executed, reported |
+| `page/` | a report as one HTML file: texts line by line, tiles, accesses; an index of launches, two kernels side by side |
 | `render/` | the terminal's view and the comparison, from the report alone |
 
 Triton's bindings for layouts are private and may end the process, so nothing here calls them. Every file has its own part

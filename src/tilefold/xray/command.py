@@ -6,12 +6,12 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilefold.cli.output import complain, printable
-from tilefold.cli.parser import EXIT_CODES, Parser, count, numbers
+from tilefold.cli.parser import EXIT_CODES, Parser, count, needed, numbers
 from tilefold.errors import ArgumentError
 from tilefold.xray.render.output import print_all, rich_is_here, show, write
 from tilefold.xray.report.model import SCHEMA, Report, from_json
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilefold.planner.chips import Chip
     from tilefold.xray.compile.job import Job
     from tilefold.xray.cuda.forms import Form
+    from tilefold.xray.examine import Examined
 
 # What observations cite by line, besides the kernel's own source.
 TEXTS = {"ttgir": "Triton's GPU IR", "ptx": "the PTX", "sass": "the machine code as it is disassembled"}
@@ -118,6 +119,11 @@ def _add_report(made: Parser) -> None:
         metavar="FILE",
         help='write the reports there, or to the output for "-", instead of showing them',
     )
+    add(
+        "--html",
+        metavar="OUT.html",
+        help="write a page of the report: source, texts, tiles, accesses, passes; of further kernels OUT.2.html and so on",
+    )
 
 
 def diff_parser() -> Parser:
@@ -128,14 +134,22 @@ def diff_parser() -> Parser:
         examples={
             "xray diff A.json B.json": "two files that xray --json wrote",
             "xray diff 'k.py --case a' 'k.py --case b'": "two kernels, by the options of a report in quotes",
+            "xray diff A.html B.html --html AB.html": "two pages of --html as one, of any versions of Triton",
         },
     )
-    made.add_argument("first", metavar="A", help="a file of --json, or the options of a report in quotes")
+    made.add_argument(
+        "first", metavar="A", help="a file of --json or --html, or the options of a report in quotes"
+    )
     made.add_argument("second", metavar="B", help="another")
     made.add_argument(
         "--cuda",
         action="store_true",
         help="the CUDA of both side by side instead; A and B are options of a report in quotes",
+    )
+    made.add_argument(
+        "--html",
+        metavar="OUT.html",
+        help="write the comparison as a page, with the texts of both",
     )
     return made
 
@@ -156,12 +170,17 @@ def run(arguments: Sequence[str]) -> int:
     if options.cuda is not None:
         _write_cuda(options.cuda, jobs, options.form)
     _write_texts(jobs, options)
-    reports = _reports(jobs, options)
+    if options.html is not None:
+        needed("pygments", "xray", "pages")
+    made = _examined(jobs, options)
+    reports = [one.report for one in made]
+    if options.html is not None:
+        _write_pages(options.html, made)
     failed = [] if options.fail_on is None else _failing(reports, options.fail_on)
     if options.json is not None:
         document = {"schema": SCHEMA, "reports": [report.as_json() for report in reports]}
         write(options.json, json.dumps(document, indent=1))
-    elif "-" not in (getattr(options, kind) for kind in TEXTS):
+    elif options.html is None and "-" not in (getattr(options, kind) for kind in TEXTS):
         show(reports, options.everything)
     for line in failed:
         complain(line)
@@ -247,19 +266,28 @@ def _list(file: str) -> None:
     sys.stdout.write("\n".join(map(printable, lines)) + "\n")
 
 
-def _reports(jobs: Sequence[Job], options: argparse.Namespace) -> list[Report]:
-    from tilefold.xray.examine import examine
+def _write_pages(path: str, made: Sequence[Examined]) -> None:
+    """A page of each kernel, in a file of its own."""
+    from tilefold.cli.pages import write_page
+    from tilefold.xray.page import document, render_page
+
+    for number, one in enumerate(made, start=1):
+        write_page(_numbered(path, number), render_page(document(one)), "xray")
+
+
+def _examined(jobs: Sequence[Job], options: argparse.Namespace) -> list[Examined]:
+    from tilefold.xray.examine import examined
     from tilefold.xray.stages import Stages
 
     programs = [(*place, 0, 0)[:3] for place in options.program] if options.program else None
     shown = sys.stderr.isatty() if options.progress is None else options.progress
-    reports = []
+    made = []
     for job in jobs:
         stages = Stages(job.name, sys.stderr if shown else None)
         run, trials = not options.static, not options.quick
-        reports.append(examine(job, programs, run=run, trials=trials, stages=stages))
+        made.append(examined(job, programs, run=run, trials=trials, stages=stages))
         stages.end()
-    return reports
+    return made
 
 
 def _refuse_with_fold(options: argparse.Namespace) -> None:
@@ -334,8 +362,21 @@ def _diff(arguments: Sequence[str]) -> int:
     if options.cuda:
         _diff_cuda(options.first, options.second)
         return 0
-    first, second = (_either(text) for text in (options.first, options.second))
-    pairs = list(zip(first, second, strict=False))
+    if options.html is not None:
+        needed("pygments", "xray", "pages")
+    pairs = list(
+        zip(
+            *(_either(text, options.html is not None) for text in (options.first, options.second)),
+            strict=False,
+        )
+    )
+    if options.html is not None:
+        from tilefold.cli.pages import write_page
+        from tilefold.xray.page import diff_document, render
+
+        write_page(options.html, render.render_diff([diff_document(a, b) for a, b in pairs]), "xray")
+        return 0
+    pairs = [(from_json(a["report"]), from_json(b["report"])) for a, b in pairs]
     if rich_is_here():
         from tilefold.xray.render.diff import render_diff
 
@@ -365,9 +406,15 @@ def _diff_cuda(*texts: str) -> None:
         sys.stdout.write("\n".join(map(printable, beside(one.splitlines(), other.splitlines()))) + "\n")
 
 
-def _either(text: str) -> list[Report]:
-    """Reports of a JSON file, or of the options in a quoted text."""
+def _either(text: str, texts: bool) -> list[Mapping[str, Any]]:
+    """Documents (`report`, and what a page has besides) of a file of JSON, of a page, or of the options in a quoted text; for
+    these, `texts` says whether more than the report is wanted."""
+    from tilefold.xray.page import document, read_page
+
+    if text.endswith(".html"):
+        return read_page(Path(text))
     if text.endswith(".json"):
-        return read_reports(Path(text))
+        return [{"report": report.as_json()} for report in read_reports(Path(text))]
     options = parser().parse_args(shlex.split(text))
-    return _reports(_jobs(options), options)
+    made = _examined(_jobs(options), options)
+    return [document(one) if texts else {"report": one.report.as_json()} for one in made]

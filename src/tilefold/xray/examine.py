@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.job import Job
-from tilefold.xray.evidence import gather
+from tilefold.xray.compile.job import Compiled, Job
+from tilefold.xray.evidence import Evidence, gather
 from tilefold.xray.execution import Program, chosen_programs
 from tilefold.xray.observe.observe import observe
 from tilefold.xray.report.build import build
@@ -18,6 +18,15 @@ _UNTRIED = (
     "No trials were asked for: they alone show masked-rounds, races of reads and of boxes, loaded indices that wrap, what "
     "wrong-fill, narrow-sum and not-associative change in the results, and what widens a scalar-access."
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """A report, what it was made from, and the `variants` of the kernel that trials compiled."""
+
+    report: Report
+    evidence: Evidence
+    variants: tuple[Compiled, ...]
 
 
 def examine(
@@ -34,13 +43,26 @@ def examine(
         CompileError: the kernel does not compile.
         ArgumentError: a program outside the grid.
     """
+    return examined(job, programs, run=run, trials=trials, stages=stages).report
+
+
+def examined(
+    job: Job,
+    programs: Sequence[Program] | None = None,
+    *,
+    run: bool = True,
+    trials: bool = True,
+    stages: Stages | None = None,
+) -> Examined:
+    """The same with what the report was made from."""
     stages = stages or Stages()
     with stages.stage("compiling"):
         compiled = offline.compile_job(job)
     evidence, notes = gather(compiled, chosen_programs(job.grid, programs), run=run, stages=stages)
     with stages.stage("counting"):
         report = build(evidence, notes)
-    with stages.stage("observing"):
+    with stages.stage("observing"), offline.compiled_meanwhile() as variants:
         observations, more = observe(report, evidence, stages if trials else None)
     untried = () if trials else (_UNTRIED,)
-    return replace(report, observations=observations, notes=(*report.notes, *more, *untried))
+    report = replace(report, observations=observations, notes=(*report.notes, *more, *untried))
+    return Examined(report, evidence, tuple(variants))

@@ -8,12 +8,19 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tilefold.cli.output import complain, printable
-from tilefold.cli.parser import EXIT_CODES, Parser, count
+from tilefold.cli.parser import EXIT_CODES, Parser, count, needed
 from tilefold.errors import ArgumentError, CaptureError
 
+if TYPE_CHECKING:
+    from tilefold.xray.capture.launches import Captured, Launch
+    from tilefold.xray.capture.summary import Shown
+    from tilefold.xray.report.model import Report
+
+Tabulated = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, heads, rows
 MANY = 40  # distinct launches that the table has reports of, unless all are asked for
 
 
@@ -27,6 +34,7 @@ def parser() -> Parser:
             "xray run --kernel '_fwd*' bench.py": "reports of some kernels",
             "xray run -m pytest tests/test_norm.py -k fp16": "a module, as python -m runs it",
             "xray run --save launches script.py": "a file for each distinct launch, which runs alone",
+            "xray run --html launches.html script.py": "a page of all launches, and one of each beside it",
         },
         exit_codes={
             **EXIT_CODES,
@@ -63,6 +71,11 @@ def parser() -> Parser:
         metavar="DIR",
         help="write a file for each distinct launch: the kernel and its inputs; it runs alone",
     )
+    add(
+        "--html",
+        metavar="OUT.html",
+        help="write a page with the table, and beside it a page of each distinct launch, OUT.1.html and so on",
+    )
     add("--json", metavar="FILE", help='write all reports there, or to the output for "-"')
     add(
         "--fail-on",
@@ -81,6 +94,12 @@ def run(arguments: Sequence[str]) -> int:
     words = options.module if options.module is not None else [options.script, *options.arguments]
     if not words or words[0] is None:
         raise ArgumentError("xray: run must be given a script, got none; write SCRIPT.py or -m MODULE")
+    if options.html is not None:
+        needed("pygments", "xray run", "pages")
+        if options.html == "-":
+            raise ArgumentError(
+                "xray: run --html must name a file, beside which the pages are written, got '-'; name one"
+            )
     captured, code, said = run_script(
         words, module=options.module is not None, target=options.target,
         budget=LAUNCH if options.budget is None else options.budget, every_configuration=options.configurations == "all",
@@ -118,7 +137,14 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
         )
     kept = wanted if options.all or options.json or options.save else wanted[:MANY]
     full = bool(options.kernel or options.all) and not options.quick
-    shown = by_stake(kept, lambda launch: launch.report(trials=full))
+    pages = None if options.html is None else Path(options.html)
+    shown = by_stake(kept, lambda launch: _report(launch, full, pages))
+    tables = [
+        (f"configurations of {one.launch.kernel}, launch {one.launch.number}", TUNED, list(tuned(one.launch)))
+        for one in shown if one.launch.tried and (pages is not None or options.json != "-")
+    ]  # fmt: skip
+    if pages is not None:
+        _write_index(pages, options.script or " ".join(options.module), captured, shown, tables)
     if options.save is not None:
         _save(options.save, kept)
     if options.json is not None:
@@ -126,10 +152,8 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
         write(options.json, json.dumps({"schema": SCHEMA, "reports": reports}, indent=1))
     if options.json != "-":
         _table(heading(captured, len(kept)), COLUMNS, list(rows(shown)))
-        for one in shown:
-            if one.launch.tried:
-                title = f"configurations of {one.launch.kernel}, launch {one.launch.number}"
-                _table(title, TUNED, list(tuned(one.launch)))
+        for table in tables:
+            _table(*table)
         first = len(shown) if options.kernel or options.all else options.first or 0
         there = [(one.launch, one.report) for one in shown[:first] if one.report is not None]
         show_reports([made if full or options.quick else launch.report() for launch, made in there], False)
@@ -139,6 +163,37 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
         f"xray: {found.severity} {found.code} at {place(found)}: {found.evidence}"
         for one in shown if one.report is not None for found in failing(one.report, options.fail_on)
     ]  # fmt: skip
+
+
+def _report(launch: Launch, trials: bool, pages: Path | None) -> Report:
+    """The report of a launch, and its page where they are wanted."""
+    if pages is None:
+        return launch.report(trials=trials)
+    from tilefold.cli.pages import write_file
+    from tilefold.xray.page import document, render_page
+
+    made = launch.examined(trials=trials)
+    write_file(str(_page_of(launch, pages)), render_page(document(made), quote(pages.name)), "xray run")
+    return made.report
+
+
+def _page_of(launch: Launch, pages: Path) -> Path:
+    return pages.with_name(f"{pages.stem}.{launch.number}{pages.suffix}")
+
+
+def _write_index(
+    pages: Path, script: str, captured: Captured, shown: Sequence[Shown], tables: Sequence[Tabulated]
+) -> None:
+    """The page of all launches, which leads to those of each."""
+    from tilefold.cli.pages import write_page
+    from tilefold.xray.capture.summary import COLUMNS, heading, rows
+    from tilefold.xray.page import render_index
+
+    files = ["" if one.report is None else quote(_page_of(one.launch, pages).name) for one in shown]
+    notes = [*(f"Not compiled: {line}" for line in captured.refused), *captured.notes]
+    listed = list(zip(rows(shown), files, strict=True))
+    page = render_index(script, heading(captured, len(shown)), COLUMNS, listed, tables=tables, notes=notes)
+    write_page(str(pages), page, "xray run")
 
 
 def _table(title: str, columns: Sequence[str], found: Sequence[Sequence[str]]) -> None:

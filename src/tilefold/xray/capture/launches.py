@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilefold.xray.compile.job import Job
 from tilefold.xray.report.model import Report
 from tilefold.xray.stages import Stages
+
+if TYPE_CHECKING:
+    from tilefold.xray.examine import Examined
 
 
 @dataclass
@@ -60,9 +63,13 @@ class Launch:
         Raises:
             CompileError: the kernel does not compile.
         """
-        from tilefold.xray.examine import examine
+        return self.examined(trials=trials, run=run, stages=stages).report
 
-        return examine(self.job, run=run, trials=trials, stages=stages)
+    def examined(self, *, trials: bool = True, run: bool = True, stages: Stages | None = None) -> Examined:
+        """The same with what the report was made from."""
+        from tilefold.xray.examine import examined
+
+        return examined(self.job, run=run, trials=trials, stages=stages)
 
 
 @dataclass

@@ -13,8 +13,10 @@ import inspect
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,10 +140,27 @@ def _compile(job: Job, source: Any) -> Compiled:
             f"xray: {job.name} must compile for {job.chip.target}, got {_said(error)}"
         ) from error
     texts, metadata = made.asm, made.metadata
-    return Compiled(
+    compiled = Compiled(
         job, texts["ttir"], texts["ttgir"], _steady_lines(texts["ptx"]), max(metadata.shared, job.shared), metadata.num_warps,
         getattr(metadata, "global_scratch_size", 0) or 0, triton.__version__,
     )  # fmt: skip
+    if (found := _meanwhile.get()) is not None:
+        found.append(compiled)
+    return compiled
+
+
+_meanwhile: ContextVar[list[Compiled] | None] = ContextVar("meanwhile", default=None)
+
+
+@contextlib.contextmanager
+def compiled_meanwhile() -> Iterator[list[Compiled]]:
+    """A list to which all that is compiled within is added."""
+    found: list[Compiled] = []
+    held = _meanwhile.set(found)
+    try:
+        yield found
+    finally:
+        _meanwhile.reset(held)
 
 
 @contextlib.contextmanager
@@ -200,6 +219,64 @@ def _source(job: Job) -> ASTSource:
     }
     ordered = {name: signature[name] for name in names}
     return ASTSource(fn=kernel, signature=ordered, constexprs=constants, attrs=attributes)
+
+
+def passes(job: Job) -> list[tuple[str, str]]:
+    """Each pass of Triton's compiler up to the GPU IR, and the IR before it, in order; none where this Triton dumps none.
+
+    The kernel is compiled once more, into a folder of its own; what Triton says meanwhile is not shown.
+    """
+    options = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
+    with tempfile.TemporaryFile() as dump:
+        with _dumping(dump.fileno()), contextlib.suppress(_DumpedError):
+            triton.compile(
+                _source(job) if job.source is None else job.source,
+                target=GPUTarget("cuda", job.chip.architecture, 32), options=options | dict(job.options),
+            )  # fmt: skip
+        dump.seek(0)
+        text = dump.read().decode(errors="replace")
+    # Between passes some say more, under such a head too.
+    parts = re.split(r"^// -----// (.*?)(?: //----- //)?$", text, flags=re.MULTILINE)
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    return [(head.removeprefix(_BEFORE), ir.strip("\n")) for head, ir in pairs if head.startswith(_BEFORE)]
+
+
+_BEFORE = "IR Dump Before "
+
+
+class _DumpedError(Exception):
+    """The stages of interest are over."""
+
+
+@contextlib.contextmanager
+def _dumping(file: int) -> Iterator[None]:
+    """MLIR writes the IR before every pass, which it does to stderr, into a file; Triton stops at the GPU IR."""
+
+    def stop(*given: Any) -> tuple[str, str] | None:
+        if not given:
+            return "passes", "passes"
+        given[1]["llir"] = ended
+        return None
+
+    def ended(source: Any, metadata: Any) -> Any:
+        raise _DumpedError
+
+    before, hook = os.environ.get("MLIR_ENABLE_DUMP"), triton.knobs.runtime.add_stages_inspection_hook
+    sys.stderr.flush()
+    errors = os.dup(2)
+    try:
+        os.environ["MLIR_ENABLE_DUMP"] = "1"
+        os.dup2(file, 2)
+        with triton.knobs.cache.scope(), tempfile.TemporaryDirectory() as folder:
+            triton.knobs.cache.dir = folder
+            triton.knobs.runtime.add_stages_inspection_hook = stop
+            yield
+    finally:
+        triton.knobs.runtime.add_stages_inspection_hook = hook
+        os.dup2(errors, 2)
+        os.close(errors)
+        del os.environ["MLIR_ENABLE_DUMP"]
+        os.environ.update({} if before is None else {"MLIR_ENABLE_DUMP": before})
 
 
 def assemble(compiled: Compiled) -> Machine:

@@ -12,7 +12,7 @@ _KINDS = {
     "shfl": "shuffle", "redux": "shuffle", "bar": "barrier", "barrier": "barrier", "mma": "tensor-core instruction",
     "wgmma.mma": "tensor-core instruction", "tcgen05.mma": "tensor-core instruction",
 }  # fmt: skip
-_ADDRESSES = ("addi", "muli", "subi", "divsi", "remsi", "cmpi", "andi", "extsi", "trunci")
+ADDRESSES = ("addi", "muli", "subi", "divsi", "remsi", "cmpi", "andi", "extsi", "trunci")
 
 
 def count(n: float) -> str:
@@ -51,7 +51,7 @@ def layouts(found: tuple[Layout, ...]) -> list[str]:
 
     Arithmetic of addresses and masks is left out where the line has more to show.
     """
-    shown = [layout for layout in found if layout.operation not in _ADDRESSES] or found
+    shown = [layout for layout in found if layout.operation not in ADDRESSES] or found
     together: dict[tuple[object, ...], list[Layout]] = {}
     for layout in shown:
         key = (layout.shape, layout.kind, layout.elements, layout.lanes, layout.warps)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import linecache
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from tilefold.xray.execution import Execution
-from tilefold.xray.ir import Function, tensors
+from tilefold.xray.ir import Function, Tensor, tensors
 from tilefold.xray.layouts import holding
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.machine.log import Access as Logged
@@ -175,6 +175,18 @@ def usual_stride(logged: Iterable[Logged], space: str) -> int | None:
 def layouts_by_line(ttgir: Function, warps: int) -> dict[Key, list[Layout]]:
     """The layouts that operations of a line leave their results in, or store from; each once."""
     found: dict[Key, list[Layout]] = defaultdict(list)
+    for place, operation, tensor in tiles_by_line(ttgir):
+        held = holding(tensor, ttgir.aliases, warps)
+        spread = (None,) * 4 if held is None else (held.elements, held.lanes, held.warps, held.copies)
+        kind = _kind(tensor.encoding, ttgir.aliases)
+        layout = Layout(operation, tensor.shape, tensor.pointee, kind, *spread)
+        if layout not in found[place]:
+            found[place].append(layout)
+    return found
+
+
+def tiles_by_line(ttgir: Function) -> Iterator[tuple[Key, str, Tensor]]:
+    """The tiles whose layouts a report shows: the line, the operation, and the tile that it leaves or stores."""
     for operation in ttgir.walk():
         place = line_of(operation.place)
         # Without a dot: a region of an operation, as a partition of specialised warps.
@@ -183,15 +195,8 @@ def layouts_by_line(ttgir: Function, warps: int) -> dict[Key, list[Layout]]:
         kinds = tensors(operation.types)
         shown = [t for t in kinds if not t.element.startswith("!tt.ptr")] or list(kinds)
         # A load, a store, a reduction: what enters; a conversion of layouts: what leaves.
-        chosen = shown[-1:] if operation.name == "ttg.convert_layout" else shown[:1]
-        for tensor in chosen:
-            held = holding(tensor, ttgir.aliases, warps)
-            spread = (None,) * 4 if held is None else (held.elements, held.lanes, held.warps, held.copies)
-            kind = _kind(tensor.encoding, ttgir.aliases)
-            layout = Layout(operation.name.partition(".")[2], tensor.shape, tensor.pointee, kind, *spread)
-            if layout not in found[place]:
-                found[place].append(layout)
-    return found
+        for tensor in shown[-1:] if operation.name == "ttg.convert_layout" else shown[:1]:
+            yield place, operation.name.partition(".")[2], tensor
 
 
 def _kind(encoding: str, aliases: dict[str, str]) -> str:

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tilefold.errors import ArgumentError
+from tilefold.runtime.notebooks import table
 from tilefold.xray.compile.job import Resources
 from tilefold.xray.ir.types import element_bytes
 
@@ -61,6 +62,13 @@ class Access:
     asked: int | None = None
     stride: int | None = None
     again: int | None = None
+
+    def told(self, programs: int) -> str:
+        """The access in a few words, with a program's numbers."""
+        served = self.passes if self.sectors is None else self.sectors
+        unit = "passes" if self.sectors is None else "sectors"
+        cost = "" if served is None else f": {served // programs} {unit}"
+        return f"{self.space} {self.kind} of {self.bytes} bytes{cost}"
 
 
 @dataclass(frozen=True)
@@ -234,6 +242,24 @@ class Report:
     def codes(self) -> tuple[str, ...]:
         """The codes of the observations, in their order."""
         return tuple(o.code for o in self.observations)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the launch, lines (numbers are a program's), observations; `--html` writes a whole page."""
+        grid = "x".join(map(str, self.grid))
+        launch = f"{self.kernel}: {self.target} ({self.chip}), {self.num_warps} warps, grid {grid}, Triton {self.triton}"
+        n = max(len(self.programs), 1)
+        lines = [
+            (x.line, x.text, x.sass, "" if x.work is None else x.work.issued // n, "\n".join(a.told(n) for a in x.accesses))
+            for x in self.lines if x.line
+        ]  # fmt: skip
+        found = [
+            (o.code, o.severity, ", ".join(map(str, o.lines)), f"{o.us_at_stake:.3g}",
+             "\n".join((o.evidence, o.reason, o.change)))
+            for o in self.observations if not o.quiet
+        ]  # fmt: skip
+        parts = [table(launch, lines, ("line", "source", "code", "issued", "memory"))]
+        parts += [table("Observations", found, ("code", "", "lines", "us at stake", ""))] if found else []
+        return "".join(parts)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for `json.dumps`; keys are the fields' names, `schema` counts their versions."""

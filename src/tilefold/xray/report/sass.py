@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tilefold.xray.ptx.syntax import Instruction
 from tilefold.xray.report.static import Lines, is_tritons
@@ -35,19 +35,24 @@ def local_by_line(
 def _counted(
     text: str, instructions: tuple[Instruction, ...], lines: Lines, wanted: Callable[[str], bool]
 ) -> dict[tuple[str, int], int]:
+    return dict(Counter(place for _, code, place in placed(text, instructions, lines) if wanted(code)))
+
+
+def placed(
+    text: str, instructions: tuple[Instruction, ...], lines: Lines
+) -> Iterator[tuple[int, str, tuple[str, int]]]:
+    """Each row of the text that is an instruction (from 0), its opcode and the line that it is shown at."""
     callers: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
     for instruction in instructions:
         place, shown = lines.place(instruction), lines.line(instruction)
         if place and shown is not None:
             callers[place[0]].add(shown)
-    counts: Counter[tuple[str, int]] = Counter()
     current = ("", 0)
-    for row in text.splitlines():
+    for number, row in enumerate(text.splitlines()):
         if found := _PLACE.match(row):
             current = (found[1], int(found[2]))
-        elif (code := _CODE.match(row)) and wanted(code[1]):
-            counts[_shown(current, callers)] += 1
-    return dict(counts)
+        elif code := _CODE.match(row):
+            yield number, code[1], _shown(current, callers)
 
 
 def _shown(place: tuple[str, int], callers: dict[tuple[str, int], set[tuple[str, int]]]) -> tuple[str, int]:

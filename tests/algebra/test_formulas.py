@@ -12,8 +12,8 @@ import torch
 from tilefold import math as traced
 from tilefold import monoids
 from tilefold.algebra import units
+from tilefold.algebra.formulas import Formula, combine_formulas, input_names, lift_formulas, project_formulas
 from tilefold.algebra.monoid import Monoid
-from tilefold.watch.formulas import Formula, combine_formulas, input_names, lift_formulas, project_formulas
 
 
 def select(condition: object, a: Any, b: Any) -> Any:

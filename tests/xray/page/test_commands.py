@@ -1,0 +1,89 @@
+"""`--html` of `xray`, `xray run` and `xray diff`: files, lines that name them, one line for what cannot be done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from commands import run
+from watch.test_page import Parts
+
+KERNELS = """
+import triton, triton.language as tl
+
+@triton.jit
+def double(x_ptr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs) * 2)
+
+def xray_cases():
+    return {name: dict(kernel=double, args={"x_ptr": "*fp32"}, constants={"BLOCK": size}, grid=2)
+            for name, size in (("a", 64), ("b", 128))}
+"""
+SCRIPT = """
+import torch
+from kernels import double
+x = torch.zeros(256, device="cuda")
+for size in (64, 64, 128):
+    double[(2,)](x, BLOCK=size)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_page_of_a_kernel_and_two_side_by_side(folder: Path) -> None:
+    shown = run(["xray", "kernels.py", "--case", "a", "--quick", "--html", "a.html"])
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert re.fullmatch(r"a\.html: \d+ kB, opens in any browser\n", shown.stdout)
+    assert Parts((folder / "a.html").read_text(encoding="utf-8")).text_of("h1") == ["double"]
+    both = run(["xray", "diff", "a.html", "kernels.py --case b --quick", "--html", "both.html"])
+    assert both.exit_code == 0
+    text = (folder / "both.html").read_text(encoding="utf-8")
+    assert "BLOCK=64" in text
+    assert "BLOCK=128" in text
+    in_terminal = run(["xray", "diff", "a.html", "a.html"])
+    assert "Nothing differs." in in_terminal.stdout
+
+
+def test_a_script_has_an_index_and_a_page_a_launch(folder: Path) -> None:
+    shown = run(["xray", "run", "--html", "runs & all.html", "script.py"])
+    assert shown.exit_code == 0
+    assert "runs & all.html: " in shown.stdout
+    index = Parts((folder / "runs & all.html").read_text(encoding="utf-8"))
+    links = [a["href"] for tag, a in index.elements if tag == "a"]
+    assert sorted(map(str, links)) == ["runs%20%26%20all.1.html", "runs%20%26%20all.3.html"]
+    page = Parts((folder / "runs & all.3.html").read_text(encoding="utf-8"))
+    assert [a["href"] for tag, a in page.elements if tag == "a"] == ["runs%20%26%20all.html"]
+    assert "BLOCK=128" in page.text_of("code")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["diff", "no.html", "a.json"], "a page to compare must be one that --html wrote for a kernel, got 'no.html'"),
+        (["diff", "other.html", "a.json"], "a page to compare must be one that --html wrote for a kernel, got 'other"),
+        (["run", "--html", "-", "script.py"], "run --html must name a file, beside which the pages are written"),
+        (["kernels.py", "--case", "a", "--quick", "--html", "."], "--html must be a file that can be written, got '.'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_one_line(folder: Path, arguments: list[str], line: str) -> None:
+    (folder / "other.html").write_text("<p>another page")
+    shown = run(["xray", *arguments])
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith(f"xray: {line}")
+    assert shown.stderr.count("\n") == 1
+
+
+def test_what_is_missing_is_said_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pygments", None)
+    shown = run(["xray", "kernels.py", "--case", "a", "--html", "a.html"])
+    assert shown.exit_code == 2
+    assert shown.stderr == "xray: pages need pygments, got none; pip install 'tilefold[cli]'\n"
