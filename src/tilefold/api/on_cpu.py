@@ -36,7 +36,7 @@ from tilefold.backends.cpu import (
 from tilefold.errors import BackendError
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan, library_scan
-from tilefold.planner.library import LibraryMap, library_fold, library_plan
+from tilefold.planner.library import LibraryMap, has_own_derivative, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
 from tilefold.planner.products.row import Row, without_constants
 from tilefold.problem.validate import GUARANTEES
@@ -132,13 +132,16 @@ class Repeated:
     """A fold of one tensor on a CPU that was planned once, for calls with tensors of the same layout.
 
     `call` gives None where the elements of this call ask for more than was planned: float32 does not hold their squares.
+    Where it `is_differentiable`, its operations are torch's own, whose derivative is ours.
     """
 
-    def __init__(self, plan: Plan, call: Callable[..., list[Tensor] | None]) -> None:
-        self.plan, self.call = plan, call
+    def __init__(
+        self, plan: Plan, call: Callable[..., list[Tensor] | None], is_differentiable: bool = False
+    ) -> None:
+        self.plan, self.call, self.is_differentiable = plan, call, is_differentiable
 
 
-def _repeated_library(plan: Plan, settled: native.Settled) -> Repeated:
+def _repeated_library(plan: Plan, settled: native.Settled, x: Tensor) -> Repeated:
     def first(*tensors: Tensor) -> list[Tensor] | None:
         results = settled.make(*tensors)
         if results is None:
@@ -148,7 +151,7 @@ def _repeated_library(plan: Plan, settled: native.Settled) -> Repeated:
             again.call = settled.make
         return finished
 
-    again = Repeated(plan, first)
+    again = Repeated(plan, first, has_own_derivative(plan.strategy, x.dtype))
     return again
 
 
@@ -168,7 +171,7 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     function = library_fold(tensors, program, dims, guarantee)
     if function is not None:
         plan = library_plan(function, program, guarantee)
-        return _repeated_library(plan, native.settled_fold(function, dims, program, shape))
+        return _repeated_library(plan, native.settled_fold(function, dims, program, shape), tensors[0])
     if not is_watched(program):
         executable = tiled(tensors, program, dims, guarantee, shape)
         return Repeated(executable.plan, executable.repeated)
@@ -186,7 +189,7 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     known, guarantee = _known_map(request), request.guarantee
     if known is not None:
         settled = native.settled_map(known.function, known.arguments, known.rows)
-        return _repeated_library(known.plan(len(tensors), guarantee), settled)
+        return _repeated_library(known.plan(len(tensors), guarantee), settled, tensors[0])
     program, shape = request.row.program, request.shape
     if 0 in shape:
         return None
@@ -387,7 +390,7 @@ def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
     function = _library_scan(request, tensors)
     if function is not None:
         own = library_plan(function, request.program, request.guarantee)
-        return _repeated_library(own, _settled_scan(function, request))
+        return _repeated_library(own, _settled_scan(function, request), tensors[0])
     plan = _scan_plan(request)
     settled = _scan_by_tiles(request, tensors, plan)
     return Repeated(plan, lambda *inputs: settled(inputs))

@@ -21,6 +21,7 @@ from torch import Tensor
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import gradients, recorded
+from tilefold.api.differentiated import applied, one_level
 from tilefold.api.map_gradients import Map
 from tilefold.api.recorded import asks_gradient, fields_as_tensors, library_map, library_text
 from tilefold.api.reduce import fold_tensors
@@ -29,7 +30,7 @@ from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
 from tilefold.errors import GradientError
-from tilefold.planner.library import LibraryMap
+from tilefold.planner.library import LibraryMap, has_own_derivative
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
@@ -254,9 +255,9 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
             monoid, function, library = call.saving()
             arguments = (*arguments[:2], monoid.text, function.text, *arguments[4:-1], library_text(library))
         if not is_nested:
-            return gradients.applied(call, run, tensors)
-        with gradients.one_level():
-            return gradients.applied(call, run, tensors)
+            return applied(call, run, tensors)
+        with one_level():
+            return applied(call, run, tensors)
 
     return kernel
 
@@ -301,7 +302,7 @@ def _map_of(
 
 def _differentiated_fold(
     tensors: Sequence[Tensor], monoid: Monoid, dim: Any, keepdim: bool, init: Any, return_state: bool, dtype: Any,
-    convert: Any, guarantee: str, call: str,
+    convert: Any, guarantee: str, call: str, key: Any,
 ) -> Tensors:  # fmt: skip
     n = len(tensors)
     given = tensors if init is None else [*tensors, *fields_as_tensors(init, tensors[0].device)]
@@ -320,12 +321,12 @@ def _differentiated_fold(
     like = tuple([gradients.Like(t.shape, t.dtype, t.device) for t in given])
     dims = dim if dim is None or type(dim) is int else normalize_dims(dim, max(t.ndim for t in tensors), call)
     fold = gradients.fold_of(monoid, dims, convert, guarantee, n, return_state, like, call)
-    return gradients.applied(fold, run, given)
+    return applied(fold, run, given, key)
 
 
 def _differentiated_scan(
     tensors: Sequence[Tensor], monoid: Monoid, dim: Any, init: Any, exclusive: bool, reverse: bool, return_state: bool,
-    dtype: Any, convert: Any, guarantee: str, call: str,
+    dtype: Any, convert: Any, guarantee: str, call: str, key: Any,
 ) -> Tensors:  # fmt: skip
     n = len(tensors)
     given = [*tensors, *([] if init is None else fields_as_tensors(init, tensors[0].device))]
@@ -338,12 +339,12 @@ def _differentiated_scan(
 
     like = [gradients.Like(t.shape, t.dtype, t.device) for t in given]
     scanned = Scanned(monoid, dim, exclusive, reverse, convert, guarantee, n, return_state, like, call)
-    return gradients.applied(scanned, run, given)
+    return applied(scanned, run, given, key)
 
 
 def _differentiated_map(
     tensors: Sequence[Tensor], monoid: Monoid, apply: Traced, dim: Any, extras: Sequence[Tensor], convert: Any,
-    guarantee: str, library: LibraryMap | None, call: str,
+    guarantee: str, library: LibraryMap | None, call: str, key: Any,
 ) -> Tensors:  # fmt: skip
     n, every = len(tensors), [*tensors, *extras]
     sizes, dtypes = tuple([t.shape for t in every]), tuple([t.dtype for t in every])
@@ -351,14 +352,18 @@ def _differentiated_map(
     differentiated = Map(monoid, apply, dim, convert, guarantee, n, sizes, dtypes, library, on_cpu, call)
     own, function, served = differentiated.saving()
 
-    def run(given: Sequence[Tensor]) -> Tensors:
-        made = map_tensors(
-            given[:n], own, function, dim, extras=given[n:], convert=convert, guarantee=guarantee, library=served,
-            call=call,
-        )  # fmt: skip
-        return fresh(made, given)
+    named = {"convert": convert, "guarantee": guarantee, "call": call}
 
-    return gradients.applied(differentiated, run, every)
+    def run(given: Sequence[Tensor]) -> Tensors:
+        return fresh(
+            map_tensors(given[:n], own, function, dim, extras=given[n:], library=served, **named), given
+        )
+
+    def plain(given: Sequence[Tensor]) -> Tensors:
+        return map_tensors(given[:n], monoid, apply, dim, extras=given[n:], library=library, **named)
+
+    is_torchs = on_cpu and library is not None and has_own_derivative(library.function, every[0].dtype)
+    return applied(differentiated, run, every, key, plain if is_torchs else None)
 
 
 recorded.DIFFERENTIATED.update(

@@ -17,7 +17,8 @@ from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.api import products
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
-from tilefold.api.gradients import Call, Fold, Like, as_inputs, cells, fold_of, function_of
+from tilefold.api.differentiated import Call
+from tilefold.api.gradients import Fold, Like, as_inputs, cells, fold_of, function_of
 from tilefold.api.map_gradients import Map
 from tilefold.planner.products.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.planner.products.functions import Traced

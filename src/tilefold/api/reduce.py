@@ -179,7 +179,7 @@ def fold_tensors(
     every = [*tensors, *tensors_of(init)]
     if out is None and is_plainly_differentiated(every):
         return DIFFERENTIATED["reduce"](
-            tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call
+            tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call, key
         )
     if out is None and is_seen(every):
         return recorded_fold(

@@ -167,7 +167,7 @@ def scan_tensors(
     every = [*tensors, *tensors_of(init)]
     if out is None and is_plainly_differentiated(every):
         return DIFFERENTIATED["scan"](
-            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call, key
         )
     if out is None and is_seen(every):
         return recorded_scan(

@@ -18,9 +18,9 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import is_float
 from tilefold.api import scan as scans
+from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of, monoid_of_algebra
 from tilefold.api.gradients import (
-    Call,
     Like,
     Wide,
     as_inputs,

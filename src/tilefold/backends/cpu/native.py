@@ -277,11 +277,12 @@ def _held(roots: Tensor, mean: Tensor | None = None) -> bool:
     """
     if torch._C._is_tracing():
         return True
+    roots = roots.detach()  # autograd may look on
     least, most = torch.aminmax(roots)
     if not (float(least) > _ROOTS[0] and float(most) < _ROOTS[1]):
         return False
     # A sum of products is finite where they are: one operation.
-    return mean is None or numbers.isfinite(float(torch.dot(mean.reshape(-1), roots.reshape(-1))))
+    return mean is None or numbers.isfinite(float(torch.dot(mean.detach().reshape(-1), roots.reshape(-1))))
 
 
 def _by_norm(order: float, eps: float) -> Make:
