@@ -33,6 +33,7 @@ from tilefold.backends.cpu import (
     selecting,
     torch_product,
 )
+from tilefold.backends.cpu.reductions import SERIAL
 from tilefold.errors import BackendError
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan, library_scan
@@ -197,8 +198,16 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     program = quick_form(program) if watched else program
     folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
     row, places = without_constants(request.row, program)
+    small = _small_map(request, row, tensors, places) if math.prod(shape) < SERIAL else None
 
     def call(*tensors: Tensor) -> list[Tensor] | None:
+        if small is not None:
+            first = [t if t.shape == shape else t.expand(shape) for t in tensors[:n]]
+            folded = folding(first)
+            if watched and not folded.pop().all():
+                return None
+            made, sums = small([*first, *(folded[p] for p in places), *tensors[n:]])
+            return [*made, *row_tiles.map_rows(request.row, folded), *sums]
         expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
         folded = folding(expanded[:n])
         if watched and not folded.pop().all():
@@ -206,6 +215,18 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
         return _map_by_tiles(request, row, expanded, folded, places)
 
     return Repeated(_then_mapped(folding.plan), call)
+
+
+def _small_map(
+    request: RowMap, row: Row, tensors: Sequence[Tensor], places: Sequence[int]
+) -> row_tiles.Small:
+    """What maps few elements, whose inputs come expanded and whose extra tensors as they are."""
+    n, kept = request.row.program.algebra.inputs, _kept(request)
+    first = [t.expand(request.shape) for t in tensors[:n]]
+    rows = [(kept, torch.empty(kept, device="meta").stride())] * len(places)
+    layouts = [*((t.shape, t.stride()) for t in first), *rows, *((t.shape, t.stride()) for t in tensors[n:])]
+    alone = request.guarantee == "batch_invariant"
+    return row_tiles.Small(row, layouts, request.shape, placeless=alone, dims=request.dims)
 
 
 def _kept(request: RowMap) -> list[int]:

@@ -66,14 +66,18 @@ class LibraryMap:
 
 
 # Functions of torch's whose derivative, of ties and where there is none, is the one that is derived here: of each dtype; of
-# floats that are computed with in their own dtype. Not products, of which torch divides by elements, nor logsumexp of -inf.
+# floats that are computed with in their own dtype. Not products, of which torch divides by elements.
 _DERIVED = frozenset(
     {
         "torch.sum", "torch.amax", "torch.amin", "torch.max", "torch.min", "first", "last", "torch.cumsum", "torch.cummax",
         "torch.cummin", "torch.cummax().values", "torch.cummin().values",
     }
 )  # fmt: skip
-_DERIVED_WIDE = frozenset({"torch.softmax", "torch.log_softmax", "torch.layer_norm", "torch.group_norm"})
+_DERIVED_WIDE = frozenset(
+    {
+        "torch.logsumexp", "torch.softmax", "torch.log_softmax", "torch.layer_norm", "torch.rms_norm", "torch.group_norm",
+    }
+)  # fmt: skip
 
 
 def has_own_derivative(function: str, dtype: torch.dtype) -> bool:

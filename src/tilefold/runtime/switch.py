@@ -120,10 +120,11 @@ def layout(t: Tensor, differentiated: bool = False) -> tuple[Any, ...] | None:
     and mapped ones, which have no address, of those of functionalize, whose address is 0, and, with them, of those without
     elements. Modes of functions have been asked before (`overrides`). On a CPU plans also follow the number of threads.
     """
+    if type(t) not in _PLAIN:
+        return None
     asked = t.requires_grad and _is_grad_enabled()
     if (
-        type(t) not in _PLAIN
-        or _forced.get() != "auto"
+        _forced.get() != "auto"
         or _len_torch_dispatch_stack()
         or forward_ad._current_level >= 0
         or t.is_neg()

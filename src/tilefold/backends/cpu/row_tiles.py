@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -58,6 +59,64 @@ def map_tiles(
         r.view(torch.uint64) if d == torch.uint64 else r for r, d in zip(results, row.results, strict=True)
     ]
     return made, _added(row, shape, outer, tiles, [p for some in parts for p in some]) if row.sums else []
+
+
+class Small:
+    """`map_tiles` for so few elements that each operation of torch's counts, of operands that broadcast to `shape`: the first
+    has it. Made for operands of these layouts."""
+
+    def __init__(
+        self,
+        row: Row,
+        layouts: Sequence[tuple[Sequence[int], Sequence[int]]],
+        shape: Sequence[int],
+        *,
+        placeless: bool,
+        dims: Sequence[int],
+    ) -> None:
+        self.row, self.shape = row, tuple(shape)
+        self.outer = [d for d in range(len(shape)) if d not in dims]
+        views = [_once(size, stride) for size, stride in layouts]
+        shared = (False, *(size != self.shape for size, _ in views[1:]))
+        self.run = apply_kernel(row, shared, placeless).at_once(math.prod(self.shape))
+        given = [(tuple(size), tuple(stride)) for size, stride in layouts]
+        self.views = [
+            None if i == 0 or v == g else v for i, (v, g) in enumerate(zip(views, given, strict=True))
+        ]
+        self.wide = [stored(element_dtype(d)) for d in row.taken]
+
+    def __call__(self, operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The results, and the sums."""
+        values = [
+            _wide(_bits(t if v is None else t.as_strided(*v, t.storage_offset())), d, w)
+            for t, v, d, w in zip(operands, self.views, self.row.taken, self.wide, strict=True)
+        ]
+        made, n = self.run([*values, values[0]]), len(self.row.results)
+        results = [
+            _own(m, d, self.shape, (*values, *made[:i]))
+            for i, (m, d) in enumerate(zip(made[:n], self.row.results, strict=True))
+        ]
+        terms = zip(made[n:], self.row.sums, strict=True)
+        sums = [_own(t, d, self.shape, values).sum(self.outer, keepdim=True) for t, d in terms]
+        return results, sums
+
+
+def _once(size: Sequence[int], stride: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A layout with length 1 along the dims that it repeats in."""
+    return tuple(1 if step == 0 else n for n, step in zip(size, stride, strict=True)), tuple(stride)
+
+
+def _wide(part: Tensor, dtype: torch.dtype, wide: torch.dtype) -> Tensor:
+    """An operand as it is computed with."""
+    return part if part.dtype == wide == stored(dtype) else reference.as_element(part, dtype).to(wide)
+
+
+def _own(made: Tensor, dtype: torch.dtype, shape: Sequence[int], others: Sequence[Tensor]) -> Tensor:
+    """A result in memory of its own, of the shape and the dtype."""
+    plain = made.dtype == stored(dtype) and made.shape == shape and made.is_contiguous()
+    if not plain or any(made is o for o in others):
+        made = made.to(stored(dtype)).expand(shape).clone(memory_format=torch.contiguous_format)
+    return made.view(torch.uint64) if dtype == torch.uint64 else made
 
 
 def _terms(which: int, dtype: torch.dtype, shape: Sequence[int], workspace: Workspace) -> Tensor:

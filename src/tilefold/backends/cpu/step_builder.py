@@ -20,6 +20,7 @@ from tilefold.algebra.operations import OPS
 from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.cpu.reductions import SERIAL, by_results
 from tilefold.backends.cpu.step_lists import Slot, Step
+from tilefold.runtime.caching import kept_outside_modes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -69,10 +70,15 @@ _BITS = {
 FEW = 4096  # elements below which each operation counts
 
 
+@kept_outside_modes(16)
+def _zero(dtype: torch.dtype) -> Tensor:
+    return torch.zeros((), dtype=dtype, device="cpu")
+
+
 def _kept(condition: Tensor, value: Tensor, *, side: bool, out: Tensor | None = None) -> Tensor:
     """The value where the condition is `side`, else 0: by its bits, since torch selects one by one."""
     if value.numel() < (2 * FEW if condition.numel() < value.numel() else FEW) > condition.numel():
-        zero = value.new_zeros(())
+        zero = _zero(value.dtype)
         made = torch.where(condition, value, zero) if side else torch.where(condition, zero, value)
         return made if out is None else out.copy_(made)
     bits = _BITS[value.dtype]
