@@ -59,9 +59,9 @@ def _tables(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def of(x: Tensor) -> Tensor:
     """The unit of magnitudes; that of the last quarter for what is not finite."""
     apart, begin, first = _QUARTERS[x.dtype]
-    if x.numel() <= FEW and x.is_cpu:
+    if x.numel() <= FEW and x.is_cpu and not torch._C._is_tracing():
         quarters, bounds = _tables(x.dtype)
-        return quarters[torch.bucketize(x.abs(), bounds, right=True)]
+        return quarters[torch.bucketize(x.abs().contiguous(), bounds, right=True)]
     made = torch.full_like(x, 2.0 ** (first + 3 * apart))
     for quarter in (2, 1, 0):
         below = x.abs() < 2.0 ** (begin + quarter * apart)
