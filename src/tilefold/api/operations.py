@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid, monoid_of
@@ -29,7 +30,6 @@ from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
-from tilefold.errors import GradientError
 from tilefold.planner.library import LibraryMap, has_own_derivative
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
@@ -227,10 +227,7 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
         )
         tensors = [t for a in arguments[:lists] for t in a]
         if any(map(is_dual, tensors)):
-            raise GradientError(
-                f"{operation._opname}: an input must not carry a forward derivative, got a dual tensor, and folds have no "
-                "forward derivative yet; use torch.func.vjp, or forward_ad.unpack_dual(x).primal where none is needed"
-            )
+            return _with_tangents(kernel, keyset, call_of, arguments, lists)
         below = keyset & torch._C._after_autograd_keyset
         asked = asks_gradient(tensors)
         is_nested = asked and torch._C._functorch.maybe_current_level() is not None
@@ -243,6 +240,7 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
             # Of nested transforms the outer ones differentiate, too, while a Function of the inner one has switched that off.
             with (
                 torch.set_grad_enabled(is_nested or torch.is_grad_enabled()),
+                forward_ad._set_fwd_grad_enabled(is_nested or torch._C._is_fwd_grad_enabled()),
                 torch._C._AutoDispatchBelowAutograd(),
             ):
                 made: list[Tensor] = operation.redispatch(below, *parts, *arguments[lists:])
@@ -260,6 +258,21 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
             return applied(call, run, tensors)
 
     return kernel
+
+
+def _with_tangents(
+    kernel: Callable[..., Any], keyset: Any, call_of: Callable[..., Any], arguments: Sequence[Any], lists: int
+) -> Tensors:
+    """The results of dual tensors."""
+    from tilefold.api.tangents import tangents_of  # which stands above all operations
+
+    parts = [[forward_ad.unpack_dual(t) for t in a] for a in arguments[:lists]]  # type: ignore[no-untyped-call]  # torch's own
+    plain = [[p.primal for p in a] for a in parts]
+    made = kernel(keyset, *plain, *arguments[lists:])
+    tensors, given = [t for a in plain for t in a], [p.tangent for a in parts for p in a]
+    found = tangents_of(call_of(*plain, *arguments[lists:]), tensors, made, given)
+    pairs = zip(made, found, strict=True)
+    return [m if t is None else forward_ad.make_dual(m, t) for m, t in pairs]  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _fold_of(

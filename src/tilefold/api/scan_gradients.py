@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tilefold.algebra.algebra import elementwise
 from tilefold.algebra.derivatives.folds import Gradient
-from tilefold.algebra.derivatives.linear import as_float
+from tilefold.algebra.derivatives.linear import add, as_float, mul
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
@@ -26,6 +26,7 @@ from tilefold.api.gradients import (
     as_inputs,
     as_rows,
     cells,
+    converted,
     from_rows,
     gradient_of_call,
     positions,
@@ -144,6 +145,106 @@ class Scanned(Call):
             return [*given, *flag]
         numbers = zip(gradient.program.identity, dtypes, strict=True)
         return [like.new_full((like.shape[0], 1), n, dtype=d) for n, d in numbers]
+
+
+def pushed(
+    call: Scanned, tensors: Sequence[Tensor], given: Sequence[Tensor | None]
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Tangents of the results, and of the fields of the state after each row, of those of the inputs and of the state before.
+
+    dS_t = J_t dS_t-1 + own_t: the recurrence that a backward goes the other way, `own` being what an element's tangent adds.
+    """
+    gradient = gradient_of_call(call.monoid, tensors[: call.count], call.convert)
+    shape = broadcast_shape(tensors[: call.count], call.call) or (1,)
+    results = len(gradient.program.project.graph.outputs)
+    dims = normalize_dims(call.dim, len(shape), call.call)
+    kept = [n for d, n in enumerate(shape) if d not in dims]
+    wide = Wide(tensors[: call.count], shape, dims, call.convert, call.guarantee)
+    x = [call._row(t, dims) for t in (*wide.elements, *positions(gradient, shape, dims, tensors[0].device))]
+    if not x[0].numel() or not gradient.floats:
+        none: list[Tensor | None] = [None] * results
+        return none, [None] * gradient.n
+    moved = [
+        torch.zeros_like(e) if t is None else converted(call._row(t.expand(shape), dims), e.dtype)
+        for t, e in zip(given[: call.count], x, strict=False)
+        if e.is_floating_point()
+    ]
+    first = call._first(gradient, tensors[call.count :], shape, dims, x[0])
+    before_rows = [f[:, 0] for f in first]
+    made = scans.scan_tensors(x, states_of(gradient), 1, init=before_rows, guarantee=call.guarantee)
+    before = [torch.cat([f.to(t.dtype), t[:, :-1]], 1) for f, t in zip(first, made, strict=True)]
+    own = dict(zip(gradient.floats, cells(_added(gradient), [*before, *x, *moved]), strict=True))
+    varying, entries = _steps(gradient)
+    each = cells(varying, [*before, *x]) if any(isinstance(k, int) for k in entries.values()) else []
+    like = own[gradient.floats[0]]
+    steps = {at: each[k] if isinstance(k, int) else torch.full_like(like, k) for at, k in entries.items()}
+    of_init = dict(enumerate(given[call.count :]))
+    start = {
+        f: torch.zeros_like(like[:, :1]) if (t := of_init.get(f)) is None else t.to(like.dtype).expand(kept).reshape(-1, 1)
+        for f in gradient.floats
+    }  # fmt: skip
+    for (f, h), step in steps.items():
+        own[f] = torch.cat([own[f][:, :1] + step[:, :1] * start[h], own[f][:, 1:]], 1)
+    ones = {(h, f) for (f, h), k in entries.items() if isinstance(k, float) and k == 1.0}
+    turned = {(h, f): _later(step).flip(1) for (f, h), step in steps.items()}
+    flipped = {f: t.flip(1) for f, t in own.items()}
+    whole = {
+        f: t.flip(1)
+        for f, t in _recurrences(gradient.floats, turned, ones, flipped, call.guarantee).items()
+    }
+    shown, moved_states = made, whole
+    if call.exclusive:
+        shown, moved_states = before, {f: torch.cat([start[f], t[:, :-1]], 1) for f, t in whole.items()}
+    function, places = _projected(gradient)
+    found: list[Tensor | None] = [None] * results
+    if places:
+        pairs = cells(function, [*shown, *(moved_states[f] for f in gradient.floats)])
+        for place, t in zip(places, pairs, strict=True):
+            found[place] = from_rows(t.flip(1) if call.reverse else t, shape, dims)
+    return found, [whole[f][:, -1].reshape(kept) if f in whole else None for f in range(gradient.n)]
+
+
+@kept_outside_modes(512)
+def _added(gradient: Gradient) -> Monoid:
+    """(state before, elements, tangents of float elements) -> what these add to the tangents of float fields."""
+    n, lift, combine = gradient.n, gradient.program.lift, gradient.program.combine
+    k = lift.graph.arity
+
+    def run(*v: Any) -> tuple[Any, ...]:
+        before, x, moved, made = v[:n], v[n : n + k], v[n + k :], []
+        floats = [i for i, dtype in enumerate(lift.input_dtypes) if is_float(dtype)]
+        for f in gradient.floats:
+            slopes = pullback(combine, [*before, *lift.graph(*x)], [float(i == f) for i in range(n)])[n:]
+            slopes = pullback(lift, x, [s if g in gradient.floats else 0 for g, s in enumerate(slopes)])
+            total: Any = 0
+            for i, t in zip(floats, moved, strict=True):
+                total = add(total, mul(slopes[i], t))
+            made.append(as_float(total))
+        return tuple(made)
+
+    arity = n + k + sum(map(is_float, lift.input_dtypes))
+    return function_of(trace(run, arity))
+
+
+@kept_outside_modes(512)
+def _projected(gradient: Gradient) -> tuple[Monoid, tuple[int, ...]]:
+    """(states, tangents of the float fields) -> tangents of the results that have some; and which these are."""
+    n, project = gradient.n, gradient.program.project
+    count, kept = len(project.graph.outputs), list[int]()
+
+    def run(*v: Any) -> tuple[Any, ...]:
+        kept.clear()
+        made = []
+        for r in gradient.results:
+            slopes = pullback(project, v[:n], [float(i == r) for i in range(count)])
+            total: Any = 0
+            for f, t in zip(gradient.floats, v[n:], strict=True):
+                total = add(total, mul(slopes[f], t))
+            kept.append(r)
+            made.append(as_float(total))
+        return tuple(made) or (0.0,)
+
+    return function_of(trace(run, n + len(gradient.floats))), tuple(kept)
 
 
 def _adjoint(

@@ -66,16 +66,17 @@ class LibraryMap:
 
 
 # Functions of torch's whose derivative, of ties and where there is none, is the one that is derived here: of each dtype; of
-# floats that are computed with in their own dtype. Not products, of which torch divides by elements.
+# floats that are computed with in their own dtype.
 _DERIVED = frozenset(
     {
-        "torch.sum", "torch.amax", "torch.amin", "torch.max", "torch.min", "first", "last", "torch.cumsum", "torch.cummax",
-        "torch.cummin", "torch.cummax().values", "torch.cummin().values",
+        "torch.sum", "torch.amax", "torch.amin", "torch.max", "torch.min", "torch.aminmax", "first", "last", "torch.cumsum",
+        "torch.cummax", "torch.cummin", "torch.cummax().values", "torch.cummin().values", "torch.rms_norm",
     }
 )  # fmt: skip
 _DERIVED_WIDE = frozenset(
     {
-        "torch.logsumexp", "torch.softmax", "torch.log_softmax", "torch.layer_norm", "torch.rms_norm", "torch.group_norm",
+        "torch.logsumexp", "torch.prod", "torch.cumprod", "torch.softmax", "torch.log_softmax", "torch.layer_norm",
+        "torch.group_norm", "torch.linalg.vector_norm",
     }
 )  # fmt: skip
 

@@ -60,14 +60,29 @@ def settled_fold(function: str, dims: Dims, program: Program, shape: Dims) -> Se
         made = [as_stored(r, d) for r, d in zip(results, program.outputs, strict=True)]
         return [r if r.shape == shape else r.reshape(shape) for r in made]
 
-    if function == "torch.logsumexp":
-        return Settled(lambda x: _with_slopes(torch.logsumexp(x, dims)), finish)
+    if function in _SLOPED:
+        return Settled(lambda x: _with_slopes(function, own(x, dims, program)), finish)
     return Settled(lambda x: [*own(x, dims, program)], finish)
 
 
-def _with_slopes(y: Tensor) -> list[Tensor] | None:
-    """Results that have a derivative, where one is asked for: of a row of -inf torch's is NaN."""
-    return None if y.requires_grad and not y.detach().amin().item() > -float("inf") else [y]
+# Results that have torch's derivative: of a row of -inf it has NaN, and of products it divides by elements, so that nothing
+# is left where a product is out of range.
+_SLOPED: dict[str, Callable[[Tensor], bool]] = {
+    "torch.logsumexp": lambda y: y.amin().item() > -float("inf"),
+    "torch.prod": lambda y: _in_range(y),
+    "torch.cumprod": lambda y: _in_range(y),
+}
+
+
+def _in_range(y: Tensor) -> bool:
+    least, most = torch.aminmax(y.abs())
+    return bool(least >= torch.finfo(y.dtype).tiny) and numbers.isfinite(most.item())
+
+
+def _with_slopes(function: str, made: Sequence[Tensor]) -> list[Tensor] | None:
+    """Results; None where autograd looks on and would find another derivative than ours."""
+    (y,) = made
+    return None if y.requires_grad and not (y.numel() and _SLOPED[function](y.detach())) else [y]
 
 
 def _sum(x: Tensor, dims: Dims, program: Program) -> list[Tensor]:
@@ -140,6 +155,8 @@ def settled_scan(
 
     if exclusive or reverse:
         return Settled(around, finish)
+    if function in _SLOPED:
+        return Settled(lambda x: _with_slopes(function, [own(x, dim)]), finish)
     if len(program.outputs) == 1:
         return Settled(lambda x: [own(x, dim)], finish)
     return Settled(lambda x: list(own(x, dim)), finish)
@@ -319,6 +336,7 @@ def _norm(x: Tensor, order: float) -> Tensor:
 
 def _holds(x: Tensor, norm: Tensor, order: float) -> bool:
     """Whether the dtype held each norm, and its squares: those of a row of zeros too."""
+    x, norm = x.detach(), norm.detach()  # autograd may look on
     low, high = _NORMS[x.dtype] if order == 2 else (0.0, torch.finfo(x.dtype).max)
     least, most = torch.aminmax(norm)
     if not float(most) <= high:
