@@ -17,7 +17,7 @@ from torch.nn import functional
 import tilefold
 from algebra.drawn import RIGHT, draw
 from tilefold import Monoid, math, monoids
-from tilefold.api import dispatch, ends, gradients, map_rules
+from tilefold.api import dispatch, ends, gradients, map_rules, on_cpu, operations
 from tilefold.api.gradients import derived
 from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
@@ -25,6 +25,15 @@ from tilefold.runtime.overrides import listed
 Tensor = torch.Tensor
 F64 = torch.float64
 INF = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def _by_our_rules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd does not look into torch's own functions: what is derived here is tested."""
+    monkeypatch.setattr(dispatch, "_executables", {})
+    for module in (on_cpu, operations):
+        if "torchs_own" not in request.node.name:
+            monkeypatch.setattr(module, "has_own_derivative", lambda function, dtype: False)
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = F64) -> Tensor:
@@ -796,12 +805,45 @@ def test_what_has_no_gradient_says_so(call: Callable[[Tensor], Tensor]) -> None:
     call(drawn(3, 4).detach())
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-def test_forward_derivatives_are_refused() -> None:
-    """A silent zero would be wrong."""
-    x = drawn(3, 4).detach()
-    with pytest.raises(GradientError, match="forward derivative"):
-        torch.func.jvp(lambda x: tilefold.sum(x, 1), (x,), (x,))
+SEEN_THROUGH = {
+    "sum over a dim", "logsumexp over a dim", "prod", "max", "softmax", "log_softmax", "layer_norm", "rms_norm",
+    "group_norm", "cumsum", "cumprod", "cummax", "amax", "min of all", "aminmax",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n in LIKE_TORCH if not n.startswith(("mean", "norm ", "cummin"))])
+def test_torchs_own_derivative_is_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU autograd looks into a function of torch's where that has our derivative; else it sees a call of ours."""
+    function, _, given = LIKE_TORCH[name]
+    found = with_gradients(function, given)
+    again = with_gradients(function, given)
+    (node,) = {r.grad_fn.name() for r in found if r.grad_fn is not None} if name != "rms_norm" else {"torch's"}
+    assert (node != "_FunctionBackward") == (name in SEEN_THROUGH or name.split(" over")[0] in ("sum", "logsumexp"))
+    monkeypatch.setattr(dispatch, "_executables", {})
+    for module in (on_cpu, operations):
+        monkeypatch.setattr(module, "has_own_derivative", lambda function, dtype: False)
+    for one, other, ours in zip(found, again, with_gradients(function, given), strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, ours, rtol=1e-12, atol=1e-14)
+
+
+def test_not_torchs_own_where_results_have_none() -> None:
+    """A row of -inf, and products that are out of range, of 0 or not: then and later."""
+    infinite = torch.tensor([[-INF, -INF], [0.0, 1.0]], requires_grad=True)
+    tiny = torch.tensor([[1e-30, 1e-30, 2.0], [2.0, 3.0, 0.0]], requires_grad=True)
+    usual = torch.tensor([[2.0, 3.0, 4.0], [5.0, 1.0, 1.0]], requires_grad=True)
+    for _ in range(2):
+        (g,) = torch.autograd.grad(tilefold.logsumexp(infinite, 1).sum(), infinite)
+        torch.testing.assert_close(g, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).softmax(1) * infinite.isfinite())
+        for x, want in ((tiny, [[2e-30, 2e-30, 0.0], [0.0, 0.0, 6.0]]), (usual, [[12.0, 8.0, 6.0], [1.0, 5.0, 5.0]])):
+            (g,) = torch.autograd.grad(tilefold.prod(x, 1).sum(), x)
+            torch.testing.assert_close(g, torch.tensor(want), atol=1e-40, rtol=1e-6)
+
+
+def test_rows_with_plus_infinity_are_torchs() -> None:
+    x = torch.tensor([[INF, 1.0, -INF], [1.0, 2.0, 3.0]], dtype=F64, requires_grad=True)
+    found = [torch.autograd.grad(m.logsumexp(x, 1).sum(), x)[0] for m in (tilefold, torch)]
+    torch.testing.assert_close(*found, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["var over a dim", "layer_norm", "logsumexp over a dim", "norm 2"])

@@ -211,8 +211,13 @@ def scattered(
 
 def _as_input(g: Tensor, like: Like | Tensor) -> Tensor:
     """A cotangent of an input's shape and dtype."""
-    g = g if g.shape == like.shape else g.sum_to_size(like.shape)
+    g = summed(g, like.shape)
     return converted(g, like.dtype)
+
+
+def summed(t: Tensor, size: Sequence[int]) -> Tensor:
+    """A tensor's sum over the dims along which one of that size was repeated."""
+    return t if t.shape == size else dispatch.noted(lambda t: [t.sum_to_size(size)], t)[0]
 
 
 def converted(t: Tensor, dtype: torch.dtype) -> Tensor:

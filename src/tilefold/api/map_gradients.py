@@ -20,7 +20,7 @@ from tilefold.api import dispatch
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
 from tilefold.api.differentiated import Call
-from tilefold.api.gradients import Wide, cells, converted, lifts_of, states_of
+from tilefold.api.gradients import Wide, cells, converted, lifts_of, states_of, summed
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.planner.library import LibraryMap, backward_of
 from tilefold.planner.products.functions import Traced
@@ -143,7 +143,7 @@ class Map(Call):
             for i, g in of_rows(saved, grads, tuple(wrt)).items():
                 size = self.sizes[i]
                 found[i] = converted(
-                    g.view(size) if g.numel() == math.prod(size) else g.sum_to_size(size), self.dtypes[i]
+                    g.view(size) if g.numel() == math.prod(size) else summed(g, size), self.dtypes[i]
                 )
         return found
 

@@ -70,12 +70,30 @@ def _multiplied(request: Product, tensors: Sequence[Tensor], backend: str) -> Ma
         return fold([value], program, (value.ndim - 1,), guarantee)[0]
 
     made = torch_product.multiply(a, b, extras, request.ending, request.shape, product, fold_rows)
-    if defined:
-        return made, _by_elements(guarantee)
-    reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
-    step = LibraryCall("torch.matmul", names("input", len(tensors)), names("output", len(request.results)))
+    return made, _by_elements(guarantee) if defined else _plan_of_product(request, len(tensors), backend)
+
+
+def _plan_of_product(request: Product, inputs: int, backend: str) -> Plan:
+    reason = "each row by itself" if request.guarantee == "batch_invariant" else "then the epilogue"
+    step = LibraryCall("torch.matmul", names("input", inputs), names("output", len(request.results)))
     on = "cpu" if backend == "cpu" else "torch"
-    return made, Plan(on, (step,), guarantee=guarantee, strategy="torch.matmul", reason=reason)
+    return Plan(on, (step,), guarantee=request.guarantee, strategy="torch.matmul", reason=reason)
+
+
+def _repeated_product(request: Product, tensors: Sequence[Tensor]) -> Repeated:
+    """What answers products like this one, whose extra tensors need not be expanded."""
+
+    ending, dtype = request.ending, tensors[0].dtype
+    floats = dtype in (torch.float32, torch.float64) and ending.result == dtype
+    alone = ending.plain and ending.row is None and floats
+
+    def call(*tensors: Tensor) -> list[Tensor]:
+        with as_given(tensors[0].device):
+            if alone and request.guarantee != "batch_invariant":
+                return [torch.matmul(*tensors).contiguous()]
+            return _multiplied(request, tensors, "auto")[0]
+
+    return Repeated(_plan_of_product(request, len(tensors), "auto"), call)
 
 
 def _reduced(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made:
@@ -162,6 +180,8 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
         return _repeated_map(request, tensors)
     if isinstance(request, Scan):
         return _repeated_scan(request, tensors)
+    if isinstance(request, Product):
+        return _repeated_product(request, tensors)
     if not isinstance(request, Reduction):
         return None
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape

@@ -197,9 +197,8 @@ def is_differentiated(tensors: Sequence[Any]) -> bool:
     derivative, or a transform of torch.func holds one."""
     if asks_gradient(tensors) or any(map(is_dual, tensors)):
         return True
-    return (
-        torch._C._functorch.maybe_current_level() is not None
-        and any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
+    return torch._C._functorch.maybe_current_level() is not None and any(
+        torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors
     )
 
 

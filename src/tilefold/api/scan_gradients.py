@@ -160,10 +160,10 @@ def pushed(
     dims = normalize_dims(call.dim, len(shape), call.call)
     kept = [n for d, n in enumerate(shape) if d not in dims]
     wide = Wide(tensors[: call.count], shape, dims, call.convert, call.guarantee)
-    x = [call._row(t, dims) for t in (*wide.elements, *positions(gradient, shape, dims, tensors[0].device))]
-    if not x[0].numel() or not gradient.floats:
+    if math.prod(shape) == 0 or not gradient.floats:
         none: list[Tensor | None] = [None] * results
         return none, [None] * gradient.n
+    x = [call._row(t, dims) for t in (*wide.elements, *positions(gradient, shape, dims, tensors[0].device))]
     moved = [
         torch.zeros_like(e) if t is None else converted(call._row(t.expand(shape), dims), e.dtype)
         for t, e in zip(given[: call.count], x, strict=False)
@@ -189,8 +189,7 @@ def pushed(
     turned = {(h, f): _later(step).flip(1) for (f, h), step in steps.items()}
     flipped = {f: t.flip(1) for f, t in own.items()}
     whole = {
-        f: t.flip(1)
-        for f, t in _recurrences(gradient.floats, turned, ones, flipped, call.guarantee).items()
+        f: t.flip(1) for f, t in _recurrences(gradient.floats, turned, ones, flipped, call.guarantee).items()
     }
     shown, moved_states = made, whole
     if call.exclusive:

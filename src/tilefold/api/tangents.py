@@ -50,7 +50,9 @@ def tangents_of(
 @kept_outside_modes(64)
 def _dot(n: int) -> Monoid:
     """The sum of products of n pairs."""
-    return function_of(trace(lambda *v: sum((a * b for a, b in zip(v[1:n], v[n + 1 :], strict=True)), v[0] * v[n]), 2 * n))
+    return function_of(
+        trace(lambda *v: sum((a * b for a, b in zip(v[1:n], v[n + 1 :], strict=True)), v[0] * v[n]), 2 * n)
+    )
 
 
 @kept_outside_modes(512)
@@ -110,7 +112,9 @@ def _of_fold(
     wide = [t.expand(s) for t, s in zip(tensors, shapes, strict=True)]
     given = [_wide(t, s) for t, s in zip(given, shapes, strict=True)]
     like = tuple(Like(t.shape, t.dtype, t.device) for t in wide)
-    whole = fold_of(call.monoid, call.dims, call.convert, call.guarantee, call.count, call.state, like, call.call)
+    whole = fold_of(
+        call.monoid, call.dims, call.convert, call.guarantee, call.count, call.state, like, call.call
+    )
     wrt = [i for i, t in enumerate(given) if t is not None and wide[i].is_floating_point()]
     found: Tangents = [None] * len(made)
     if not wrt:
@@ -137,7 +141,13 @@ def _contracted(
     if inner:
         pairs = [*(parts[i] for i in inner), *(given[i] for i in inner)]
         (total,) = folds.fold_tensors(
-            pairs, _dot(len(inner)), call.reduced, False, dtype=like.dtype, guarantee=call.guarantee, call=call.call
+            pairs,
+            _dot(len(inner)),
+            call.reduced,
+            False,
+            dtype=like.dtype,
+            guarantee=call.guarantee,
+            call=call.call,
         )
         terms.append(total.reshape(like.shape))
     terms += [parts[i].reshape(like.shape) * given[i].reshape(like.shape) for i in outer]
@@ -244,7 +254,10 @@ def _of_product(
         return product
 
     accumulated = multiplied(a, b)
-    terms = [*([] if of_a is None else [multiplied(of_a, b)]), *([] if of_b is None else [multiplied(a, of_b)])]
+    terms = [
+        *([] if of_a is None else [multiplied(of_a, b)]),
+        *([] if of_b is None else [multiplied(a, of_b)]),
+    ]
     of_sum = functools.reduce(torch.add, terms) if terms else None
     shape = accumulated.shape
     beside = [t.expand(shape) for t in extras]
@@ -263,4 +276,3 @@ def _of_product(
     rest = made[1:]
     of_rest = _of_fold(call._fold(value), [value], rest, [found]) if rest else []
     return _like([of_value, *of_rest], made)
-
