@@ -817,8 +817,12 @@ def test_torchs_own_derivative_is_ours(name: str, monkeypatch: pytest.MonkeyPatc
     function, _, given = LIKE_TORCH[name]
     found = with_gradients(function, given)
     again = with_gradients(function, given)
-    (node,) = {r.grad_fn.name() for r in found if r.grad_fn is not None} if name != "rms_norm" else {"torch's"}
-    assert (node != "_FunctionBackward") == (name in SEEN_THROUGH or name.split(" over")[0] in ("sum", "logsumexp"))
+    (node,) = (
+        {r.grad_fn.name() for r in found if r.grad_fn is not None} if name != "rms_norm" else {"torch's"}
+    )
+    assert (node != "_FunctionBackward") == (
+        name in SEEN_THROUGH or name.split(" over")[0] in ("sum", "logsumexp")
+    )
     monkeypatch.setattr(dispatch, "_executables", {})
     for module in (on_cpu, operations):
         monkeypatch.setattr(module, "has_own_derivative", lambda function, dtype: False)
@@ -835,7 +839,10 @@ def test_not_torchs_own_where_results_have_none() -> None:
     for _ in range(2):
         (g,) = torch.autograd.grad(tilefold.logsumexp(infinite, 1).sum(), infinite)
         torch.testing.assert_close(g, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).softmax(1) * infinite.isfinite())
-        for x, want in ((tiny, [[2e-30, 2e-30, 0.0], [0.0, 0.0, 6.0]]), (usual, [[12.0, 8.0, 6.0], [1.0, 5.0, 5.0]])):
+        for x, want in (
+            (tiny, [[2e-30, 2e-30, 0.0], [0.0, 0.0, 6.0]]),
+            (usual, [[12.0, 8.0, 6.0], [1.0, 5.0, 5.0]]),
+        ):
             (g,) = torch.autograd.grad(tilefold.prod(x, 1).sum(), x)
             torch.testing.assert_close(g, torch.tensor(want), atol=1e-40, rtol=1e-6)
 
