@@ -30,6 +30,7 @@ from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
+from tilefold.api.tangents import tangents_of
 from tilefold.planner.library import LibraryMap, has_own_derivative
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
@@ -264,8 +265,6 @@ def _with_tangents(
     kernel: Callable[..., Any], keyset: Any, call_of: Callable[..., Any], arguments: Sequence[Any], lists: int
 ) -> Tensors:
     """The results of dual tensors."""
-    from tilefold.api.tangents import tangents_of  # which stands above all operations
-
     parts = [[forward_ad.unpack_dual(t) for t in a] for a in arguments[:lists]]  # type: ignore[no-untyped-call]  # torch's own
     plain = [[p.primal for p in a] for a in parts]
     made = kernel(keyset, *plain, *arguments[lists:])

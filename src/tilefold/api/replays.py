@@ -139,6 +139,6 @@ def _source(t: Tensor, values: Sequence[Tensor | None]) -> Source:
         for place, value in enumerate(values):
             if value is not None and value.dtype == t.dtype and value.untyped_storage()._cdata == memory:
                 return Source(
-                    place, (tuple(t.shape), t.stride(), t.storage_offset() - value.storage_offset())
+                    place, (tuple(t.shape), t.stride(), int(t.storage_offset() - value.storage_offset()))
                 )
     raise UnknownError
