@@ -216,3 +216,13 @@ def test_what_has_no_derivative_says_so() -> None:
         pytest.raises(GradientError, match=r"forward derivative where results are written into `out`"),
     ):
         tilefold.sum(forward_ad.make_dual(X, X), 1, out=torch.empty(3, dtype=F64))
+
+
+def test_compiled() -> None:
+    """A graph enters a level of forward derivatives that Python does not see."""
+    compiled = torch.compile(
+        lambda x, t: jvp(lambda x: tilefold.logsumexp(x, 1), (x,), (t,)), backend="aot_eager", fullgraph=True
+    )
+    t = drawn(3, 4, seed=2)
+    for got, want in zip(compiled(X, t), jvp(lambda x: torch.logsumexp(x, 1), (X,), (t,)), strict=True):
+        torch.testing.assert_close(got, want)

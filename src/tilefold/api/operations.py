@@ -265,13 +265,13 @@ def _with_tangents(
     kernel: Callable[..., Any], keyset: Any, call_of: Callable[..., Any], arguments: Sequence[Any], lists: int
 ) -> Tensors:
     """The results of dual tensors."""
-    parts = [[forward_ad.unpack_dual(t) for t in a] for a in arguments[:lists]]  # type: ignore[no-untyped-call]  # torch's own
+    parts = [[forward_ad.unpack_dual(t, level=0) for t in a] for a in arguments[:lists]]  # type: ignore[no-untyped-call]  # torch's own
     plain = [[p.primal for p in a] for a in parts]
     made = kernel(keyset, *plain, *arguments[lists:])
     tensors, given = [t for a in plain for t in a], [p.tangent for a in parts for p in a]
     found = tangents_of(call_of(*plain, *arguments[lists:]), tensors, made, given)
     pairs = zip(made, found, strict=True)
-    return [m if t is None else forward_ad.make_dual(m, t) for m, t in pairs]  # type: ignore[no-untyped-call]  # torch's own
+    return [m if t is None else forward_ad.make_dual(m, t, level=0) for m, t in pairs]  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _fold_of(

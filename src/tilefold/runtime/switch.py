@@ -144,8 +144,8 @@ def layout(t: Tensor, differentiated: bool = False) -> tuple[Any, ...] | None:
 
 
 def layouts(tensors: Sequence[Tensor | None]) -> tuple[Any, ...] | None:
-    """Those of the tensors that are there; None where one has none, or torch.compile traces."""
-    if is_dynamo_compiling():
+    """Those of the tensors that are there; None where one has none, torch.compile traces, or torch.autocast is on."""
+    if is_dynamo_compiling() or _is_any_autocast_enabled():
         return None
     found = tuple([t if t is None else layout(t) or False for t in tensors])
     return None if False in found else found
