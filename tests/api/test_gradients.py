@@ -796,13 +796,30 @@ def test_transforms_of_torch_func() -> None:
     [
         lambda x: tilefold.reduce(x, monoids.WELFORD, 1, return_state=True)[1].pivot,
         lambda x: tilefold.scan(x, monoids.WELFORD, 1).mean,
+        lambda x: tilefold.reduce(x, monoids.DESCRIBE, 1, return_state=True)[1][0],
+        lambda x: tilefold.scan(x, monoids.DESCRIBE, 1).mean,
     ],
-    ids=["a state that depends on its grouping", "prefixes that do"],
+    ids=[
+        "a state that depends on its grouping",
+        "prefixes that do",
+        "one among others",
+        "prefixes among others",
+    ],
 )
 def test_what_has_no_gradient_says_so(call: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(GradientError, match="has no derivative"):
         call(drawn(3, 4))
     call(drawn(3, 4).detach())
+
+
+def test_a_count_has_no_gradient() -> None:
+    """Of what is not 0: a loss that counts, too, has the gradient of the rest."""
+    x = drawn(3, 4)
+    assert not tilefold.vector_norm(x, 0, 1).requires_grad
+    assert not tilefold.reduce(x, monoids.NORM(0), 1).requires_grad
+    (g,) = torch.autograd.grad((tilefold.vector_norm(x, 0, 1) + tilefold.sum(x * x, 1)).sum(), x)
+    torch.testing.assert_close(g, 2 * x.detach())
+    assert_alike(lambda x: tilefold.normalize(x, 0.0, 1), lambda x: functional.normalize(x, 0.0, 1), x)
 
 
 SEEN_THROUGH = {
@@ -814,9 +831,11 @@ SEEN_THROUGH = {
 @pytest.mark.parametrize("name", [n for n in LIKE_TORCH if not n.startswith(("mean", "norm ", "cummin"))])
 def test_torchs_own_derivative_is_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU autograd looks into a function of torch's where that has our derivative; else it sees a call of ours."""
-    function, _, given = LIKE_TORCH[name]
+    function, like, given = LIKE_TORCH[name]
     found = with_gradients(function, given)
     again = with_gradients(function, given)
+    if name in SEEN_THROUGH:
+        assert saved_bytes(lambda: function(*given)) <= saved_bytes(lambda: like(*given))
     (node,) = (
         {r.grad_fn.name() for r in found if r.grad_fn is not None} if name != "rms_norm" else {"torch's"}
     )
@@ -838,7 +857,7 @@ def test_not_torchs_own_where_results_have_none() -> None:
     usual = torch.tensor([[2.0, 3.0, 4.0], [5.0, 1.0, 1.0]], requires_grad=True)
     for _ in range(2):
         (g,) = torch.autograd.grad(tilefold.logsumexp(infinite, 1).sum(), infinite)
-        torch.testing.assert_close(g, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).softmax(1) * infinite.isfinite())
+        torch.testing.assert_close(g, torch.tensor([[0.0, 0.0], [0.0, 1.0]]).softmax(1) * infinite.isfinite())
         for x, want in (
             (tiny, [[2e-30, 2e-30, 0.0], [0.0, 0.0, 6.0]]),
             (usual, [[12.0, 8.0, 6.0], [1.0, 5.0, 5.0]]),
