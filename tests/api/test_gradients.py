@@ -17,6 +17,7 @@ from torch.nn import functional
 import tilefold
 from algebra.drawn import RIGHT, draw
 from tilefold import Monoid, math, monoids
+from tilefold.algebra.evaluate import evaluate
 from tilefold.api import dispatch, ends, gradients, map_rules, on_cpu, operations
 from tilefold.api.gradients import derived
 from tilefold.errors import GradientError
@@ -482,6 +483,60 @@ def test_drawn_monoids_from_a_state(number: int) -> None:
     for options in ({}, {"init": state}):
         if call(*x, **options) and all(t.dtype == F64 for t in state if t.is_floating_point()):
             assert gradcheck(functools.partial(call, **options), x, fast_mode=True)
+
+
+def one_by_one(monoid: Monoid, x: Sequence[Tensor], prefixes: bool) -> list[Tensor]:
+    """The definition, as torch's autograd sees it: an element after another."""
+    program, rows = derived(monoid, (F64,) * len(x)).program, x[0].shape[0]
+
+    def typed(graph: Any, given: Sequence[Tensor]) -> list[Tensor]:
+        made = zip(evaluate(graph, given), graph.output_dtypes, strict=True)
+        return [torch.as_tensor(t).expand(rows).to(dtype) for t, dtype in made]
+
+    found, state = list[list[Tensor]](), list[Tensor]()
+    for place in range(x[0].shape[1]):
+        elements = [t[:, place] for t in x]
+        elements += [torch.full((rows,), place)] * monoid.algebra.index
+        lifted = typed(program.lift, elements)
+        state = typed(program.combine, [*state, *lifted]) if state else lifted
+        found.append(typed(program.project, state))
+    return [torch.stack(t, 1) for t in zip(*found, strict=True)] if prefixes else found[-1]
+
+
+@pytest.mark.parametrize("number", range(200 if "TILEFOLD_RANDOM_PLANS" in os.environ else 5))
+def test_drawn_monoids_beside_a_loop(number: int) -> None:
+    """Folds and scans: gradients, and gradients of these."""
+    one = draw(RIGHT, 13, number)
+    monoid = one.monoid(check=False, **({} if "commutative" in one.options else {"commutative": False}))
+    if any(rule in (torch.float32, torch.bfloat16, torch.float16) for rule in monoid.algebra.dtypes):
+        return  # whose states round
+    inputs = monoid.algebra.inputs
+    ranges = [(max(d.low, -2.0), min(d.high, 2.0)) for d in monoid.algebra.domain or ()] or [
+        (-2.0, 2.0)
+    ] * inputs
+    generator = torch.Generator().manual_seed(number)
+    length = 1 + number % 6
+    unit = torch.rand(inputs, 3, length, generator=generator, dtype=F64) * 0.9 + 0.05
+    x = [
+        (low + (high - low) * u).requires_grad_()
+        for (low, high), u in zip(ranges[:inputs], unit, strict=True)
+    ]
+    for prefixes in (False, True):
+        made = as_list(tilefold.scan(x, monoid, 1) if prefixes else tilefold.reduce(x, monoid, 1))
+        wanted = one_by_one(monoid, x, prefixes)
+        pairs = [(a, b) for a, b in zip(made, wanted, strict=True) if a.requires_grad and b.requires_grad]
+        if not pairs:
+            continue
+        weights = [torch.randn(a.shape, generator=generator, dtype=F64) for a, _ in pairs]
+        found = []
+        for side in zip(*pairs, strict=True):
+            first = torch.autograd.grad(side, x, weights, create_graph=True, materialize_grads=True)
+            curved = [g.sin().sum() for g in first if g.requires_grad]
+            second = torch.autograd.grad(curved, x, materialize_grads=True) if curved else ()
+            found.append([t.detach() for t in (*first, *(second or map(torch.zeros_like, x)))])
+        for got, want in zip(*found, strict=True):
+            scale = max(1.0, float(want.abs().max()))
+            assert float((got - want).abs().max()) <= 1e-7 * scale
 
 
 def test_moments_from_a_state() -> None:
