@@ -271,7 +271,14 @@ def test_a_functionalized_tensor_has_no_layout() -> None:
     torch.func.functionalize(lambda x: (seen.append((x.data_ptr(), switch.layout(x))), x * 2)[1])(X)
     assert seen == [(0, None)]
     assert switch.layout(torch.ones(0)) is None
-    assert switch.layout(X) == (X.shape, X.stride(), X.dtype, X.data_ptr() & 15, torch.get_num_threads(), False)
+    assert switch.layout(X) == (
+        X.shape,
+        X.stride(),
+        X.dtype,
+        X.data_ptr() & 15,
+        torch.get_num_threads(),
+        False,
+    )
 
 
 @pytest.mark.gpu

@@ -259,7 +259,8 @@ def _normalized_backward(
             gy.to(kind),
             x.to(kind),
             shape,
-            named["row0"][row].to(kind).contiguous(),  # torch reads these as they lie, whatever their strides are
+            # Torch reads these as they lie, whatever their strides are.
+            named["row0"][row].to(kind).contiguous(),
             named["row1"][row].to(kind).contiguous(),
             weight,
             bias,
