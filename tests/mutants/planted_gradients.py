@@ -70,11 +70,11 @@ GRADIENTS = (
         ("tests/algebra/derivatives/test_rules.py::test_derivatives_are_what_differences_say[log1p]",),
     ),
     Mutant(
-        "the law's system is solved with a wrong sign",
-        "algebra/derivatives/folds.py",
-        "add(v, neg(mul(factor, p)))",
-        "add(v, mul(factor, p))",
-        ("tests/api/test_gradients.py::test_gradients_are_torchs[var over a dim]",),
+        "the element that folds to the result takes the element's place",
+        "api/gradients.py",
+        "[x, y.expand(shape), g[0].expand(shape)]",
+        "[y.expand(shape), x, g[0].expand(shape)]",
+        ("tests/api/test_gradients.py::test_gradients_are_torchs[norm 2]",),
     ),
     Mutant(
         "an element of a row of -inf has a slope",
