@@ -381,14 +381,14 @@ def as_rows(t: Tensor, dims: Sequence[int]) -> Tensor:
     """A tensor as [rows, elements of the reduced dims]."""
     kept = [d for d in range(t.ndim) if d not in dims]
     length = math.prod(t.shape[d] for d in dims)
-    return t.permute(*kept, *dims).reshape(-1, length)
+    return dispatch.noted(lambda t: [t.permute(*kept, *dims).reshape(-1, length)], t)[0]
 
 
 def from_rows(t: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
     """What `as_rows` was made of."""
     order = [*(d for d in range(len(shape)) if d not in dims), *dims]
     back = [order.index(d) for d in range(len(shape))]
-    return t.reshape([shape[d] for d in order]).permute(back)
+    return dispatch.noted(lambda t: [t.reshape([shape[d] for d in order]).permute(back)], t)[0]
 
 
 def positions(
