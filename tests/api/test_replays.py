@@ -16,7 +16,7 @@ from tilefold import monoids
 from tilefold.api import differentiated, dispatch, on_cpu, operations, replays
 from tilefold.api.replays import Tape
 
-DOUBLED: Any = SimpleNamespace(call=lambda x: [x * 2, x + 1], is_differentiable=False)
+DOUBLED: Any = SimpleNamespace(call=lambda x: [x * 2, x + 1], is_differentiable=False, plan="doubled")
 NOTHING: Any = SimpleNamespace(call=lambda x: None, is_differentiable=False)
 
 
@@ -58,6 +58,7 @@ def test_what_nobody_reads_is_not_held() -> None:
     again = tape.replay([tape.calls[1][2][0]])
     assert again is not None
     assert [dead for _, _, dead in again.calls] == [(4,), (3, 6)]
+    assert again.plan == "doubled"
 
 
 def test_other_operations_are_not_known() -> None:
@@ -146,6 +147,10 @@ def test_backwards_come_again(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     cotangents = [g * 2, g[:1].expand(g.shape), torch.stack([g, g], -1)[..., 0]]
     found = [gradient(call, x * factor, c) for c in cotangents for factor in (1.0, 0.5)]
     assert len(asked) == 2, "of each layout once"
+    if name not in ("sum", "in halves"):
+        tilefold.any(x)
+        gradient(call, x, g * 2)
+        assert "any" not in str(tilefold.last_plan())
     again = x.clone().requires_grad_()
     (first,) = torch.autograd.grad(call(again), again, g * 2, create_graph=True)
     assert first.requires_grad or name in ("sum", "cumsum", "in halves", "amax")

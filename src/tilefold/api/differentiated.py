@@ -137,7 +137,10 @@ class Differentiated:
             return found
         again = self._backwards[key]
         made = None if again is None else again((*saved, *grads))
-        return self.rule.backward(saved, grads, self._wrt) if made is None else made
+        if again is None or made is None:
+            return self.rule.backward(saved, grads, self._wrt)
+        dispatch.planned(again.plan)
+        return made
 
 
 class _Function(SingleLevel):  # type: ignore[misc]  # torch's class is untyped

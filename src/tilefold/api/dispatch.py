@@ -88,6 +88,12 @@ def noting(tape: Tape) -> Iterator[None]:
         _last.tape = before
 
 
+def planned(plan: Plan | None) -> None:
+    """Have a plan be this thread's latest, if there is one."""
+    if plan is not None:
+        _last.plan = plan
+
+
 def noted(function: Callable[..., list[Tensor]], *tensors: Tensor) -> list[Tensor]:
     """What operations of torch's make, which are the same for all tensors of these layouts: noted as an executable's call."""
     results = function(*tensors)

@@ -8,6 +8,7 @@ asked for in the end, must be known: one that was given or made by a call, a vie
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -44,6 +45,11 @@ class Replay:
     constants: tuple[Tensor, ...]
     calls: tuple[tuple[Any, tuple[Source, ...], tuple[int, ...]], ...]
     outputs: tuple[Source | None, ...]
+
+    @functools.cached_property
+    def plan(self) -> Any:
+        """The plan of the last executable, None where there is none."""
+        return next((e.plan for e, _, _ in reversed(self.calls) if not isinstance(e, Made)), None)
 
     def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor | None] | None:
         """The results; None where the elements ask for more than was planned."""
