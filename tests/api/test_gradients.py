@@ -909,17 +909,22 @@ def test_torchs_own_derivative_is_ours(name: str, monkeypatch: pytest.MonkeyPatc
 def test_not_torchs_own_where_results_have_none() -> None:
     """A row of -inf, and products that are out of range, of 0 or not: then and later."""
     infinite = torch.tensor([[-INF, -INF], [0.0, 1.0]], requires_grad=True)
-    tiny = torch.tensor([[1e-30, 1e-30, 2.0], [2.0, 3.0, 0.0]], requires_grad=True)
-    usual = torch.tensor([[2.0, 3.0, 4.0], [5.0, 1.0, 1.0]], requires_grad=True)
+    products = (
+        (
+            [[1e-30, 1e-30, 2.0]],
+            [[2e-30, 2e-30, 0.0]],
+        ),  # 0 is left of the product, and of one element's derivative
+        ([[2.0, 3.0, 0.0]], [[0.0, 0.0, 6.0]]),
+        ([[2.0, 3.0, 4.0], [5.0, 1.0, 1.0]], [[12.0, 8.0, 6.0], [1.0, 5.0, 5.0]]),
+    )
     for _ in range(2):
         (g,) = torch.autograd.grad(tilefold.logsumexp(infinite, 1).sum(), infinite)
-        torch.testing.assert_close(g, torch.tensor([[0.0, 0.0], [0.0, 1.0]]).softmax(1) * infinite.isfinite())
-        for x, want in (
-            (tiny, [[2e-30, 2e-30, 0.0], [0.0, 0.0, 6.0]]),
-            (usual, [[12.0, 8.0, 6.0], [1.0, 5.0, 5.0]]),
-        ):
+        want = torch.tensor([[0.0, 0.0], [0.0, 1.0]]).softmax(1) * infinite.isfinite()
+        torch.testing.assert_close(g, want * torch.tensor([[0.0], [1.0]]))
+        for elements, slopes in products:
+            x = torch.tensor(elements, requires_grad=True)
             (g,) = torch.autograd.grad(tilefold.prod(x, 1).sum(), x)
-            torch.testing.assert_close(g, torch.tensor(want), atol=1e-40, rtol=1e-6)
+            torch.testing.assert_close(g, torch.tensor(slopes), atol=0, rtol=1e-6)
 
 
 def test_rows_with_plus_infinity_are_torchs() -> None:

@@ -26,6 +26,7 @@ _TOGETHER = (
 # Norms of which a dtype holds the squares; reciprocal roots of mean squares of which either does.
 _NORMS = {torch.float32: (1e-15, 1e18), torch.float64: (1e-140, 1e150)}
 _ROOTS = (0.0, 1e15)
+_BOUNDS = 1e-28  # an eps of which no reciprocal root is beyond these
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -225,13 +226,13 @@ def _normalized(
         made, *mean, roots = function(
             x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps
         )
-        return ([made], [*mean, roots]) if _held(roots, *mean) else None
+        return ([made], [*mean, roots]) if _held(roots, eps, *mean) else None
 
     def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> WithRows | None:
         wide = torch.float32 if x.dtype in _HALVES else x.dtype
         total = x.to(wide) + residual.to(wide)
         made, *mean, roots = function(total, x.shape[x.ndim - dims :], *beside(extras, x.ndim, wide), eps)
-        return ([made.to(x.dtype), total.to(x.dtype)], [*mean, roots]) if _held(roots, *mean) else None
+        return ([made.to(x.dtype), total.to(x.dtype)], [*mean, roots]) if _held(roots, eps, *mean) else None
 
     return of_sum if of_sums else alone
 
@@ -290,24 +291,29 @@ def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> MakeMap:
             whole, weight, bias, x.shape[0], count, inner, groups, eps
         )
         row = (x.shape[0], groups, *[1] * (x.ndim - 2))
-        return ([made.view(x.shape)], [mean.view(row), roots.view(row)]) if _held(roots, mean) else None
+        return ([made.view(x.shape)], [mean.view(row), roots.view(row)]) if _held(roots, eps, mean) else None
 
     return make
 
 
-def _held(roots: Tensor, mean: Tensor | None = None) -> bool:
+def _held(roots: Tensor, eps: float, mean: Tensor | None = None) -> bool:
     """Whether the squares under these reciprocal roots were in range, and torch's products of roots and means.
 
     A trace holds no decision about its elements.
     """
     if torch._C._is_tracing():
         return True
-    roots = roots.detach()  # autograd may look on
-    least, most = torch.aminmax(roots)
-    if not (float(least) > _ROOTS[0] and float(most) < _ROOTS[1]):
-        return False
+    if roots.requires_grad:  # autograd looks on
+        roots, mean = roots.detach(), None if mean is None else mean.detach()
+    if eps >= _BOUNDS:  # no root is beyond the range
+        if not roots.amin().item() > _ROOTS[0]:
+            return False
+    else:
+        least, most = torch.aminmax(roots)
+        if not (least.item() > _ROOTS[0] and most.item() < _ROOTS[1]):
+            return False
     # A sum of products is finite where they are: one operation.
-    return mean is None or numbers.isfinite(float(torch.dot(mean.detach().reshape(-1), roots.reshape(-1))))
+    return mean is None or numbers.isfinite(torch.dot(mean.reshape(-1), roots.reshape(-1)).item())
 
 
 def _by_norm(order: float, eps: float) -> Make:
