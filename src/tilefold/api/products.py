@@ -68,7 +68,7 @@ def multiplied(
     key = None
     if out is None and type(a) in _PLAIN:
         key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
-        extras = (() if bias is None else (bias,)) + tuple(epilogue_args)
+        extras = () if key is None else (*(() if bias is None else (bias,)), *epilogue_args)
         if (made := dispatch.repeated(key, a, b, *extras)) is not None:
             return made
     every = [t for t in (a, b, bias, *listed(epilogue_args)) if isinstance(t, torch.Tensor)]
