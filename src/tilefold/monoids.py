@@ -11,7 +11,7 @@ import torch
 from tilefold import math
 from tilefold.algebra import expression
 from tilefold.algebra.algebra import Sums
-from tilefold.algebra.derivatives.folds import differentiate_as
+from tilefold.algebra.derivatives.folds import differentiate_as, project_as
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.powers import DESCRIBE as DESCRIBE
 from tilefold.algebra.powers import NORM as NORM
@@ -162,8 +162,8 @@ def _logsumexp_with_slopes(*fields: Any) -> tuple[Any, Any]:
 
 
 def _logsumexp_joined(largest: Any, total: Any, x: Any) -> tuple[Any, Any]:
-    """The sum with an element of its own, for derivatives: one difference and one exponential."""
-    return largest, total + math.exp(x - math.where(abs(largest) == INFINITY, 0.0, largest))
+    """The sum with an element of its own, for derivatives: one difference and one exponential, 0 in a row of -inf."""
+    return largest, total + math.exp(x - math.where(largest == -INFINITY, INFINITY, largest))
 
 
 def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
@@ -247,6 +247,7 @@ differentiate_as(
     expression.trace(_logsumexp_with_slopes, 4),
     expression.trace(_logsumexp_joined, 3),
 )
+project_as(LOGSUMEXP.algebra.project, expression.trace(lambda largest, total: largest + math.log(total), 2))
 
 
 def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:

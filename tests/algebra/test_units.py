@@ -34,6 +34,24 @@ def test_what_is_not_finite_has_the_last_unit() -> None:
     assert units.per(torch.tensor([0.0])).isfinite()
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_few_elements_have_the_units_of_many(dtype: torch.dtype) -> None:
+    """Those that are looked up, and those that are chosen: also of the numbers at which quarters begin."""
+    apart, begin, _ = units._QUARTERS[dtype]
+    ends = torch.tensor([2.0 ** (begin + q * apart) for q in range(3)], dtype=dtype)
+    x = torch.cat(
+        [
+            ends,
+            -ends,
+            torch.nextafter(ends, ends * 0),
+            torch.tensor([0.0, -0.0, math.inf, math.nan], dtype=dtype),
+        ]
+    )
+    many = x.repeat(units.FEW)
+    assert torch.equal(units.of(x), units.of(many)[: x.numel()])
+    assert torch.equal(units.of(x[::2]), units.of(x)[::2])
+
+
 def test_numbers_have_those_of_float64() -> None:
     for x in (0.0, 1e-300, 0.7, -3.0, 1e200, math.inf, math.nan):
         unit = units.of_number(x)

@@ -17,7 +17,8 @@ from torch.nn import functional
 import tilefold
 from algebra.drawn import RIGHT, draw
 from tilefold import Monoid, math, monoids
-from tilefold.api import dispatch, ends, gradients, map_rules
+from tilefold.algebra.evaluate import evaluate
+from tilefold.api import dispatch, ends, gradients, map_rules, on_cpu, operations
 from tilefold.api.gradients import derived
 from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
@@ -25,6 +26,15 @@ from tilefold.runtime.overrides import listed
 Tensor = torch.Tensor
 F64 = torch.float64
 INF = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def _by_our_rules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd does not look into torch's own functions: what is derived here is tested."""
+    monkeypatch.setattr(dispatch, "_executables", {})
+    for module in (on_cpu, operations):
+        if "torchs_own" not in request.node.name:
+            monkeypatch.setattr(module, "has_own_derivative", lambda function, dtype: False)
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = F64) -> Tensor:
@@ -475,6 +485,61 @@ def test_drawn_monoids_from_a_state(number: int) -> None:
             assert gradcheck(functools.partial(call, **options), x, fast_mode=True)
 
 
+def one_by_one(monoid: Monoid, x: Sequence[Tensor], prefixes: bool) -> list[Tensor]:
+    """The definition, as torch's autograd sees it: an element after another."""
+    program, rows = derived(monoid, (F64,) * len(x)).program, x[0].shape[0]
+
+    def typed(graph: Any, given: Sequence[Tensor]) -> list[Tensor]:
+        made = zip(evaluate(graph, given), graph.output_dtypes, strict=True)
+        return [torch.as_tensor(t, dtype=dtype).expand(rows) for t, dtype in made]
+
+    found, state = list[list[Tensor]](), list[Tensor]()
+    for place in range(x[0].shape[1]):
+        elements = [t[:, place] for t in x]
+        elements += [torch.full((rows,), place)] * monoid.algebra.index
+        lifted = typed(program.lift, elements)
+        state = typed(program.combine, [*state, *lifted]) if state else lifted
+        found.append(typed(program.project, state))
+    return [torch.stack(t, 1) for t in zip(*found, strict=True)] if prefixes else found[-1]
+
+
+@pytest.mark.parametrize("number", range(200 if "TILEFOLD_RANDOM_PLANS" in os.environ else 5))
+def test_drawn_monoids_beside_a_loop(number: int) -> None:
+    """Folds and scans: gradients, and gradients of these."""
+    one = draw(RIGHT, 13, number)
+    monoid = one.monoid(check=False, **({} if "commutative" in one.options else {"commutative": False}))
+    rounding = (torch.float32, torch.bfloat16, torch.float16)
+    if one.kind in OF_WHOLE_NUMBERS or any(rule in rounding for rule in monoid.algebra.dtypes):
+        return
+    inputs = monoid.algebra.inputs
+    ranges = [(max(d.low, -2.0), min(d.high, 2.0)) for d in monoid.algebra.domain or ()] or [
+        (-2.0, 2.0)
+    ] * inputs
+    generator = torch.Generator().manual_seed(number)
+    length = 1 + number % 6
+    unit = torch.rand(inputs, 3, length, generator=generator, dtype=F64) * 0.9 + 0.05
+    x = [
+        (low + (high - low) * u).requires_grad_()
+        for (low, high), u in zip(ranges[:inputs], unit, strict=True)
+    ]
+    for prefixes in (False, True):
+        made = as_list(tilefold.scan(x, monoid, 1) if prefixes else tilefold.reduce(x, monoid, 1))
+        wanted = one_by_one(monoid, x, prefixes)
+        pairs = [(a, b) for a, b in zip(made, wanted, strict=True) if a.requires_grad and b.requires_grad]
+        if not pairs:
+            continue
+        weights = [torch.randn(a.shape, generator=generator, dtype=F64) for a, _ in pairs]
+        found = []
+        for side in zip(*pairs, strict=True):
+            first = torch.autograd.grad(side, x, weights, create_graph=True, materialize_grads=True)
+            curved = [g.sin().sum() for g in first if g.requires_grad]
+            second = torch.autograd.grad(curved, x, materialize_grads=True) if curved else ()
+            found.append([t.detach() for t in (*first, *(second or map(torch.zeros_like, x)))])
+        for got, want in zip(*found, strict=True):
+            scale = max(1.0, float(want.abs().max()))
+            assert float((got - want).abs().max()) <= 1e-7 * scale
+
+
 def test_moments_from_a_state() -> None:
     """A state whose fields depend on how they were grouped may begin a fold, and has a gradient."""
     first, x = drawn(3, 5, seed=2).detach(), drawn(3, 4)
@@ -787,8 +852,15 @@ def test_transforms_of_torch_func() -> None:
     [
         lambda x: tilefold.reduce(x, monoids.WELFORD, 1, return_state=True)[1].pivot,
         lambda x: tilefold.scan(x, monoids.WELFORD, 1).mean,
+        lambda x: tilefold.reduce(x, monoids.DESCRIBE, 1, return_state=True)[1][0],
+        lambda x: tilefold.scan(x, monoids.DESCRIBE, 1).mean,
     ],
-    ids=["a state that depends on its grouping", "prefixes that do"],
+    ids=[
+        "a state that depends on its grouping",
+        "prefixes that do",
+        "one among others",
+        "prefixes among others",
+    ],
 )
 def test_what_has_no_gradient_says_so(call: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(GradientError, match="has no derivative"):
@@ -796,12 +868,69 @@ def test_what_has_no_gradient_says_so(call: Callable[[Tensor], Tensor]) -> None:
     call(drawn(3, 4).detach())
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-def test_forward_derivatives_are_refused() -> None:
-    """A silent zero would be wrong."""
-    x = drawn(3, 4).detach()
-    with pytest.raises(GradientError, match="forward derivative"):
-        torch.func.jvp(lambda x: tilefold.sum(x, 1), (x,), (x,))
+def test_a_count_has_no_gradient() -> None:
+    """Of what is not 0: a loss that counts, too, has the gradient of the rest."""
+    x = drawn(3, 4)
+    assert not tilefold.vector_norm(x, 0, 1).requires_grad
+    assert not tilefold.reduce(x, monoids.NORM(0), 1).requires_grad
+    (g,) = torch.autograd.grad((tilefold.vector_norm(x, 0, 1) + tilefold.sum(x * x, 1)).sum(), x)
+    torch.testing.assert_close(g, 2 * x.detach())
+    assert_alike(lambda x: tilefold.normalize(x, 0.0, 1), lambda x: functional.normalize(x, 0.0, 1), x)
+
+
+SEEN_THROUGH = {
+    "sum over a dim", "logsumexp over a dim", "prod", "max", "softmax", "log_softmax", "layer_norm", "rms_norm",
+    "group_norm", "cumsum", "cumprod", "cummax", "amax", "min of all", "aminmax",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n in LIKE_TORCH if not n.startswith(("mean", "norm ", "cummin"))])
+def test_torchs_own_derivative_is_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU autograd looks into a function of torch's where that has our derivative; else it sees a call of ours."""
+    function, like, given = LIKE_TORCH[name]
+    found = with_gradients(function, given)
+    again = with_gradients(function, given)
+    if name in SEEN_THROUGH:
+        assert saved_bytes(lambda: function(*given)) <= saved_bytes(lambda: like(*given))
+    (node,) = (
+        {r.grad_fn.name() for r in found if r.grad_fn is not None} if name != "rms_norm" else {"torch's"}
+    )
+    assert (node != "_FunctionBackward") == (
+        name in SEEN_THROUGH or name.split(" over")[0] in ("sum", "logsumexp")
+    )
+    monkeypatch.setattr(dispatch, "_executables", {})
+    for module in (on_cpu, operations):
+        monkeypatch.setattr(module, "has_own_derivative", lambda function, dtype: False)
+    for one, other, ours in zip(found, again, with_gradients(function, given), strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, ours, rtol=1e-12, atol=1e-14)
+
+
+def test_not_torchs_own_where_results_have_none() -> None:
+    """A row of -inf, and products that are out of range, of 0 or not: then and later."""
+    infinite = torch.tensor([[-INF, -INF], [0.0, 1.0]], requires_grad=True)
+    products = (
+        (
+            [[1e-30, 1e-30, 2.0]],
+            [[2e-30, 2e-30, 0.0]],
+        ),  # 0 is left of the product, and of one element's derivative
+        ([[2.0, 3.0, 0.0]], [[0.0, 0.0, 6.0]]),
+        ([[2.0, 3.0, 4.0], [5.0, 1.0, 1.0]], [[12.0, 8.0, 6.0], [1.0, 5.0, 5.0]]),
+    )
+    for _ in range(2):
+        (g,) = torch.autograd.grad(tilefold.logsumexp(infinite, 1).sum(), infinite)
+        want = torch.tensor([[0.0, 0.0], [0.0, 1.0]]).softmax(1) * infinite.isfinite()
+        torch.testing.assert_close(g, want * torch.tensor([[0.0], [1.0]]))
+        for elements, slopes in products:
+            x = torch.tensor(elements, requires_grad=True)
+            (g,) = torch.autograd.grad(tilefold.prod(x, 1).sum(), x)
+            torch.testing.assert_close(g, torch.tensor(slopes), atol=0, rtol=1e-6)
+
+
+def test_rows_with_plus_infinity_are_torchs() -> None:
+    x = torch.tensor([[INF, 1.0, -INF], [1.0, 2.0, 3.0]], dtype=F64, requires_grad=True)
+    found = [torch.autograd.grad(m.logsumexp(x, 1).sum(), x)[0] for m in (tilefold, torch)]
+    torch.testing.assert_close(*found, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["var over a dim", "layer_norm", "logsumexp over a dim", "norm 2"])

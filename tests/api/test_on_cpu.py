@@ -95,6 +95,12 @@ def test_every_backend_gives_the_definitions_results(name: str) -> None:
 AGAIN = ["sum", "several dims", "batch_invariant", "cumsum", "scan", "softmax", "map", "layer_norm"]
 
 
+def scaled(t: torch.Tensor, factor: float) -> torch.Tensor:
+    """In the same layout: what is expanded stays so."""
+    once = t[tuple(slice(0, 1) if step == 0 else slice(None) for step in t.stride())]
+    return (once * factor).expand(t.shape)
+
+
 @pytest.mark.parametrize("name", AGAIN)
 def test_calls_that_come_again_give_the_same_bits(name: str) -> None:
     request, tensors = asked(CALLS[name][0])
@@ -104,7 +110,7 @@ def test_calls_that_come_again_give_the_same_bits(name: str) -> None:
         return
     assert again is not None
     for factor in (1.0, -0.5, 1.0):
-        given = [t * factor for t in tensors]
+        given = [scaled(t, factor) for t in tensors]
         want, plan = on_cpu.run(request, given, "auto")
         got = again.call(*given)
         assert got is not None
@@ -113,7 +119,7 @@ def test_calls_that_come_again_give_the_same_bits(name: str) -> None:
             assert torch.equal(one.reshape(other.shape), other)
 
 
-@pytest.mark.parametrize("name", ["topk", "transpose", "matmul", "segments", "from a state"])
+@pytest.mark.parametrize("name", ["topk", "transpose", "segments", "from a state"])
 def test_other_calls_are_planned_each_time(name: str) -> None:
     assert on_cpu.repeated(*asked(CALLS[name][0])) is None
 

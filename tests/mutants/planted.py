@@ -7,6 +7,7 @@ in its name.
 from __future__ import annotations
 
 from mutants.mutant import Mutant
+from mutants.planted_gradients import GRADIENTS
 from mutants.planted_maps import MAPS
 from mutants.planted_operations import OPERATIONS
 from mutants.planted_scans import SCANS
@@ -581,6 +582,7 @@ MUTANTS = (
     ),
     *SCANS,
     *MAPS,
+    *GRADIENTS,
     *OPERATIONS,
     *TOOLS,
 )

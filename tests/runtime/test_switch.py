@@ -37,6 +37,8 @@ class Launched:
     def __init__(self, plan: Any, compute: Callable[..., Any]) -> None:
         self.plan, self.compute, self.calls = plan, compute, 0
 
+    is_differentiable = False
+
     def call(self, *tensors: torch.Tensor) -> Any:
         self.calls += 1
         return self.compute(*tensors)
@@ -204,7 +206,6 @@ SITUATIONS: dict[str, Callable[[Callable[..., Any]], Any]] = {
     "requires grad": of(lambda x: x.requires_grad_()),
     "negated": of(torch._neg_view),
     "subclass": of(lambda x: x.as_subclass(Plainly)),
-    "parameter": of(lambda x: torch.nn.Parameter(x, requires_grad=False)),
     "misaligned": lambda call: call(torch.cat([torch.zeros(1), X.view(-1)])[1:].view(5, 6)),
     "double": of(lambda x: x.double()[:, :6].float().double()),
 }
@@ -244,6 +245,15 @@ def test_no_grad_and_inference_are_no_reason_to_check(call: Callable[..., Any], 
     assert gpu.checked == before
 
 
+@pytest.mark.parametrize("call", [folded, reduced])
+def test_a_parameter_is_a_plain_tensor(call: Callable[..., Any], gpu: Pretended) -> None:
+    call(X)
+    with torch.no_grad():
+        call(torch.nn.Parameter(X))
+    call(torch.nn.Parameter(X, requires_grad=False))
+    assert gpu.checked == 1
+
+
 @CALLS
 @pytest.mark.filterwarnings(
     "ignore:.torch.jit.(trace|script). is (deprecated|not supported).*:DeprecationWarning"
@@ -261,7 +271,14 @@ def test_a_functionalized_tensor_has_no_layout() -> None:
     torch.func.functionalize(lambda x: (seen.append((x.data_ptr(), switch.layout(x))), x * 2)[1])(X)
     assert seen == [(0, None)]
     assert switch.layout(torch.ones(0)) is None
-    assert switch.layout(X) == (X.shape, X.stride(), X.dtype, X.data_ptr() & 15, torch.get_num_threads())
+    assert switch.layout(X) == (
+        X.shape,
+        X.stride(),
+        X.dtype,
+        X.data_ptr() & 15,
+        torch.get_num_threads(),
+        False,
+    )
 
 
 @pytest.mark.gpu

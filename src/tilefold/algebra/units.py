@@ -26,6 +26,8 @@ import math
 
 import torch
 
+from tilefold.runtime.caching import kept_outside_modes
+
 Tensor = torch.Tensor
 # For each float, how far quarters are apart, where the second begins, and the first unit, as powers of two.
 _QUARTERS = {torch.float32: (64, -63, -97), torch.float64: (512, -511, -767)}
@@ -43,9 +45,23 @@ IN_RANGE = frozenset(
 )  # fmt: skip
 
 
+FEW = 4096  # elements that are looked up one by one in less time than three choices take
+
+
+@kept_outside_modes(2)
+def _tables(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The units, and where the second and the later quarters begin."""
+    apart, begin, first = _QUARTERS[dtype]
+    units = torch.tensor([2.0 ** (first + q * apart) for q in range(4)], dtype=dtype, device="cpu")
+    return units, torch.tensor([2.0 ** (begin + q * apart) for q in range(3)], dtype=dtype, device="cpu")
+
+
 def of(x: Tensor) -> Tensor:
     """The unit of magnitudes; that of the last quarter for what is not finite."""
     apart, begin, first = _QUARTERS[x.dtype]
+    if x.numel() <= FEW and x.is_cpu and not torch._C._is_tracing():
+        quarters, bounds = _tables(x.dtype)
+        return quarters[torch.bucketize(x.abs().contiguous(), bounds, right=True)]
     made = torch.full_like(x, 2.0 ** (first + 3 * apart))
     for quarter in (2, 1, 0):
         below = x.abs() < 2.0 ** (begin + quarter * apart)

@@ -10,12 +10,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tilefold.api.replays import Made, Tape
 from tilefold.api.requests import Request
 from tilefold.errors import BackendError
 from tilefold.planner.device import H200, INTERPRETED, Device, device_of
@@ -24,7 +26,6 @@ from tilefold.planner.plan import Plan
 from tilefold.runtime.switch import ExplainedError, forced_backend, is_explaining
 
 if TYPE_CHECKING:
-    from tilefold.api.on_cpu import Repeated
     from tilefold.backends.triton.call import Call
     from tilefold.backends.triton.executable import Executable
     from tilefold.problem.canonical import Problem
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 _last = threading.local()
 
-# Executables of repeated calls, by all that a plan and its code depend on. A full cache begins anew.
+# Executables of repeated calls, by all that a plan and its code depend on.
 _executables: dict[Any, Any] = {}
 MOST = 4096
 
@@ -67,8 +68,52 @@ def repeated(key: Any, *tensors: Tensor) -> list[Tensor] | None:
     if executable is None:
         return None
     _last.plan = executable.plan
-    results: list[Tensor] | None = executable.call(*tensors)
+    results: list[Tensor] | None = _called(executable, tensors)
     return results
+
+
+def _called(executable: Any, tensors: Sequence[Tensor]) -> Any:
+    """An executable's results, noted on a tape that is in force; None of one that does not take these elements."""
+    tape: Tape | None = getattr(_last, "tape", None)
+    return executable.call(*tensors) if tape is None else tape.call(executable, tensors)
+
+
+@contextlib.contextmanager
+def noting(tape: Tape) -> Iterator[None]:
+    """Within it this thread's calls of executables are noted."""
+    before, _last.tape = getattr(_last, "tape", None), tape
+    try:
+        yield
+    finally:
+        _last.tape = before
+
+
+def planned(plan: Plan | None) -> None:
+    """Have a plan be this thread's latest, if there is one."""
+    if plan is not None:
+        _last.plan = plan
+
+
+def noted(function: Callable[..., list[Tensor]], *tensors: Tensor) -> list[Tensor]:
+    """What operations of torch's make, which are the same for all tensors of these layouts: noted as an executable's call."""
+    results = function(*tensors)
+    if (tape := getattr(_last, "tape", None)) is not None:
+        tape.note(Made(function), tensors, results)
+    return results
+
+
+def constant(t: Tensor) -> Tensor:
+    """A tensor that is the same in every call like this one."""
+    if (tape := getattr(_last, "tape", None)) is not None:
+        tape.constants.append(t)
+    return t
+
+
+def keep(key: Any, executable: Any) -> None:
+    """Have an executable answer calls of this key. A full cache begins anew."""
+    if len(_executables) >= MOST:
+        _executables.clear()
+    _executables[key] = executable
 
 
 def run(
@@ -128,12 +173,6 @@ def plan_for(
     return with_least_time(request.plan(tensors, chip, library=library)[1], tensors, request.results, chip)
 
 
-def _keep(key: Any, executable: Executable | Repeated) -> None:
-    if len(_executables) >= MOST:
-        _executables.clear()
-    _executables[key] = executable
-
-
 def _on_gpu(
     request: Request, tensors: Sequence[Tensor], key: Any, targets: Sequence[Tensor] | None
 ) -> list[Tensor]:
@@ -141,10 +180,11 @@ def _on_gpu(
     if executable is None:
         executable = compiled(request, tensors)
         if key is not None:
-            _keep(key, executable)
+            keep(key, executable)
     _last.plan = executable.plan
     if targets is None:
-        return executable.call(*tensors)
+        made: list[Tensor] = _called(executable, tensors)
+        return made
     if not all(map(_is_written_at_once, targets)):
         return _copied(executable(tensors), targets)
     torch.autograd.graph.increment_version([t for t in targets if not t.is_inference()])
@@ -197,8 +237,8 @@ def _on_cpu(request: Request, tensors: Sequence[Tensor], backend: str, key: Any)
     if key is not None and backend == "auto":
         again = on_cpu.repeated(request, tensors)
         if again is not None:
-            _keep(key, again)
-            made = again.call(*tensors)
+            keep(key, again)
+            made: list[Tensor] | None = _called(again, tensors)
             if made is not None:
                 _last.plan = again.plan
                 return made

@@ -7,101 +7,29 @@ read once (`algebra.derivatives.folds`).
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._functorch import autograd_function
 
 from tilefold.algebra.derivatives.folds import Gradient, opposite
 from tilefold.algebra.dtypes import element_dtype
 from tilefold.algebra.monoid import Monoid
+from tilefold.api import dispatch
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
 from tilefold.api import scan as scans
+from tilefold.api.differentiated import Call
 from tilefold.api.ends import Ends, ends_of, monoid_of_algebra, needs_total_alone
 from tilefold.api.ends import function_of as function_of
 from tilefold.errors import GradientError
 from tilefold.planner.products.functions import of_graph
 from tilefold.problem.canonical import normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
-
-# Private names of torch, as its functorch uses them: a Function that a kernel of the dispatcher may apply, and the context in
-# which it may inside of a transform.
-SingleLevel: Any = torch.autograd.function._SingleLevelFunction
-one_level: Any = autograd_function.enable_single_level_autograd_function  # type: ignore[attr-defined]
-
-
-class Call:
-    """A call as its backward needs it: what is saved, which results change with an element, and the inputs' cotangents."""
-
-    fills = True  # whether a cotangent that nobody asked for comes as zeros; else as None
-
-    def check(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse a call that has no derivative.
-
-        Raises:
-            GradientError: it has none.
-        """
-
-    def given(self, made: list[Tensor]) -> list[Tensor]:
-        """The results that the caller gets, of those that the forward call makes."""
-        return made
-
-    def saved(
-        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
-    ) -> Sequence[Tensor]:
-        """What the backward reads: the inputs, where nothing else is said."""
-        return tensors
-
-    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
-        """Whether a result changes with an element."""
-        return True
-
-    @abc.abstractmethod
-    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
-        """The inputs' cotangents, None of those that are not asked for."""
-
-
-class _Differentiated(SingleLevel):  # type: ignore[misc]  # torch's class is untyped
-    """A call and its backward. `run` makes the results."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, call: Call, run: Callable[[Sequence[Tensor]], list[Tensor]], *tensors: Tensor
-    ) -> Any:
-        made = run(tensors)
-        call.check(tensors)
-        ctx.call = call
-        ctx.set_materialize_grads(call.fills)
-        wrt = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
-        ctx.save_for_backward(*call.saved(tensors, made, wrt))
-        flat = [t for i, t in enumerate(made) if not (t.is_floating_point() and call.moves(i, tensors))]
-        if flat:
-            ctx.mark_non_differentiable(*flat)
-        return tuple(made)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        wrt = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
-        return None, None, *ctx.call.backward(ctx.saved_tensors, grads, wrt)
-
-
-def applied(
-    call: Call, run: Callable[[Sequence[Tensor]], list[Tensor]], tensors: Sequence[Tensor]
-) -> list[Tensor]:
-    """The results of a call, with its backward.
-
-    Raises:
-        GradientError: it has none.
-    """
-    return call.given(list(_Differentiated.apply(call, run, *tensors)))
-
 
 # ------------------------------------------------------------------------------------------------------------ folds
 
@@ -218,7 +146,7 @@ class Fold(Call):
             made = [scattered(saved[0], g[0], shape, self.reduced)]
         elif self.form == "result":
             y = saved[1] if saved[1].shape == kept else saved[1].reshape(kept)
-            x = saved[0] if self.convert is None else saved[0].to(self.convert)
+            x = saved[0] if self.convert is None else converted(saved[0], self.convert)
             made = cells(ends.by_result(inputs), [x, y.expand(shape), g[0].expand(shape)])
         else:
             made = self._of_elements(saved, g, kept, grads[0].shape, inputs, fields)
@@ -283,8 +211,18 @@ def scattered(
 
 def _as_input(g: Tensor, like: Like | Tensor) -> Tensor:
     """A cotangent of an input's shape and dtype."""
-    g = g if g.shape == like.shape else g.sum_to_size(like.shape)
-    return g if g.dtype == like.dtype else g.to(like.dtype)
+    g = summed(g, like.shape)
+    return converted(g, like.dtype)
+
+
+def summed(t: Tensor, size: Sequence[int]) -> Tensor:
+    """A tensor's sum over the dims along which one of that size was repeated."""
+    return t if t.shape == size else dispatch.noted(lambda t: [t.sum_to_size(size)], t)[0]
+
+
+def converted(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor of that dtype."""
+    return t if t.dtype == dtype else dispatch.noted(lambda t: [t.to(dtype)], t)[0]
 
 
 def check_grouping(gradient: Gradient, call: str) -> None:
@@ -326,7 +264,7 @@ class Wide:
         """The tensors, expanded and as they are read."""
         given = [t.expand(self.shape) for t in self.tensors]
         wide = [element_dtype(self.convert or t.dtype) if t.is_floating_point() else t.dtype for t in given]
-        return [t if t.dtype == w else t.to(w) for t, w in zip(given, wide, strict=True)]
+        return [converted(t, w) for t, w in zip(given, wide, strict=True)]
 
     def states(self, gradient: Gradient, call: str) -> list[Tensor]:
         """The rows' states, with the reduced dims of length 1."""
@@ -386,7 +324,7 @@ class Wide:
         whole = total or [t.reshape(g[0].shape) for t in results]
         whole = cells(ends.combined, [*total, *before]) if ends.inits else whole
         shares = cells(ends.of_whole, [*whole, *g])
-        some = [whole[f].to(gradient.program.state[f]) for f in gradient.extremes]
+        some = [converted(whole[f], gradient.program.state[f]) for f in gradient.extremes]
         x = [*self.placed(gradient), *(t.expand(self.shape) for t in some)]
         own = cells(ends.is_tied, [*some, *(before[f] for f in gradient.extremes)]) if ends.inits else []
         beside = [*(shares[gradient.floats.index(f)] for f in gradient.extremes), *own]
@@ -443,14 +381,14 @@ def as_rows(t: Tensor, dims: Sequence[int]) -> Tensor:
     """A tensor as [rows, elements of the reduced dims]."""
     kept = [d for d in range(t.ndim) if d not in dims]
     length = math.prod(t.shape[d] for d in dims)
-    return t.permute(*kept, *dims).reshape(-1, length)
+    return dispatch.noted(lambda t: [t.permute(*kept, *dims).reshape(-1, length)], t)[0]
 
 
 def from_rows(t: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
     """What `as_rows` was made of."""
     order = [*(d for d in range(len(shape)) if d not in dims), *dims]
     back = [order.index(d) for d in range(len(shape))]
-    return t.reshape([shape[d] for d in order]).permute(back)
+    return dispatch.noted(lambda t: [t.reshape([shape[d] for d in order]).permute(back)], t)[0]
 
 
 def positions(

@@ -16,9 +16,11 @@ from torch import Tensor
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import compute_dtype
+from tilefold.api import dispatch
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
-from tilefold.api.gradients import Call, Wide, cells, lifts_of, states_of
+from tilefold.api.differentiated import Call
+from tilefold.api.gradients import Wide, cells, converted, lifts_of, states_of, summed
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.planner.library import LibraryMap, backward_of
 from tilefold.planner.products.functions import Traced
@@ -140,8 +142,8 @@ class Map(Call):
             of_rows = self._of_rows if self.is_of_rows else self._around
             for i, g in of_rows(saved, grads, tuple(wrt)).items():
                 size = self.sizes[i]
-                found[i] = (g.view(size) if g.numel() == math.prod(size) else g.sum_to_size(size)).to(
-                    self.dtypes[i]
+                found[i] = converted(
+                    g.view(size) if g.numel() == math.prod(size) else summed(g, size), self.dtypes[i]
                 )
         return found
 
@@ -224,12 +226,12 @@ class Map(Call):
 
     def _length(self, like: Tensor) -> Tensor:
         wide = torch.float64 if torch.float64 in (like.dtype, *self.dtypes) else torch.float32
-        return like.new_full((), math.prod(self.shape[d] for d in self.dims), dtype=wide)
+        return dispatch.constant(like.new_full((), math.prod(self.shape[d] for d in self.dims), dtype=wide))
 
     def _read(self, t: Tensor, i: int) -> Tensor:
         """A tensor as the forward call read it."""
         t = t.expand(self.shape)
-        return t if self.convert is None or i >= self.count else t.to(self.convert)
+        return t if self.convert is None or i >= self.count else converted(t, self.convert)
 
     def _wide_size(self, i: int) -> list[int]:
         """The size of a tensor with as many dims as elements have."""

@@ -80,7 +80,7 @@ def matmul(
         ArgumentError, ArityError, DeviceError, DtypeError, KindError, ShapeError, TraceError: the call does not fit.
         BackendError: "triton" is forced for tensors on a CPU.
         EmptyError: rows have no columns and their monoid has no identity.
-        GradientError: `out` is given while a gradient is asked, an input carries a forward derivative, or a row's fold has no
+        GradientError: `out` is given while a gradient or a forward derivative is asked, or a row's fold has no
             derivative.
 
     Example:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from tilefold.api import transpose as transposes
-from tilefold.api.gradients import Call
+from tilefold.api.differentiated import Call
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,11 @@ from tilefold.backends.cpu import (
     selecting,
     torch_product,
 )
+from tilefold.backends.cpu.reductions import SERIAL
 from tilefold.errors import BackendError
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan, library_scan
-from tilefold.planner.library import LibraryMap, library_fold, library_plan
+from tilefold.planner.library import LibraryMap, has_own_derivative, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
 from tilefold.planner.products.row import Row, without_constants
 from tilefold.problem.validate import GUARANTEES
@@ -69,12 +70,30 @@ def _multiplied(request: Product, tensors: Sequence[Tensor], backend: str) -> Ma
         return fold([value], program, (value.ndim - 1,), guarantee)[0]
 
     made = torch_product.multiply(a, b, extras, request.ending, request.shape, product, fold_rows)
-    if defined:
-        return made, _by_elements(guarantee)
-    reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
-    step = LibraryCall("torch.matmul", names("input", len(tensors)), names("output", len(request.results)))
+    return made, _by_elements(guarantee) if defined else _plan_of_product(request, len(tensors), backend)
+
+
+def _plan_of_product(request: Product, inputs: int, backend: str) -> Plan:
+    reason = "each row by itself" if request.guarantee == "batch_invariant" else "then the epilogue"
+    step = LibraryCall("torch.matmul", names("input", inputs), names("output", len(request.results)))
     on = "cpu" if backend == "cpu" else "torch"
-    return made, Plan(on, (step,), guarantee=guarantee, strategy="torch.matmul", reason=reason)
+    return Plan(on, (step,), guarantee=request.guarantee, strategy="torch.matmul", reason=reason)
+
+
+def _repeated_product(request: Product, tensors: Sequence[Tensor]) -> Repeated:
+    """What answers products like this one, whose extra tensors need not be expanded."""
+
+    ending, dtype = request.ending, tensors[0].dtype
+    floats = dtype in (torch.float32, torch.float64) and ending.result == dtype
+    alone = ending.plain and ending.row is None and floats
+
+    def call(*tensors: Tensor) -> list[Tensor]:
+        with as_given(tensors[0].device):
+            if alone and request.guarantee != "batch_invariant":
+                return [torch.matmul(*tensors).contiguous()]
+            return _multiplied(request, tensors, "auto")[0]
+
+    return Repeated(_plan_of_product(request, len(tensors), "auto"), call)
 
 
 def _reduced(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made:
@@ -132,13 +151,16 @@ class Repeated:
     """A fold of one tensor on a CPU that was planned once, for calls with tensors of the same layout.
 
     `call` gives None where the elements of this call ask for more than was planned: float32 does not hold their squares.
+    Where it `is_differentiable`, its operations are torch's own, whose derivative is ours.
     """
 
-    def __init__(self, plan: Plan, call: Callable[..., list[Tensor] | None]) -> None:
-        self.plan, self.call = plan, call
+    def __init__(
+        self, plan: Plan, call: Callable[..., list[Tensor] | None], is_differentiable: bool = False
+    ) -> None:
+        self.plan, self.call, self.is_differentiable = plan, call, is_differentiable
 
 
-def _repeated_library(plan: Plan, settled: native.Settled) -> Repeated:
+def _repeated_library(plan: Plan, settled: native.Settled, x: Tensor) -> Repeated:
     def first(*tensors: Tensor) -> list[Tensor] | None:
         results = settled.make(*tensors)
         if results is None:
@@ -148,7 +170,7 @@ def _repeated_library(plan: Plan, settled: native.Settled) -> Repeated:
             again.call = settled.make
         return finished
 
-    again = Repeated(plan, first)
+    again = Repeated(plan, first, has_own_derivative(plan.strategy, x.dtype))
     return again
 
 
@@ -158,6 +180,8 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
         return _repeated_map(request, tensors)
     if isinstance(request, Scan):
         return _repeated_scan(request, tensors)
+    if isinstance(request, Product):
+        return _repeated_product(request, tensors)
     if not isinstance(request, Reduction):
         return None
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape
@@ -168,7 +192,7 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     function = library_fold(tensors, program, dims, guarantee)
     if function is not None:
         plan = library_plan(function, program, guarantee)
-        return _repeated_library(plan, native.settled_fold(function, dims, program, shape))
+        return _repeated_library(plan, native.settled_fold(function, dims, program, shape), tensors[0])
     if not is_watched(program):
         executable = tiled(tensors, program, dims, guarantee, shape)
         return Repeated(executable.plan, executable.repeated)
@@ -186,7 +210,7 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     known, guarantee = _known_map(request), request.guarantee
     if known is not None:
         settled = native.settled_map(known.function, known.arguments, known.rows)
-        return _repeated_library(known.plan(len(tensors), guarantee), settled)
+        return _repeated_library(known.plan(len(tensors), guarantee), settled, tensors[0])
     program, shape = request.row.program, request.shape
     if 0 in shape:
         return None
@@ -194,8 +218,16 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     program = quick_form(program) if watched else program
     folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
     row, places = without_constants(request.row, program)
+    small = _small_map(request, row, tensors, places) if math.prod(shape) < SERIAL else None
 
     def call(*tensors: Tensor) -> list[Tensor] | None:
+        if small is not None:
+            first = [t if t.shape == shape else t.expand(shape) for t in tensors[:n]]
+            folded = folding(first)
+            if watched and not folded.pop().all():
+                return None
+            made, sums = small([*first, *(folded[p] for p in places), *tensors[n:]])
+            return [*made, *row_tiles.map_rows(request.row, folded), *sums]
         expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
         folded = folding(expanded[:n])
         if watched and not folded.pop().all():
@@ -203,6 +235,18 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
         return _map_by_tiles(request, row, expanded, folded, places)
 
     return Repeated(_then_mapped(folding.plan), call)
+
+
+def _small_map(
+    request: RowMap, row: Row, tensors: Sequence[Tensor], places: Sequence[int]
+) -> row_tiles.Small:
+    """What maps few elements, whose inputs come expanded and whose extra tensors as they are."""
+    n, kept = request.row.program.algebra.inputs, _kept(request)
+    first = [t.expand(request.shape) for t in tensors[:n]]
+    rows = [(kept, torch.empty(kept, device="meta").stride())] * len(places)
+    layouts = [*((t.shape, t.stride()) for t in first), *rows, *((t.shape, t.stride()) for t in tensors[n:])]
+    alone = request.guarantee == "batch_invariant"
+    return row_tiles.Small(row, layouts, request.shape, placeless=alone, dims=request.dims)
 
 
 def _kept(request: RowMap) -> list[int]:
@@ -387,7 +431,7 @@ def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
     function = _library_scan(request, tensors)
     if function is not None:
         own = library_plan(function, request.program, request.guarantee)
-        return _repeated_library(own, _settled_scan(function, request))
+        return _repeated_library(own, _settled_scan(function, request), tensors[0])
     plan = _scan_plan(request)
     settled = _scan_by_tiles(request, tensors, plan)
     return Repeated(plan, lambda *inputs: settled(inputs))

@@ -17,10 +17,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import gradients, recorded
+from tilefold.api.differentiated import applied, one_level
 from tilefold.api.map_gradients import Map
 from tilefold.api.recorded import asks_gradient, fields_as_tensors, library_map, library_text
 from tilefold.api.reduce import fold_tensors
@@ -28,8 +30,8 @@ from tilefold.api.reduce_map import map_tensors
 from tilefold.api.requests import Reduction, RowMap, Scan
 from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
-from tilefold.errors import GradientError
-from tilefold.planner.library import LibraryMap
+from tilefold.api.tangents import tangents_of
+from tilefold.planner.library import LibraryMap, has_own_derivative
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
@@ -226,10 +228,7 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
         )
         tensors = [t for a in arguments[:lists] for t in a]
         if any(map(is_dual, tensors)):
-            raise GradientError(
-                f"{operation._opname}: an input must not carry a forward derivative, got a dual tensor, and folds have no "
-                "forward derivative yet; use torch.func.vjp, or forward_ad.unpack_dual(x).primal where none is needed"
-            )
+            return _with_tangents(kernel, keyset, call_of, arguments, lists)
         below = keyset & torch._C._after_autograd_keyset
         asked = asks_gradient(tensors)
         is_nested = asked and torch._C._functorch.maybe_current_level() is not None
@@ -242,6 +241,7 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
             # Of nested transforms the outer ones differentiate, too, while a Function of the inner one has switched that off.
             with (
                 torch.set_grad_enabled(is_nested or torch.is_grad_enabled()),
+                forward_ad._set_fwd_grad_enabled(is_nested or torch._C._is_fwd_grad_enabled()),
                 torch._C._AutoDispatchBelowAutograd(),
             ):
                 made: list[Tensor] = operation.redispatch(below, *parts, *arguments[lists:])
@@ -254,11 +254,24 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
             monoid, function, library = call.saving()
             arguments = (*arguments[:2], monoid.text, function.text, *arguments[4:-1], library_text(library))
         if not is_nested:
-            return gradients.applied(call, run, tensors)
-        with gradients.one_level():
-            return gradients.applied(call, run, tensors)
+            return applied(call, run, tensors)
+        with one_level():
+            return applied(call, run, tensors)
 
     return kernel
+
+
+def _with_tangents(
+    kernel: Callable[..., Any], keyset: Any, call_of: Callable[..., Any], arguments: Sequence[Any], lists: int
+) -> Tensors:
+    """The results of dual tensors."""
+    parts = [[forward_ad.unpack_dual(t, level=0) for t in a] for a in arguments[:lists]]  # type: ignore[no-untyped-call]  # torch's own
+    plain = [[p.primal for p in a] for a in parts]
+    made = kernel(keyset, *plain, *arguments[lists:])
+    tensors, given = [t for a in plain for t in a], [p.tangent for a in parts for p in a]
+    found = tangents_of(call_of(*plain, *arguments[lists:]), tensors, made, given)
+    pairs = zip(made, found, strict=True)
+    return [m if t is None else forward_ad.make_dual(m, t, level=0) for m, t in pairs]  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _fold_of(
@@ -301,7 +314,7 @@ def _map_of(
 
 def _differentiated_fold(
     tensors: Sequence[Tensor], monoid: Monoid, dim: Any, keepdim: bool, init: Any, return_state: bool, dtype: Any,
-    convert: Any, guarantee: str, call: str,
+    convert: Any, guarantee: str, call: str, key: Any,
 ) -> Tensors:  # fmt: skip
     n = len(tensors)
     given = tensors if init is None else [*tensors, *fields_as_tensors(init, tensors[0].device)]
@@ -320,12 +333,12 @@ def _differentiated_fold(
     like = tuple([gradients.Like(t.shape, t.dtype, t.device) for t in given])
     dims = dim if dim is None or type(dim) is int else normalize_dims(dim, max(t.ndim for t in tensors), call)
     fold = gradients.fold_of(monoid, dims, convert, guarantee, n, return_state, like, call)
-    return gradients.applied(fold, run, given)
+    return applied(fold, run, given, key)
 
 
 def _differentiated_scan(
     tensors: Sequence[Tensor], monoid: Monoid, dim: Any, init: Any, exclusive: bool, reverse: bool, return_state: bool,
-    dtype: Any, convert: Any, guarantee: str, call: str,
+    dtype: Any, convert: Any, guarantee: str, call: str, key: Any,
 ) -> Tensors:  # fmt: skip
     n = len(tensors)
     given = [*tensors, *([] if init is None else fields_as_tensors(init, tensors[0].device))]
@@ -338,12 +351,12 @@ def _differentiated_scan(
 
     like = [gradients.Like(t.shape, t.dtype, t.device) for t in given]
     scanned = Scanned(monoid, dim, exclusive, reverse, convert, guarantee, n, return_state, like, call)
-    return gradients.applied(scanned, run, given)
+    return applied(scanned, run, given, key)
 
 
 def _differentiated_map(
     tensors: Sequence[Tensor], monoid: Monoid, apply: Traced, dim: Any, extras: Sequence[Tensor], convert: Any,
-    guarantee: str, library: LibraryMap | None, call: str,
+    guarantee: str, library: LibraryMap | None, call: str, key: Any,
 ) -> Tensors:  # fmt: skip
     n, every = len(tensors), [*tensors, *extras]
     sizes, dtypes = tuple([t.shape for t in every]), tuple([t.dtype for t in every])
@@ -351,14 +364,18 @@ def _differentiated_map(
     differentiated = Map(monoid, apply, dim, convert, guarantee, n, sizes, dtypes, library, on_cpu, call)
     own, function, served = differentiated.saving()
 
-    def run(given: Sequence[Tensor]) -> Tensors:
-        made = map_tensors(
-            given[:n], own, function, dim, extras=given[n:], convert=convert, guarantee=guarantee, library=served,
-            call=call,
-        )  # fmt: skip
-        return fresh(made, given)
+    named = {"convert": convert, "guarantee": guarantee, "call": call}
 
-    return gradients.applied(differentiated, run, every)
+    def run(given: Sequence[Tensor]) -> Tensors:
+        return fresh(
+            map_tensors(given[:n], own, function, dim, extras=given[n:], library=served, **named), given
+        )
+
+    def plain(given: Sequence[Tensor]) -> Tensors:
+        return map_tensors(given[:n], monoid, apply, dim, extras=given[n:], library=library, **named)
+
+    is_torchs = on_cpu and library is not None and has_own_derivative(library.function, every[0].dtype)
+    return applied(differentiated, run, every, key, plain if is_torchs else None)
 
 
 recorded.DIFFERENTIATED.update(

@@ -14,14 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api import topk as selections
 from tilefold.api import transpose as transposes
+from tilefold.api.differentiated import applied
 from tilefold.api.move_gradients import Selection, Swap
 from tilefold.api.operations import Tensors, Where, all_mapped, fresh, in_front, register
 from tilefold.api.product_gradients import Multiplied
 from tilefold.api.products import multiplied
+from tilefold.api.recorded import DIFFERENTIATED
 from tilefold.api.segment_gradients import Segmented
 from tilefold.api.segment_reduce import Cut, fold_segments
 from tilefold.planner.products.functions import of_text
@@ -160,6 +163,24 @@ def _product_of(
     function = of_text(epilogue) if epilogue else None
     return Multiplied(has_bias, function, _row_of(monoid, apply), out_dtype, precision, guarantee)
 
+
+def _differentiated_product(
+    a: Tensor, b: Tensor, bias: Tensor | None, epilogue: Any, extras: Sequence[Tensor], row: Any, out_dtype: Any,
+    precision: str | None, guarantee: str, key: Any,
+) -> Tensors:  # fmt: skip
+    given, has_bias = [a, b, *([] if bias is None else [bias]), *extras], bias is not None
+
+    def run(given: Sequence[Tensor]) -> Tensors:
+        own, beside = (given[2], given[3:]) if has_bias else (None, given[2:])
+        with as_given(given[0].device):
+            return multiplied(
+                given[0], given[1], own, epilogue, tuple(beside), row, out_dtype, precision, guarantee, None
+            )
+
+    return applied(Multiplied(has_bias, epilogue, row, out_dtype, precision, guarantee), run, given, key)
+
+
+DIFFERENTIATED["product"] = _differentiated_product
 
 register(
     "segment_reduce",

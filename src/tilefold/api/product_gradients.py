@@ -17,7 +17,8 @@ from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.api import products
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
-from tilefold.api.gradients import Call, Fold, Like, as_inputs, cells, fold_of, function_of
+from tilefold.api.differentiated import Call
+from tilefold.api.gradients import Fold, Like, as_inputs, cells, converted, fold_of, function_of, summed
 from tilefold.api.map_gradients import Map
 from tilefold.planner.products.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.planner.products.functions import Traced
@@ -120,14 +121,14 @@ class Multiplied(Call):
         g = g.unsqueeze(-1) if b.ndim == 1 else g
         g = g.unsqueeze(-2) if a.ndim == 1 else g
         dtype = torch.float32 if a.element_size() == 1 else a.dtype  # float8 has no range for cotangents
-        left, right, g = left.to(dtype), right.to(dtype), g.to(dtype)
+        left, right, g = (converted(t, dtype) for t in (left, right, g))
         found = {}
         if 0 in wrt:
-            found[0] = self._product(g, right.mT).sum_to_size(left.shape).reshape(a.shape)
+            found[0] = summed(self._product(g, right.mT), left.shape).reshape(a.shape)
         if 1 in wrt:
             if right.ndim == 2:
-                left, g = left.flatten(0, -2), g.flatten(0, -2)
-            found[1] = self._product(left.mT, g).sum_to_size(right.shape).reshape(b.shape)
+                left, g = (t.reshape(t.shape[:-1].numel(), t.shape[-1]) for t in (left, g))
+            found[1] = summed(self._product(left.mT, g), right.shape).reshape(b.shape)
         return found
 
     def _product(self, a: Tensor, b: Tensor) -> Tensor:

@@ -9,7 +9,12 @@ from typing import Any
 import torch
 
 from tilefold.api import dispatch
-from tilefold.api.recorded import is_differentiated, recorded_product
+from tilefold.api.recorded import (
+    DIFFERENTIATED,
+    is_differentiated,
+    is_plainly_differentiated,
+    recorded_product,
+)
 from tilefold.api.requests import Product
 from tilefold.errors import ArgumentError
 from tilefold.planner.device import Device
@@ -29,6 +34,8 @@ from tilefold.runtime.modes import check_not_recorded, is_seen
 from tilefold.runtime.overrides import listed
 from tilefold.runtime.switch import layout
 from tilefold.runtime.uncompiled import uncompiled
+
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 @uncompiled
@@ -59,9 +66,9 @@ def multiplied(
     if out is None and torch._C._is_any_autocast_enabled():
         a, b, bias, precision = as_autocast(a, b, bias, precision)
     key = None
-    if out is None and type(a) is torch.Tensor and a.is_cuda:
+    if out is None and type(a) in _PLAIN:
         key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
-        extras = (() if bias is None else (bias,)) + tuple(epilogue_args)
+        extras = () if key is None else (*(() if bias is None else (bias,)), *epilogue_args)
         if (made := dispatch.repeated(key, a, b, *extras)) is not None:
             return made
     every = [t for t in (a, b, bias, *listed(epilogue_args)) if isinstance(t, torch.Tensor)]
@@ -71,7 +78,11 @@ def multiplied(
         a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, out is None
     )
     if out is None and is_differentiated(every):
-        return _recorded(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+        options = (out_dtype, precision, guarantee)
+        if not is_plainly_differentiated(every):
+            return _recorded(a, b, bias, epilogue, epilogue_args, row, *options)
+        ending, pair = traced_ending(epilogue, len(epilogue_args), row)
+        return DIFFERENTIATED["product"](a, b, bias, ending, epilogue_args, pair, *options, key)
     check_not_recorded("matmul", a.is_cuda)
     check_row_fits(None if row is None else row[0], a, b, request.shape, out, guarantee)
     targets = check_out(out, [request.ending.result], request.shape, inputs, "matmul")
@@ -164,13 +175,13 @@ def _abstract(request: Product, inputs: Sequence[torch.Tensor]) -> list[torch.Te
 def _key(
     a: torch.Tensor, b: Any, bias: Any, extras: Any, epilogue: Any, row: Any, *options: Any
 ) -> tuple[Any, ...] | None:
-    """The key of a plain call on a GPU; None where the call must be checked every time.
+    """The key of a plain call; None where the call must be checked every time.
 
     The key holds no function (they have been run) and no monoid.
     """
     if not isinstance(extras, tuple | list):
         return None
-    layouts = [layout(t) for t in (a, b, *(() if bias is None else (bias,)), *extras)]
+    layouts = [layout(t, True) for t in (a, b, *(() if bias is None else (bias,)), *extras)]
     if None in layouts:
         return None
     folding = None if row is None else (weakref.ref(row[0]), row[1])

@@ -18,7 +18,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced
 from tilefold.problem.canonical import normalize_dims, one_dim
-from tilefold.runtime.modes import is_recorded
+from tilefold.runtime.modes import is_dual, is_recorded
 from tilefold.runtime.uncompiled import constant_in_graphs, uncompiled
 
 OPERATIONS: Any = torch.ops.tilefold
@@ -193,11 +193,12 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def is_differentiated(tensors: Sequence[Any]) -> bool:
-    """Whether autograd must see a call of these tensors as one operation: a gradient is asked of one, or a transform of
-    torch.func holds one."""
-    return asks_gradient(tensors) or (
-        torch._C._functorch.maybe_current_level() is not None
-        and any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
+    """Whether autograd must see a call of these tensors as one operation: a gradient is asked of one, one carries a forward
+    derivative, or a transform of torch.func holds one."""
+    if asks_gradient(tensors) or any(map(is_dual, tensors)):
+        return True
+    return torch._C._functorch.maybe_current_level() is not None and any(
+        torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors
     )
 
 

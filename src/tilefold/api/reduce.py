@@ -89,7 +89,7 @@ def reduce(
     Raises:
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
         EmptyError: nothing to fold, no `init`, and the monoid has no identity.
-        GradientError: `out` is given while a gradient is asked, or an input carries a forward derivative; or a state is asked
+        GradientError: `out` is given while a gradient or a forward derivative is asked; or a state is asked
             for whose fields depend on how they were grouped.
 
     Example:
@@ -179,7 +179,7 @@ def fold_tensors(
     every = [*tensors, *tensors_of(init)]
     if out is None and is_plainly_differentiated(every):
         return DIFFERENTIATED["reduce"](
-            tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call
+            tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call, key
         )
     if out is None and is_seen(every):
         return recorded_fold(

@@ -205,7 +205,7 @@ def map_tensors(
             return made
     if out is None and is_plainly_differentiated(every):
         return DIFFERENTIATED["reduce_map"](
-            tensors, monoid, apply, dim, extras, convert, guarantee, library, call
+            tensors, monoid, apply, dim, extras, convert, guarantee, library, call, key
         )
     if out is None and is_seen(every):
         return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)

@@ -86,7 +86,7 @@ def scan(
         DimError, KindError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
         EmptyError: nothing comes before the first result (`exclusive`), or of an empty dim a state is asked for, and the
             monoid has no identity.
-        GradientError: `out` is given while a gradient is asked, or an input carries a forward derivative; or fields of the
+        GradientError: `out` is given while a gradient or a forward derivative is asked; or fields of the
             states depend on how they were grouped.
 
     Example:
@@ -167,7 +167,7 @@ def scan_tensors(
     every = [*tensors, *tensors_of(init)]
     if out is None and is_plainly_differentiated(every):
         return DIFFERENTIATED["scan"](
-            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call, key
         )
     if out is None and is_seen(every):
         return recorded_scan(

@@ -12,20 +12,22 @@ from torch import Tensor
 
 from tilefold.algebra.algebra import elementwise
 from tilefold.algebra.derivatives.folds import Gradient
-from tilefold.algebra.derivatives.linear import as_float
+from tilefold.algebra.derivatives.linear import add, as_float, mul
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import is_float
+from tilefold.api import dispatch
 from tilefold.api import scan as scans
+from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of, monoid_of_algebra
 from tilefold.api.gradients import (
-    Call,
     Like,
     Wide,
     as_inputs,
     as_rows,
     cells,
+    converted,
     from_rows,
     gradient_of_call,
     positions,
@@ -99,7 +101,9 @@ class Scanned(Call):
             dims = normalize_dims(self.dim, len(shape), self.call)
             return as_inputs([scattered(where, g, shape, dims, adds=True)], self.like, wrt)
         if not tensors:  # whose values are not read
-            tensors = [grads[0].new_zeros((), dtype=t.dtype).expand(t.shape) for t in self.like]
+            tensors = [
+                dispatch.constant(grads[0].new_zeros((), dtype=t.dtype)).expand(t.shape) for t in self.like
+            ]
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
         shape = broadcast_shape(tensors[: self.count], self.call) or (1,)
         if math.prod(shape) == 0:
@@ -113,8 +117,11 @@ class Scanned(Call):
         results = len(gradient.program.project.graph.outputs)
         of_prefixes = [self._row(grads[i].reshape(shape), dims) for i in gradient.results]
         after = [g.reshape(-1, 1) for g in grads[results:]]
-        found, of_first = _adjoint(gradient, rows, first, of_prefixes, after, self.exclusive, self.guarantee)
-        made = [from_rows(t.flip(1) if self.reverse else t, shape, dims) for t in found[: self.count]]
+        begins = len(tensors) > self.count
+        found, of_first = _adjoint(
+            gradient, rows, first, begins, of_prefixes, after, self.exclusive, self.guarantee
+        )
+        made = [from_rows(_turned(t) if self.reverse else t, shape, dims) for t in found[: self.count]]
         every = [
             *made,
             *(
@@ -126,7 +133,7 @@ class Scanned(Call):
 
     def _row(self, t: Tensor, dims: Sequence[int]) -> Tensor:
         made = as_rows(t, dims)
-        return made.flip(1) if self.reverse else made
+        return _turned(made) if self.reverse else made
 
     def _first(
         self,
@@ -143,19 +150,119 @@ class Scanned(Call):
             flag = [like.new_ones((like.shape[0], 1), dtype=torch.bool)] * (len(dtypes) - len(given))
             return [*given, *flag]
         numbers = zip(gradient.program.identity, dtypes, strict=True)
-        return [like.new_full((like.shape[0], 1), n, dtype=d) for n, d in numbers]
+        return [dispatch.constant(like.new_full((like.shape[0], 1), n, dtype=d)) for n, d in numbers]
+
+
+def pushed(
+    call: Scanned, tensors: Sequence[Tensor], given: Sequence[Tensor | None]
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Tangents of the results, and of the fields of the state after each row, of those of the inputs and of the state before.
+
+    dS_t = J_t dS_t-1 + own_t: the recurrence that a backward goes the other way, `own` being what an element's tangent adds.
+    """
+    gradient = gradient_of_call(call.monoid, tensors[: call.count], call.convert)
+    shape = broadcast_shape(tensors[: call.count], call.call) or (1,)
+    results = len(gradient.program.project.graph.outputs)
+    dims = normalize_dims(call.dim, len(shape), call.call)
+    kept = [n for d, n in enumerate(shape) if d not in dims]
+    wide = Wide(tensors[: call.count], shape, dims, call.convert, call.guarantee)
+    if math.prod(shape) == 0 or not gradient.floats:
+        none: list[Tensor | None] = [None] * results
+        return none, [None] * gradient.n
+    x = [call._row(t, dims) for t in (*wide.elements, *positions(gradient, shape, dims, tensors[0].device))]
+    moved = [
+        torch.zeros_like(e) if t is None else converted(call._row(t.expand(shape), dims), e.dtype)
+        for t, e in zip(given[: call.count], x, strict=False)
+        if e.is_floating_point()
+    ]
+    first = call._first(gradient, tensors[call.count :], shape, dims, x[0])
+    before_rows = [f[:, 0] for f in first]
+    made = scans.scan_tensors(x, states_of(gradient), 1, init=before_rows, guarantee=call.guarantee)
+    before = [torch.cat([f.to(t.dtype), t[:, :-1]], 1) for f, t in zip(first, made, strict=True)]
+    own = dict(zip(gradient.floats, cells(_added(gradient), [*before, *x, *moved]), strict=True))
+    varying, entries = _steps(gradient)
+    each = cells(varying, [*before, *x]) if any(isinstance(k, int) for k in entries.values()) else []
+    like = own[gradient.floats[0]]
+    steps = {at: each[k] if isinstance(k, int) else torch.full_like(like, k) for at, k in entries.items()}
+    of_init = dict(enumerate(given[call.count :]))
+    start = {
+        f: torch.zeros_like(like[:, :1]) if (t := of_init.get(f)) is None else t.to(like.dtype).expand(kept).reshape(-1, 1)
+        for f in gradient.floats
+    }  # fmt: skip
+    for (f, h), step in steps.items():
+        own[f] = torch.cat([own[f][:, :1] + step[:, :1] * start[h], own[f][:, 1:]], 1)
+    ones = {(h, f) for (f, h), k in entries.items() if isinstance(k, float) and k == 1.0}
+    turned = {(h, f): _later(step).flip(1) for (f, h), step in steps.items()}
+    flipped = {f: t.flip(1) for f, t in own.items()}
+    whole = {
+        f: t.flip(1) for f, t in _recurrences(gradient.floats, turned, ones, flipped, call.guarantee).items()
+    }
+    shown, moved_states = made, whole
+    if call.exclusive:
+        shown, moved_states = before, {f: torch.cat([start[f], t[:, :-1]], 1) for f, t in whole.items()}
+    function, places = _projected(gradient)
+    found: list[Tensor | None] = [None] * results
+    if places:
+        pairs = cells(function, [*shown, *(moved_states[f] for f in gradient.floats)])
+        for place, t in zip(places, pairs, strict=True):
+            found[place] = from_rows(t.flip(1) if call.reverse else t, shape, dims)
+    return found, [whole[f][:, -1].reshape(kept) if f in whole else None for f in range(gradient.n)]
+
+
+@kept_outside_modes(512)
+def _added(gradient: Gradient) -> Monoid:
+    """(state before, elements, tangents of float elements) -> what these add to the tangents of float fields."""
+    n, lift, combine = gradient.n, gradient.program.lift, gradient.program.combine
+    k = lift.graph.arity
+
+    def run(*v: Any) -> tuple[Any, ...]:
+        before, x, moved, made = v[:n], v[n : n + k], v[n + k :], []
+        floats = [i for i, dtype in enumerate(lift.input_dtypes) if is_float(dtype)]
+        for f in gradient.floats:
+            slopes = pullback(combine, [*before, *lift.graph(*x)], [float(i == f) for i in range(n)])[n:]
+            slopes = pullback(lift, x, [s if g in gradient.floats else 0 for g, s in enumerate(slopes)])
+            total: Any = 0
+            for i, t in zip(floats, moved, strict=True):
+                total = add(total, mul(slopes[i], t))
+            made.append(as_float(total))
+        return tuple(made)
+
+    arity = n + k + sum(map(is_float, lift.input_dtypes))
+    return function_of(trace(run, arity))
+
+
+@kept_outside_modes(512)
+def _projected(gradient: Gradient) -> tuple[Monoid, tuple[int, ...]]:
+    """(states, tangents of the float fields) -> tangents of the results that have some; and which these are."""
+    n, project = gradient.n, gradient.program.project
+    count, kept = len(project.graph.outputs), list[int]()
+
+    def run(*v: Any) -> tuple[Any, ...]:
+        kept.clear()
+        made = []
+        for r in gradient.results:
+            slopes = pullback(project, v[:n], [float(i == r) for i in range(count)])
+            total: Any = 0
+            for f, t in zip(gradient.floats, v[n:], strict=True):
+                total = add(total, mul(slopes[f], t))
+            kept.append(r)
+            made.append(as_float(total))
+        return tuple(made) or (0.0,)
+
+    return function_of(trace(run, n + len(gradient.floats))), tuple(kept)
 
 
 def _adjoint(
     gradient: Gradient,
     x: Sequence[Tensor],
     first: Sequence[Tensor],
+    begins: bool,
     of_results: Sequence[Tensor],
     of_last: Sequence[Tensor],
     exclusive: bool,
     guarantee: str,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Cotangents of elements, and of the state before each row (zeros of fields that have none): a scan the other way.
+    """Cotangents of elements, and of a state that `begins` rows (zeros of fields that have none): a scan the other way.
 
     With S_t = combine(S_t-1, s_t), J_t its derivative by S_t-1 and c_t the cotangent that S_t has by itself, the whole one is
     l_t = c_t + J_t+1' l_t+1. A field that no other depends on in a circle is a recurrence of its own.
@@ -163,25 +270,28 @@ def _adjoint(
     n, floats = gradient.n, gradient.floats
     made = [f.expand(x[0].shape) for f in first]
     if _reads_states(gradient):
-        before_rows = [f[:, 0] for f in first]
+        before_rows = [f[:, 0] for f in first] if begins else None
         made = scans.scan_tensors(x, states_of(gradient), 1, init=before_rows, guarantee=guarantee)
-    before = [torch.cat([f.to(t.dtype), t[:, :-1]], 1) for f, t in zip(first, made, strict=True)]
+    before = [_earlier(f, t) for f, t in zip(first, made, strict=True)]
     shown = before if exclusive else made
     of_shown = dict(zip(floats, cells(_of_states(gradient), [*shown, *of_results]), strict=True))
     own = {f: _later(g) if exclusive else g for f, g in of_shown.items()}
     for f, g in enumerate(of_last):
         if f in own:
-            own[f] = torch.cat([own[f][:, :-1], own[f][:, -1:] + g], 1)
+            (own[f],) = dispatch.noted(_with_last, own[f], g)
     varying, entries = _steps(gradient)
     each = cells(varying, [*before, *x]) if any(isinstance(k, int) for k in entries.values()) else []
     like = own[floats[0]]
-    steps = {at: each[k] if isinstance(k, int) else torch.full_like(like, k) for at, k in entries.items()}
+    steps = {
+        at: each[k] if isinstance(k, int) else dispatch.constant(torch.full_like(like, k))
+        for at, k in entries.items()
+    }
     ones = {at for at, k in entries.items() if isinstance(k, float) and k == 1.0}
     whole = _recurrences(floats, steps, ones, own, guarantee)
     of_x = iter(cells(_of_inputs(gradient), [*before, *x, *(whole[f] for f in floats)]))
     found = [next(of_x) if is_float(dtype) else like for dtype in gradient.program.lift.input_dtypes]
     of_first = []
-    for h in range(n):
+    for h in range(n if begins else 0):
         g = of_shown[h][:, 0] if exclusive and h in of_shown else torch.zeros_like(like[:, 0])
         for f in floats:
             if (f, h) in steps:
@@ -213,7 +323,22 @@ def _places(function: Monoid) -> set[int]:
 
 def _later(t: Tensor) -> Tensor:
     """What stands at the next place, 0 behind the last one."""
-    return torch.cat([t[:, 1:], torch.zeros_like(t[:, :1])], 1)
+    return dispatch.noted(lambda t: [torch.cat([t[:, 1:], torch.zeros_like(t[:, :1])], 1)], t)[0]
+
+
+def _earlier(first: Tensor, t: Tensor) -> Tensor:
+    """What stands at the place before, at the first one what comes first."""
+    return dispatch.noted(lambda f, t: [torch.cat([f.to(t.dtype), t[:, :-1]], 1)], first, t)[0]
+
+
+def _turned(t: Tensor) -> Tensor:
+    """The places the other way round."""
+    return dispatch.noted(lambda t: [t.flip(1)], t)[0]
+
+
+def _with_last(own: Tensor, g: Tensor) -> list[Tensor]:
+    """The last place's own cotangent, and that of the state after it."""
+    return [torch.cat([own[:, :-1], own[:, -1:] + g], 1)]
 
 
 def _recurrences(
@@ -229,14 +354,15 @@ def _recurrences(
             start[h] = own[h]
             for f in read[h]:
                 if f not in group:
-                    start[h] = start[h] + _later(steps[f, h] * whole[f])
+                    (later,) = dispatch.noted(lambda a, b: [a * b], steps[f, h], whole[f])
+                    (start[h],) = dispatch.noted(lambda a, b: [a + b], start[h], _later(later))
         (h, *others) = group
         if not others and h not in read[h]:
             whole[h] = start[h]
         elif not others and (h, h) in ones:
             (whole[h],) = scans.scan_tensors([start[h]], SUM, 1, reverse=True, guarantee=guarantee)
         else:
-            zeros = torch.zeros_like(start[h])
+            zeros = dispatch.constant(torch.zeros_like(start[h]))
             matrix = [_later(steps[f, g]) if (f, g) in steps else zeros for f in group for g in group]
             rows = [*matrix, *(start[g] for g in group)]
             made = scans.scan_tensors(rows, affine(len(group)), 1, reverse=True, guarantee=guarantee)

@@ -104,7 +104,7 @@ def segment_reduce(
             looked at do not ascend from 0 to N (with `partial` in [0, N]).
         EmptyError: a segment that is looked at is empty, and the monoid has no identity. On a GPU, without `validate`,
             the result of this segment is unspecified.
-        GradientError: `out` is given while a gradient is asked, or an input carries a forward derivative; or the fold is to
+        GradientError: `out` is given while a gradient or a forward derivative is asked; or the fold is to
             extremes, whose ties have no rule yet.
 
     Example:

@@ -60,7 +60,7 @@ def topk(
         ShapeError: k is greater than the dim.
         ArgumentError: k is greater than 32.
         DimError, KindError, DtypeError, DeviceError: the call does not fit.
-        GradientError: `out` is given while a gradient is asked, or the input carries a forward derivative.
+        GradientError: `out` is given while a gradient or a forward derivative is asked.
 
     Example:
         >>> values, indices = tilefold.topk(torch.tensor([[3, 7, 7, 1]]), 2)

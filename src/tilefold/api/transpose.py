@@ -52,7 +52,7 @@ def transpose(
 
     Raises:
         DimError, KindError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
-        GradientError: `out` is given while a gradient is asked, or the input carries a forward derivative.
+        GradientError: `out` is given while a gradient or a forward derivative is asked.
 
     Example:
         >>> tilefold.transpose(torch.tensor([[1, 2, 3], [4, 5, 6]]), 0, 1)

@@ -65,6 +65,27 @@ class LibraryMap:
         )
 
 
+# Functions of torch's whose derivative, of ties and where there is none, is the one that is derived here: of each dtype; of
+# floats that are computed with in their own dtype.
+_DERIVED = frozenset(
+    {
+        "torch.sum", "torch.amax", "torch.amin", "torch.max", "torch.min", "torch.aminmax", "first", "last", "torch.cumsum",
+        "torch.cummax", "torch.cummin", "torch.cummax().values", "torch.cummin().values", "torch.rms_norm",
+    }
+)  # fmt: skip
+_DERIVED_WIDE = frozenset(
+    {
+        "torch.logsumexp", "torch.prod", "torch.cumprod", "torch.softmax", "torch.log_softmax", "torch.layer_norm",
+        "torch.group_norm", "torch.linalg.vector_norm",
+    }
+)  # fmt: skip
+
+
+def has_own_derivative(function: str, dtype: torch.dtype) -> bool:
+    """Whether autograd may see through torch's function: its backward is then as fast as torch's is, and saves as little."""
+    return function in _DERIVED or (function in _DERIVED_WIDE and dtype in _FLOATS)
+
+
 def backward_of(library: LibraryMap, roles: tuple[str, ...], which: tuple[int, ...]) -> LibraryMap | None:
     """Torch's function for the backward of a map that is torch's; None where it has none.
 

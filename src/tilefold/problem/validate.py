@@ -230,11 +230,11 @@ def _check_transforms(
         if t.requires_grad and torch.is_grad_enabled():
             raise no_derivative(call, monoid, what)
         _check_mapped(t, what, call, has)
-    if is_dual(t):
-        raise GradientError(
-            f"{call}: {what} must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
-            f"use forward_ad.unpack_dual(x).primal where none is needed{has}"
-        )
+        if is_dual(t):
+            raise GradientError(
+                f"{call}: {what} must not carry a forward derivative where results are written into `out`, got a dual "
+                f"tensor; leave `out` away, or use forward_ad.unpack_dual(x).primal{has}"
+            )
 
 
 def no_derivative(call: str, monoid: Monoid | None, what: str = "an input") -> GradientError:

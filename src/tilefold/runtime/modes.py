@@ -151,8 +151,10 @@ def is_transformed() -> bool:
 
 
 def is_dual(t: torch.Tensor) -> bool:
-    """Whether a tensor carries a forward derivative."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None  # type: ignore[no-untyped-call]  # torch's own
+    """Whether a tensor carries a forward derivative. A compiled graph enters torch's one level unseen by Python."""
+    if forward_ad._current_level < 0 and torch._C._functorch.maybe_current_level() is None:
+        return False
+    return forward_ad.unpack_dual(t, level=0).tangent is not None  # type: ignore[no-untyped-call]  # torch's own
 
 
 def check_not_recorded(call: str, on_gpu: bool = False) -> None:

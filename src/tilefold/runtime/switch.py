@@ -12,14 +12,17 @@ from typing import Any
 from torch import Tensor, get_num_threads
 from torch import is_grad_enabled as _is_grad_enabled
 from torch._C import _is_any_autocast_enabled, _is_tracing, _len_torch_dispatch_stack
+from torch._C._functorch import maybe_current_level
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
+from torch.nn import Parameter
 
 from tilefold.errors import ArgumentError, is_one_of, shown
 
 BACKENDS = ("auto", "torch", "cpu", "reference", "interpret", "triton")
 ALIASES = {"lanes": "cpu"}
 EXPLAIN = "explain"  # in force where a call is planned and not run
+_PLAIN = frozenset((Tensor, Parameter))
 RECORDED = "recorded, "  # stands before what is in force where calls are recorded
 
 # The environment is read once, for calls outside of all blocks: a repeated call asks one question.
@@ -108,31 +111,44 @@ def forced_backend() -> str:
     )  # blocks have checked theirs
 
 
-def layout(t: Tensor) -> tuple[Any, ...] | None:
+def layout(t: Tensor, differentiated: bool = False) -> tuple[Any, ...] | None:
     """All of a plain call's tensor that plans and code depend on; None where the call must be checked every time.
 
     That is: where a backend is forced; in modes that record, replace or merely see operations, in torch.jit's trace, and
-    where there are forward derivatives; of subclasses, views that negate, and tensors that require grad; of nested, sparse
+    where there are forward derivatives; of subclasses, views that negate, and (unless these are
+    `differentiated`, outside of transforms) tensors that require grad; of nested, sparse
     and mapped ones, which have no address, of those of functionalize, whose address is 0, and, with them, of those without
     elements. Modes of functions have been asked before (`overrides`). On a CPU plans also follow the number of threads.
     """
+    if type(t) not in _PLAIN:
+        return None
+    asked = t.requires_grad and _is_grad_enabled()
     if (
-        type(t) is not Tensor
-        or _forced.get() != "auto"
+        _forced.get() != "auto"
         or _len_torch_dispatch_stack()
         or forward_ad._current_level >= 0
         or t.is_neg()
         or _is_tracing()
-        or (t.requires_grad and _is_grad_enabled())
+        or (asked and not (differentiated and maybe_current_level() is None))
     ):
         return None
     try:
         address = t.data_ptr()
         if address and t.is_cpu:
-            return (t.shape, t.stride(), t.dtype, address & 15, get_num_threads())
-        return (t.shape, t.stride(), t.dtype, address & 15, t.device) if address and t.is_cuda else None
+            return (t.shape, t.stride(), t.dtype, address & 15, get_num_threads(), asked)
+        return (
+            (t.shape, t.stride(), t.dtype, address & 15, t.device, asked) if address and t.is_cuda else None
+        )
     except RuntimeError:
         return None
+
+
+def layouts(tensors: Sequence[Tensor | None]) -> tuple[Any, ...] | None:
+    """Those of the tensors that are there; None where one has none, torch.compile traces, or torch.autocast is on."""
+    if is_dynamo_compiling() or _is_any_autocast_enabled():
+        return None
+    found = tuple([t if t is None else layout(t) or False for t in tensors])
+    return None if False in found else found
 
 
 def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -146,9 +162,9 @@ def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ..
     ):
         return None
     if len(tensors) == 1:
-        return None if (seen := layout(tensors[0])) is None else (what, seen, dim, rest)
-    layouts = tuple(map(layout, tensors))
-    return None if None in layouts or not layouts else (what, layouts, dim, rest)
+        return None if (seen := layout(tensors[0], True)) is None else (what, seen, dim, rest)
+    found = tuple([layout(t, True) for t in tensors])
+    return None if None in found or not found else (what, found, dim, rest)
 
 
 def named_key(

@@ -163,18 +163,29 @@ def backward(function, *others):
     return call
 
 
+def pulled(function, *others):
+    """The same by torch.func, which sees an operation of ours."""
+
+    def call(x):
+        given = [t.detach().to(x.dtype) for t in (x, *others)]
+        found = torch.func.vjp(function, *given)[1](ROWS.to(x.dtype).cos())
+        return torch.cat([t.flatten() for t in found])
+
+    return call
+
+
 # A call of each of torch's functions that answer for a map, and torch's own.
 MAPPED = {
     "torch.softmax backward": (
-        backward(lambda x: tilefold.softmax(x, 1)),
+        pulled(lambda x: tilefold.softmax(x, 1)),
         backward(lambda x: torch.softmax(x, 1)),
     ),
     "torch.log_softmax backward": (
-        backward(lambda x: tilefold.log_softmax(x, 1)),
+        pulled(lambda x: tilefold.log_softmax(x, 1)),
         backward(lambda x: torch.log_softmax(x, 1)),
     ),
     "torch.layer_norm backward": (
-        backward(lambda x, w: tilefold.layer_norm(x, (24,), w), SCALE),
+        pulled(lambda x, w: tilefold.layer_norm(x, (24,), w), SCALE),
         backward(lambda x, w: torch.layer_norm(x, (24,), w), SCALE),
     ),
     "torch.softmax": (lambda x: tilefold.softmax(x, 1), lambda x: torch.softmax(x, 1)),

@@ -52,6 +52,16 @@ def differentiate_as(combine: Graph, form: Graph, joined: Graph) -> None:
     _FORMS[combine] = form, joined
 
 
+# Projections whose cases have no derivatives of their own, and the one that has the derivative.
+_PROJECTIONS: dict[Graph, Graph] = {}
+
+
+def project_as(project: Graph | None, form: Graph) -> None:
+    """Take the derivatives of `form` for those of `project`."""
+    assert project is not None
+    _PROJECTIONS[project] = form
+
+
 class SingularError(Exception):
     """The system of the law has no solution in the graph."""
 
@@ -103,7 +113,8 @@ class Gradient:
             program = replace(program, combine=infer(form[0], program.combine.input_dtypes))
         if self.algebra.project is None:
             return program
-        return replace(program, project=infer(self.algebra.project, program.state))
+        project = _PROJECTIONS.get(self.algebra.project, self.algebra.project)
+        return replace(program, project=infer(project, program.state))
 
     @property
     def n(self) -> int:

@@ -75,9 +75,11 @@ class Settled:
             workspace: Workspace = {}
             for tile in some:
                 cut = zip(once, later, strict=True)
-                values = [_narrow(p, tile) if r is None else r(_narrow(p, tile)) for p, r in cut]
-                targets = [_narrow(m, tile) for m in made]
-                known = {place: _narrow(value, tile) for place, value in rows.items()}
+                values = [
+                    narrow_where_long(p, tile) if r is None else r(narrow_where_long(p, tile)) for p, r in cut
+                ]
+                targets = [narrow_where_long(m, tile) for m in made]
+                known = {place: narrow_where_long(value, tile) for place, value in rows.items()}
                 self.kernel.of_tile([*values, targets[0]], known, targets, workspace)
 
         count = -(-len(self.tiles) // (2 * self.few)) if self.few > 1 else len(self.tiles)
@@ -86,7 +88,7 @@ class Settled:
         return made
 
 
-class _Cells(Kernel):
+class Cells(Kernel):
     """The steps from elements to results; the last argument has a piece's whole shape and is not read."""
 
     dtypes: tuple[torch.dtype, ...]
@@ -132,7 +134,7 @@ class _Cells(Kernel):
 @kept_outside_modes(256)
 def _kernel(
     program: Program, whole: tuple[bool, ...], placeless: bool
-) -> tuple[_Cells, Callable[[Sequence[Tensor]], list[Tensor]]]:
+) -> tuple[Cells, Callable[[Sequence[Tensor]], list[Tensor]]]:
     builder, n = Builder(placeless=placeless), len(whole)
     taken = program.lift.input_dtypes[:n]
     slots = [builder.inputs([d], full=full)[0] for d, full in zip(taken, whole, strict=True)]
@@ -141,7 +143,7 @@ def _kernel(
     lifted = zip(builder.inline(program.lift, slots), program.state, strict=True)
     state = [builder.cast(value, dtype) for value, dtype in lifted]
     shown = zip(builder.inline(program.project, state), program.outputs, strict=True)
-    kernel = _Cells(builder, n + 1, [builder.cast(value, dtype) for value, dtype in shown])
+    kernel = Cells(builder, n + 1, [builder.cast(value, dtype) for value, dtype in shown])
     kernel.dtypes = tuple(stored(d) for d in taken)
     return kernel, kernel.at_once(SHARE)
 
@@ -165,7 +167,7 @@ def _own(made: Tensor, dtype: torch.dtype, shape: Sequence[int], values: Sequenc
     return made.to(dtype).expand(shape).clone(memory_format=torch.contiguous_format)
 
 
-def _narrow(t: Tensor, tile: Tile) -> Tensor:
+def narrow_where_long(t: Tensor, tile: Tile) -> Tensor:
     """A tile of a tensor that has length 1 where it repeats; a number is none."""
     for d, (start, length) in enumerate(tile if t.ndim else ()):
         if t.shape[d] > length and t.shape[d] > 1:

@@ -17,14 +17,13 @@ from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
 from tilefold.backends.cpu import elementwise, workers
 from tilefold.backends.cpu.elementwise import Workspace
+from tilefold.backends.cpu.reductions import SERIAL
 from tilefold.backends.cpu.tiles import Inputs, Tile, inputs_of, narrow, tiles_in
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Plan
 from tilefold.planner.stages.cpu import Tiles, in_parts
 from tilefold.problem.canonical import Problem
 
-# Elements of one tile, below which the way to it costs more than its operations (not measured).
-SMALL = 1 << 12
 _AS_THEY_ARE = (torch.float32, torch.float64, torch.int64)  # read and folded in the dtype that they have
 LEVEL = 64  # results side by side that are enough for torch to run along (not measured)
 Tensor = torch.Tensor
@@ -93,7 +92,7 @@ class Executable:
 
 
 def _is_one_block(loops: Sequence[_Loop]) -> bool:
-    """Whether a problem is one tile of elements, absorbed at once, all results of which come as they are stored."""
+    """Whether a problem is one small tile of elements, absorbed at once."""
     if len(loops) != 1 or loops[0].way != "blocks":
         return False
     loop = loops[0]
@@ -101,8 +100,8 @@ def _is_one_block(loops: Sequence[_Loop]) -> bool:
         d == element and d in _AS_THEY_ARE
         for d, element in zip(loop.problem.dtypes, loop.program.elements, strict=True)
     )
-    plain = as_they_are and loop.project_is_plain and not loop.program.algebra.index
-    return plain and loop.whole and len(loop.turns) == 1 and math.prod(loop.tile) < SMALL
+    plain = as_they_are and not loop.program.algebra.index and torch.uint64 not in loop.program.outputs
+    return plain and loop.whole and len(loop.turns) == 1 and math.prod(loop.tile) < SERIAL
 
 
 class _Block:
@@ -111,16 +110,29 @@ class _Block:
     def __init__(self, loop: _Loop, shape: Sequence[int]) -> None:
         dims = [loop.problem.dims[d] for d in loop.order]
         self.shape, self.sizes = tuple(shape), tuple(d.size for d in dims)
+        self.count = math.prod(self.shape)
         self.strides = [tuple(d.strides[i] for d in dims) for i in range(len(loop.problem.dtypes))]
         self.begin = loop.begin.at_once(math.prod(self.sizes))
+        self.project = None if loop.project_is_plain else loop.kernels.project.at_once(self.count)
+        self.stored = [stored(d) for d in loop.program.outputs]
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The states of the block, which are the results."""
-        shape = self.shape
+        """The results of the block's states."""
+        states = [self._placed(s) for s in self.begin([*map(self._seen, tensors, self.strides)])]
+        if self.project is None:
+            return states
+        made = self.project(states)
         return [
-            s if s.shape == shape else s.view(shape)
-            for s in self.begin([*map(self._seen, tensors, self.strides)])
-        ]
+            m if m.dtype == d and m.shape == self.shape and not any(m is o for o in (*states, *made[:i]))
+            else m.to(d).expand(self.shape).clone(memory_format=torch.contiguous_format)
+            for i, (m, d) in enumerate(zip(made, self.stored, strict=True))
+        ]  # fmt: skip
+
+    def _placed(self, state: Tensor) -> Tensor:
+        """A state in the results' shape: one of a constant has no dims."""
+        if state.shape == self.shape:
+            return state
+        return state.view(self.shape) if state.numel() == self.count else state.expand(self.shape)
 
     def _seen(self, tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
         if tensor.shape == self.sizes and tensor.stride() == strides:

@@ -26,6 +26,7 @@ _TOGETHER = (
 # Norms of which a dtype holds the squares; reciprocal roots of mean squares of which either does.
 _NORMS = {torch.float32: (1e-15, 1e18), torch.float64: (1e-140, 1e150)}
 _ROOTS = (0.0, 1e15)
+_BOUNDS = 1e-28  # an eps of which no reciprocal root is beyond these
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -60,7 +61,29 @@ def settled_fold(function: str, dims: Dims, program: Program, shape: Dims) -> Se
         made = [as_stored(r, d) for r, d in zip(results, program.outputs, strict=True)]
         return [r if r.shape == shape else r.reshape(shape) for r in made]
 
+    if function in _SLOPED:
+        return Settled(lambda x: _with_slopes(function, own(x, dims, program)), finish)
     return Settled(lambda x: [*own(x, dims, program)], finish)
+
+
+# Results that have torch's derivative: of a row of -inf it has NaN, and of products it divides by elements, so that nothing
+# is left where a product is out of range.
+_SLOPED: dict[str, Callable[[Tensor], bool]] = {
+    "torch.logsumexp": lambda y: y.amin().item() > -float("inf"),
+    "torch.prod": lambda y: _in_range(y),
+    "torch.cumprod": lambda y: _in_range(y),
+}
+
+
+def _in_range(y: Tensor) -> bool:
+    least, most = torch.aminmax(y.abs())
+    return bool(least >= torch.finfo(y.dtype).tiny) and numbers.isfinite(most.item())
+
+
+def _with_slopes(function: str, made: Sequence[Tensor]) -> list[Tensor] | None:
+    """Results; None where autograd looks on and would find another derivative than ours."""
+    (y,) = made
+    return None if y.requires_grad and not (y.numel() and _SLOPED[function](y.detach())) else [y]
 
 
 def _sum(x: Tensor, dims: Dims, program: Program) -> list[Tensor]:
@@ -133,6 +156,8 @@ def settled_scan(
 
     if exclusive or reverse:
         return Settled(around, finish)
+    if function in _SLOPED:
+        return Settled(lambda x: _with_slopes(function, [own(x, dim)]), finish)
     if len(program.outputs) == 1:
         return Settled(lambda x: [own(x, dim)], finish)
     return Settled(lambda x: list(own(x, dim)), finish)
@@ -201,13 +226,13 @@ def _normalized(
         made, *mean, roots = function(
             x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps
         )
-        return ([made], [*mean, roots]) if _held(roots, *mean) else None
+        return ([made], [*mean, roots]) if _held(roots, eps, *mean) else None
 
     def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> WithRows | None:
         wide = torch.float32 if x.dtype in _HALVES else x.dtype
         total = x.to(wide) + residual.to(wide)
         made, *mean, roots = function(total, x.shape[x.ndim - dims :], *beside(extras, x.ndim, wide), eps)
-        return ([made.to(x.dtype), total.to(x.dtype)], [*mean, roots]) if _held(roots, *mean) else None
+        return ([made.to(x.dtype), total.to(x.dtype)], [*mean, roots]) if _held(roots, eps, *mean) else None
 
     return of_sum if of_sums else alone
 
@@ -235,8 +260,9 @@ def _normalized_backward(
             gy.to(kind),
             x.to(kind),
             shape,
-            named["row0"][row].to(kind),
-            named["row1"][row].to(kind),
+            # Torch reads these as they lie, whatever their strides are.
+            named["row0"][row].to(kind).contiguous(),
+            named["row1"][row].to(kind).contiguous(),
             weight,
             bias,
             mask,
@@ -265,23 +291,29 @@ def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> MakeMap:
             whole, weight, bias, x.shape[0], count, inner, groups, eps
         )
         row = (x.shape[0], groups, *[1] * (x.ndim - 2))
-        return ([made.view(x.shape)], [mean.view(row), roots.view(row)]) if _held(roots, mean) else None
+        return ([made.view(x.shape)], [mean.view(row), roots.view(row)]) if _held(roots, eps, mean) else None
 
     return make
 
 
-def _held(roots: Tensor, mean: Tensor | None = None) -> bool:
+def _held(roots: Tensor, eps: float, mean: Tensor | None = None) -> bool:
     """Whether the squares under these reciprocal roots were in range, and torch's products of roots and means.
 
     A trace holds no decision about its elements.
     """
     if torch._C._is_tracing():
         return True
-    least, most = torch.aminmax(roots)
-    if not (float(least) > _ROOTS[0] and float(most) < _ROOTS[1]):
-        return False
+    if roots.requires_grad:  # autograd looks on
+        roots, mean = roots.detach(), None if mean is None else mean.detach()
+    if eps >= _BOUNDS:  # no root is beyond the range
+        if not roots.amin().item() > _ROOTS[0]:
+            return False
+    else:
+        least, most = torch.aminmax(roots)
+        if not (least.item() > _ROOTS[0] and most.item() < _ROOTS[1]):
+            return False
     # A sum of products is finite where they are: one operation.
-    return mean is None or numbers.isfinite(float(torch.dot(mean.reshape(-1), roots.reshape(-1))))
+    return mean is None or numbers.isfinite(torch.dot(mean.reshape(-1), roots.reshape(-1)).item())
 
 
 def _by_norm(order: float, eps: float) -> Make:
@@ -311,6 +343,7 @@ def _norm(x: Tensor, order: float) -> Tensor:
 
 def _holds(x: Tensor, norm: Tensor, order: float) -> bool:
     """Whether the dtype held each norm, and its squares: those of a row of zeros too."""
+    x, norm = x.detach(), norm.detach()  # autograd may look on
     low, high = _NORMS[x.dtype] if order == 2 else (0.0, torch.finfo(x.dtype).max)
     least, most = torch.aminmax(norm)
     if not float(most) <= high:

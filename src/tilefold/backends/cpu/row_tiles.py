@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -10,7 +11,8 @@ from tilefold.algebra.evaluate import evaluate_as, stored
 from tilefold.algebra.typing import TypedGraph, compute_dtype, element_dtype
 from tilefold.backends import reference
 from tilefold.backends.cpu import workers
-from tilefold.backends.cpu.elementwise import Kernel, Workspace
+from tilefold.backends.cpu.cells import Cells, narrow_where_long
+from tilefold.backends.cpu.elementwise import Workspace
 from tilefold.backends.cpu.step_builder import Builder
 from tilefold.backends.cpu.tiles import Tile, narrow, tiles_of
 from tilefold.planner.products.row import Row
@@ -35,20 +37,28 @@ def map_tiles(
     alone = placeless and bool(row.sums)  # of which no sum depends on the threads
     tiles = list(tiles_of(shape, SHARE * (1 if few > 1 or alone else threads)))
     outer = [d for d in range(len(shape)) if d not in dims]
-    sources = [_bits(t) for t in operands]
-    shared = (False, *(0 in t.stride() for t in operands[1:]))
-    kernel = apply_kernel(row, shared, placeless)
+    shared = [False, *(0 in t.stride() for t in operands[1:])]
+    sources = [
+        _of_rows(_bits(t), d) if some else _bits(t)
+        for t, d, some in zip(operands, row.taken, shared, strict=True)
+    ]
+    kernel = apply_kernel(row, tuple(shared), placeless)
+    rows = (
+        kernel.of_rows([*sources, results[0]] if results else [*sources, operands[0]]) if any(shared) else {}
+    )
 
     def run(some: Sequence[Tile]) -> list[list[Tensor]]:
         workspace: Workspace = {}
         found = []
         for tile in some:
             values = [
-                _gathered(s, d, tile, i, workspace)
-                for i, (s, d) in enumerate(zip(sources, row.taken, strict=True))
+                narrow_where_long(s, tile) if of_rows else _gathered(s, d, tile, i, workspace)
+                for i, (s, d, of_rows) in enumerate(zip(sources, row.taken, shared, strict=True))
             ]
+            known = {place: narrow_where_long(value, tile) for place, value in rows.items()}
             terms = [_terms(i, d, values[0].shape, workspace) for i, d in enumerate(row.sums)]
-            kernel.run([*values, values[0]], [*(narrow(r, tile) for r in results), *terms], workspace)
+            targets = [*(narrow(r, tile) for r in results), *terms]
+            kernel.of_tile([*values, values[0]], known, targets, workspace)
             found.append([t.sum(outer, keepdim=True) if outer else t.clone() for t in terms])
         return found
 
@@ -58,6 +68,64 @@ def map_tiles(
         r.view(torch.uint64) if d == torch.uint64 else r for r, d in zip(results, row.results, strict=True)
     ]
     return made, _added(row, shape, outer, tiles, [p for some in parts for p in some]) if row.sums else []
+
+
+class Small:
+    """`map_tiles` for so few elements that each operation of torch's counts, of operands that broadcast to `shape`: the first
+    has it. Made for operands of these layouts."""
+
+    def __init__(
+        self,
+        row: Row,
+        layouts: Sequence[tuple[Sequence[int], Sequence[int]]],
+        shape: Sequence[int],
+        *,
+        placeless: bool,
+        dims: Sequence[int],
+    ) -> None:
+        self.row, self.shape = row, tuple(shape)
+        self.outer = [d for d in range(len(shape)) if d not in dims]
+        views = [_once(size, stride) for size, stride in layouts]
+        shared = (False, *(size != self.shape for size, _ in views[1:]))
+        self.run = apply_kernel(row, shared, placeless).at_once(math.prod(self.shape))
+        given = [(tuple(size), tuple(stride)) for size, stride in layouts]
+        self.views = [
+            None if i == 0 or v == g else v for i, (v, g) in enumerate(zip(views, given, strict=True))
+        ]
+        self.wide = [stored(element_dtype(d)) for d in row.taken]
+
+    def __call__(self, operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The results, and the sums."""
+        values = [
+            _wide(_bits(t if v is None else t.as_strided(*v, t.storage_offset())), d, w)
+            for t, v, d, w in zip(operands, self.views, self.row.taken, self.wide, strict=True)
+        ]
+        made, n = self.run([*values, values[0]]), len(self.row.results)
+        results = [
+            _own(m, d, self.shape, (*values, *made[:i]))
+            for i, (m, d) in enumerate(zip(made[:n], self.row.results, strict=True))
+        ]
+        terms = zip(made[n:], self.row.sums, strict=True)
+        sums = [_own(t, d, self.shape, values).sum(self.outer, keepdim=True) for t, d in terms]
+        return results, sums
+
+
+def _once(size: Sequence[int], stride: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A layout with length 1 along the dims that it repeats in."""
+    return tuple(1 if step == 0 else n for n, step in zip(size, stride, strict=True)), tuple(stride)
+
+
+def _wide(part: Tensor, dtype: torch.dtype, wide: torch.dtype) -> Tensor:
+    """An operand as it is computed with."""
+    return part if part.dtype == wide == stored(dtype) else reference.as_element(part, dtype).to(wide)
+
+
+def _own(made: Tensor, dtype: torch.dtype, shape: Sequence[int], others: Sequence[Tensor]) -> Tensor:
+    """A result in memory of its own, of the shape and the dtype."""
+    plain = made.dtype == stored(dtype) and made.shape == shape and made.is_contiguous()
+    if not plain or any(made is o for o in others):
+        made = made.to(stored(dtype)).expand(shape).clone(memory_format=torch.contiguous_format)
+    return made.view(torch.uint64) if dtype == torch.uint64 else made
 
 
 def _terms(which: int, dtype: torch.dtype, shape: Sequence[int], workspace: Workspace) -> Tensor:
@@ -113,7 +181,7 @@ def _stored(
 
 
 @kept_outside_modes(256)
-def apply_kernel(row: Row, shared: tuple[bool, ...], placeless: bool) -> Kernel:
+def apply_kernel(row: Row, shared: tuple[bool, ...], placeless: bool) -> Cells:
     """The steps of `row.apply`. Operands that are `shared` by elements may have length 1 along dims; the last is the first
     again, which has the whole shape."""
     builder = Builder(placeless=placeless)
@@ -121,16 +189,20 @@ def apply_kernel(row: Row, shared: tuple[bool, ...], placeless: bool) -> Kernel:
     slots = [builder.inputs([d], full=not some)[0] for d, some in zip(dtypes, shared, strict=True)]
     builder.inputs([dtypes[0]])
     outputs = [builder.cast(v, d) for v, d in zip(builder.inline(row.apply, slots), row.made, strict=True)]
-    return Kernel(builder, len(slots) + 1, outputs)
+    return Cells(builder, len(slots) + 1, outputs)
+
+
+def _of_rows(source: Tensor, dtype: torch.dtype) -> Tensor:
+    """An operand that repeats, once, as it is computed with."""
+    size, stride = _once(source.shape, source.stride())
+    return _wide(
+        source.as_strided(size, stride, source.storage_offset()), dtype, stored(element_dtype(dtype))
+    )
 
 
 def _gathered(source: Tensor, dtype: torch.dtype, tile: Tile, which: int, workspace: Workspace) -> Tensor:
-    """An operand's part in a tile, as it is computed with; of length 1 where it does not vary."""
+    """An operand's part in a tile, as it is computed with."""
     part, wide = narrow(source, tile), stored(element_dtype(dtype))
-    if which:  # the first has the whole shape
-        for d, step in enumerate(part.stride()):
-            if step == 0 and part.shape[d] > 1:
-                part = part.narrow(d, 0, 1)
     if part.dtype == wide == stored(dtype):
         return part
     key = ("gather", which, part.shape)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -20,6 +20,7 @@ from tilefold.algebra.operations import OPS
 from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.cpu.reductions import SERIAL, by_results
 from tilefold.backends.cpu.step_lists import Slot, Step
+from tilefold.runtime.caching import kept_outside_modes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -69,10 +70,15 @@ _BITS = {
 FEW = 4096  # elements below which each operation counts
 
 
+@kept_outside_modes(16)
+def _zero(dtype: torch.dtype) -> Tensor:
+    return torch.zeros((), dtype=dtype, device="cpu")
+
+
 def _kept(condition: Tensor, value: Tensor, *, side: bool, out: Tensor | None = None) -> Tensor:
     """The value where the condition is `side`, else 0: by its bits, since torch selects one by one."""
     if value.numel() < (2 * FEW if condition.numel() < value.numel() else FEW) > condition.numel():
-        zero = value.new_zeros(())
+        zero = _zero(value.dtype)
         made = torch.where(condition, value, zero) if side else torch.where(condition, zero, value)
         return made if out is None else out.copy_(made)
     bits = _BITS[value.dtype]
@@ -197,6 +203,8 @@ class Builder:
         if operand == torch.uint64 and row.torch.orders:
             return self._ordered(row.torch, values, dtype)
         number = self.slots[values[-1]].constant if row.torch.numbers else None
+        if row.name == "add" and (signed := self._signed(*values)) is not None:
+            return self._emit(torch.mul, signed, dtype)
         if (
             row.torch.function is torch.mul
             and is_float(dtype)
@@ -205,6 +213,27 @@ class Builder:
             return left
         function = self._function(row.torch, operand, None if number is None else number.item())
         return self._emit(function, values if number is None else values[:-1], dtype)
+
+    def _signed(self, one: int, other: int) -> tuple[int, int] | None:
+        """The sign of x, and g, of `where(x > 0, g, 0) + where(x < 0, -g, 0)`, which takes two operations then."""
+        of_above, of_below = (self._made(p) for p in (one, other))
+        if not (_keeps(of_above) and _keeps(of_below)):
+            return None
+        above, below = (self._made(s.arguments[0]) for s in (of_above, of_below))
+        g, negated = of_above.arguments[1], self._made(of_below.arguments[1])
+        if above is None or below is None or negated is None:
+            return None
+        x, places = above.arguments[0], (above.arguments[1:], below.arguments[1:])
+        kinds = (above.function, below.function, negated.function) == (torch.gt, torch.lt, torch.neg)
+        if not (kinds and below.arguments[0] == x and negated.arguments == (g,)):
+            return None
+        if not all(len(p) == 1 and self._is_zero(p[0]) for p in places):
+            return None
+        return self._emit(torch.sign, (x,), self.slots[x].dtype), g
+
+    def _made(self, place: int) -> Step | None:
+        """The step that makes a value."""
+        return next((s for s in self.steps if s.result == place), None)
 
     def _times_one(self, values: Sequence[int]) -> int | None:
         """The factor that is left where the other is 1."""
@@ -262,7 +291,7 @@ class Builder:
         self, condition: int, number: int, value: int, dtype: torch.dtype
     ) -> Function | None:
         """`where(value == inf, number, value)`, or of -inf, in a tenth of the time: torch compares and selects one by one."""
-        made = next((s for s in self.steps if s.result == condition), None)
+        made = self._made(condition)
         if (
             made is None
             or made.function is not torch.eq
@@ -290,6 +319,11 @@ class Builder:
         function = functools.partial(_BLOCKS.get(op, _block), function=row.function, axes=self.axes)
         self.steps.append(Step(function, (place, whole), result, writes=False))
         return self._emit(torch.bitwise_xor, (result, sign), dtype) if flip else result
+
+
+def _keeps(step: Step | None) -> TypeGuard[Step]:
+    """Whether a step keeps values where a condition holds."""
+    return step is not None and getattr(step.function, "keywords", None) == {"side": True}
 
 
 def _same(value: Tensor) -> Tensor:

@@ -40,6 +40,8 @@ class Executable:
     the call, from torch's allocator: streams and graphs share none.
     """
 
+    is_differentiable = False  # autograd does not see into kernels
+
     def __init__(
         self,
         plan: Plan,

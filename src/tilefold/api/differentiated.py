@@ -1,0 +1,183 @@
+"""Calls that autograd sees: a call's rule (what is saved, and the inputs' cotangents), and the one autograd.Function.
+
+What a plain call is made of (its executable, what it saves, its backward's launches) is found the first time, and kept for
+calls with tensors of the same layouts, as calls without a gradient are: `Differentiated` is their executable.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch import autograd_function
+
+from tilefold.api import dispatch
+from tilefold.api.replays import Replay, Tape
+from tilefold.planner.plan import Plan
+from tilefold.runtime.switch import layouts
+
+# Private names of torch, as its functorch uses them: a Function that a kernel of the dispatcher may apply, and the context in
+# which it may inside of a transform.
+SingleLevel: Any = torch.autograd.function._SingleLevelFunction
+one_level: Any = autograd_function.enable_single_level_autograd_function  # type: ignore[attr-defined]
+MOST = 8  # layouts of cotangents for which a backward is kept
+
+Run = Callable[[Sequence[Tensor]], list[Tensor]]
+
+
+class Call:
+    """A call as its backward needs it: what is saved, which results change with an element, and the inputs' cotangents."""
+
+    fills = True  # whether a cotangent that nobody asked for comes as zeros; else as None
+
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse a call that has no derivative.
+
+        Raises:
+            GradientError: it has none.
+        """
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The results that the caller gets, of those that the forward call makes."""
+        return made
+
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
+        """What the backward reads: the inputs, where nothing else is said."""
+        return tensors
+
+    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
+        """Whether a result changes with an element."""
+        return True
+
+    @abc.abstractmethod
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
+        """The inputs' cotangents, None of those that are not asked for."""
+
+
+class Differentiated:
+    """A call and its backward. `run` makes the results.
+
+    One that is `kept` is for tensors of one layout: what its first call found serves the later ones.
+    """
+
+    plan: Plan | None = None
+    _wrt: tuple[int, ...] = ()
+    _first: list[Tensor] | None = None  # the first call's results, once
+    _forward: Replay | None = None
+    _saved: tuple[int, ...] | None = None  # places among inputs and results
+    _flat: tuple[int, ...] = ()  # the results that have no derivative
+
+    def __init__(self, rule: Call, run: Run, kept: bool = False) -> None:
+        self.rule, self.run, self.kept, self._is_known = rule, run, kept, False
+        self._backwards: dict[Any, Replay | None] = {}
+
+    def begin(self, tape: Tape, made: list[Tensor]) -> None:
+        """Take what a first call of `run` made."""
+        self._first, self._forward, self.plan = made, tape.replay(made), dispatch.last_plan()
+
+    def call(self, *tensors: Tensor) -> list[Tensor]:
+        """The results of a call, with its backward.
+
+        Raises:
+            GradientError: it has none.
+        """
+        return self.rule.given(list(_Function.apply(self, *tensors)))
+
+    def forward(self, ctx: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The results, and what is saved."""
+        made = self._made(tensors)
+        if not self._is_known:
+            self._know(ctx, tensors, made)
+        ctx.set_materialize_grads(self.rule.fills)
+        if self._saved is None:
+            ctx.save_for_backward(*self.rule.saved(tensors, made, self._wrt))
+        elif self._saved:
+            every = (*tensors, *made)
+            ctx.save_for_backward(*[every[i] for i in self._saved])
+        if self._flat:
+            ctx.mark_non_differentiable(*[made[i] for i in self._flat])
+        return tuple(made)
+
+    def _made(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        again = None if self._forward is None else self._forward(tensors)
+        return self.run(tensors) if again is None else again  # type: ignore[return-value]  # no result is None
+
+    def _know(self, ctx: Any, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> None:
+        self.rule.check(tensors)
+        self._wrt = tuple([i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed])
+        self._flat = tuple(
+            [i for i, t in enumerate(made) if not (t.is_floating_point() and self.rule.moves(i, tensors))]
+        )
+        self._is_known = True
+        if self.kept:
+            every = {id(t): i for i, t in enumerate((*tensors, *made))}
+            places = [every.get(id(t)) for t in self.rule.saved(tensors, made, self._wrt)]
+            self._saved = tuple([p for p in places if p is not None]) if None not in places else None
+
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
+        """The inputs' cotangents."""
+        key = layouts((*saved, *grads)) if self.kept else None
+        if key is None:
+            return self.rule.backward(saved, grads, self._wrt)
+        if key not in self._backwards:
+            tape = Tape((*saved, *grads))
+            with dispatch.noting(tape):
+                found = self.rule.backward(saved, grads, self._wrt)
+            if len(self._backwards) >= MOST:
+                self._backwards.clear()
+            self._backwards[key] = tape.replay(found)
+            return found
+        again = self._backwards[key]
+        made = None if again is None else again((*saved, *grads))
+        if again is None or made is None:
+            return self.rule.backward(saved, grads, self._wrt)
+        dispatch.planned(again.plan)
+        return made
+
+
+class _Function(SingleLevel):  # type: ignore[misc]  # torch's class is untyped
+    """What autograd sees of a call."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Differentiated, *tensors: Tensor) -> Any:
+        ctx.call = call
+        return call.forward(ctx, tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return None, *ctx.call.backward(ctx.saved_tensors, grads)
+
+
+def applied(
+    rule: Call, run: Run, tensors: Sequence[Tensor], key: Any = None, plain: Run | None = None
+) -> list[Tensor]:
+    """The results of a call, with its backward; calls of `key`, if there is one, are answered by it from now on.
+
+    Where one function of torch's makes the results (of `plain`, if that is another call), whose derivative is this one,
+    autograd looks into it.
+
+    Raises:
+        GradientError: it has none.
+    """
+    if key is None:
+        return Differentiated(rule, run).call(*tensors)
+    for way in (run,) if plain is None else (plain, run):
+        tape = Tape(tensors, whole=True)
+        with torch.no_grad(), dispatch.noting(tape):
+            results = way(tensors)
+        if tape.own is not None:
+            dispatch.keep(key, tape.own)
+            return results
+    made = Differentiated(rule, run, kept=True)
+    made.begin(tape, results)
+    results = made.call(*tensors)
+    dispatch.keep(key, made)
+    return results

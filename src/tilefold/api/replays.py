@@ -1,0 +1,150 @@
+"""A call's launches, noted the first time and made again for tensors of the same layouts: no graph is asked anything again.
+
+A backward is made of views of what it gets and of a few calls of executables. While a `Tape` is in force, `dispatch` tells
+it of each: which executable, of which tensors, with which results. Every tensor that a call gets, and every one that is
+asked for in the end, must be known: one that was given or made by a call, a view of one, or a constant. Then all of it is a
+`Replay`. Of a tensor that another operation of torch's made nothing is known, and there is none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Source(NamedTuple):
+    """The value at a place, or a view of it: (size, stride, the distance of its first element from the value's)."""
+
+    place: int
+    view: tuple[tuple[int, ...], tuple[int, ...], int] | None
+
+
+class UnknownError(Exception):
+    """A tensor that no call of ours made."""
+
+
+class Made(NamedTuple):
+    """Operations of torch's as an executable."""
+
+    call: Callable[..., list[Tensor]]
+    is_differentiable: bool = False
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Calls of executables, in order: values are constants, what is given, then what each call makes.
+
+    `dead` are the places that nothing reads after a call.
+    """
+
+    constants: tuple[Tensor, ...]
+    calls: tuple[tuple[Any, tuple[Source, ...], tuple[int, ...]], ...]
+    outputs: tuple[Source | None, ...]
+
+    @functools.cached_property
+    def plan(self) -> Any:
+        """The plan of the last executable, None where there is none."""
+        return next((e.plan for e, _, _ in reversed(self.calls) if not isinstance(e, Made)), None)
+
+    def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+        """The results; None where the elements ask for more than was planned."""
+        values: list[Any] = [*self.constants, *given]
+        for executable, sources, dead in self.calls:
+            made = executable.call(*[values[p] if v is None else _seen(values[p], v) for p, v in sources])
+            if made is None:
+                return None
+            values += made
+            for place in dead:
+                values[place] = None
+        return [
+            None if o is None else values[o.place] if o.view is None else _seen(values[o.place], o.view)
+            for o in self.outputs
+        ]
+
+
+def _seen(t: Tensor, view: tuple[tuple[int, ...], tuple[int, ...], int]) -> Tensor:
+    size, stride, distance = view
+    return t.as_strided(size, stride, t.storage_offset() + distance)
+
+
+class Tape:
+    """What is noted of a call: of the tensors that it gets, calls of executables, and constants.
+
+    With `whole` an executable that autograd sees through, of what is given itself, is called with it where autograd looks
+    on; then it is the `own` one of such calls.
+    """
+
+    def __init__(self, given: Sequence[Tensor | None], whole: bool = False) -> None:
+        self.given, self.whole, self.own = list(given), whole, None
+        self.constants: list[Tensor] = []
+        self.calls: list[
+            tuple[Any, list[Tensor], list[Tensor]]
+        ] = []  # which keep all memory, so that none is used twice
+
+    def call(self, executable: Any, tensors: Sequence[Tensor]) -> list[Tensor] | None:
+        """The executable's results, noted; None of one that does not take these elements."""
+        own = self.whole and executable.is_differentiable and len(tensors) == len(self.given)
+        if own and all(_is_of(t, g) for t, g in zip(tensors, self.given, strict=True)):
+            with torch.enable_grad():
+                made: list[Tensor] | None = executable.call(*self.given)
+            self.own = None if made is None else executable
+        else:
+            made = executable.call(*tensors)
+        if made is not None:
+            self.note(executable, tensors, made)
+        return made
+
+    def note(self, executable: Any, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """A call of an executable."""
+        self.calls.append((executable, list(tensors), list(results)))
+
+    def replay(self, outputs: Sequence[Tensor | None]) -> Replay | None:
+        """All of it, or None where a tensor is not known."""
+        values: list[Tensor | None] = [*self.constants, *self.given]
+        calls = list[tuple[Any, tuple[Source, ...], range]]()
+        try:
+            for executable, tensors, results in self.calls:
+                sources = tuple(_source(t, values) for t in tensors)
+                calls.append((executable, sources, range(len(values), len(values) + len(results))))
+                values += results
+            shown = tuple(None if t is None else _source(t, values) for t in outputs)
+        except UnknownError:
+            return None
+        read = {o.place for o in shown if o is not None}
+        ended = list[tuple[Any, tuple[Source, ...], tuple[int, ...]]]()
+        for executable, sources, made in reversed(calls):
+            last = {*made, *(s.place for s in sources)} - read
+            read |= last
+            # What is given lives as long as its owner has it.
+            dead = tuple(sorted(p for p in last if p >= len(self.constants) + len(self.given)))
+            ended.append((executable, sources, dead))
+        return Replay(tuple(self.constants), tuple(reversed(ended)), shown)
+
+
+def _is_of(t: Tensor, given: Tensor | None) -> bool:
+    """Whether a tensor is one that was given, or a view of its first element and others."""
+    return t is given or (given is not None and t.data_ptr() == given.data_ptr() and t.dtype == given.dtype)
+
+
+def _source(t: Tensor, values: Sequence[Tensor | None]) -> Source:
+    """Where a tensor comes from.
+
+    Raises:
+        UnknownError: from nowhere that is known.
+    """
+    for place, value in enumerate(values):
+        if value is t:
+            return Source(place, None)
+    if type(t) is Tensor and not t.is_neg():
+        memory = t.untyped_storage()._cdata
+        for place, value in enumerate(values):
+            if value is not None and value.dtype == t.dtype and value.untyped_storage()._cdata == memory:
+                return Source(
+                    place, (tuple(t.shape), t.stride(), int(t.storage_offset() - value.storage_offset()))
+                )
+    raise UnknownError
