@@ -104,7 +104,9 @@ def _walked(node: ast.AST) -> Iterator[ast.AST]:
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "ctx"):
             continue
-        if isinstance(node, ast.keyword) and node.arg == "strict":  # zip's is an assertion: no right program shows it
+        if (
+            isinstance(node, ast.keyword) and node.arg == "strict"
+        ):  # zip's is an assertion: no right program shows it
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):

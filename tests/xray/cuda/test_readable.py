@@ -61,6 +61,11 @@ MOST = {
     "attention of four warps": 250,
     "welford norm": 140,
     "described": 90,
+    "fold of a fold with nothing": 14,
+    "fold of a fold with a store": 17,
+    "fold of a fold with a maximum": 18,
+    "fold of a fold with a branch": 21,
+    "fold of a fold with rounds": 26,
 }
 
 
