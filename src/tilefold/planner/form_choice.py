@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 from tilefold.planner.device import Device
 from tilefold.planner.first_launch import FirstLaunch
-from tilefold.planner.geometry import SECTOR, Geometry, unique_sectors
+from tilefold.planner.geometry import Geometry, unique_sectors
 from tilefold.planner.plan import Stage
 from tilefold.planner.programs import programs_of, tiling_of
-from tilefold.planner.sizes import ONE_WAVE, WARP
+from tilefold.planner.sizes import ONE_WAVE, SECTOR, WARP
 
 ISSUED = (
     4 * 1980.0

@@ -14,13 +14,11 @@ from dataclasses import replace
 
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
-from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
-from tilefold.planner.sizes import power_above, power_below
+from tilefold.planner.sizes import LINE_BYTES, SECTOR, power_above, power_below
 from tilefold.planner.stages.moves import Move, Side, walk
 from tilefold.problem.canonical import Dim, Problem, of_input
 
-LINE = 128  # bytes of a line of the L2 (hardware): columns that fill one leave the next dim to the rows, if it lengthens them
 MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid at most (hardware)
 
 # docs/experiments/transposes.md#inductor:
@@ -106,7 +104,7 @@ def _is_in_place(problem: Problem) -> bool:
 def choose_move(problem: Problem, device: Device) -> Move:
     """The tile: its columns are dims of neighbours in the input, its rows dims of neighbours in the result."""
     itemsize = problem.dtypes[0].itemsize
-    nearest = _nearest_in_both(problem.dims, LINE // itemsize)
+    nearest = _nearest_in_both(problem.dims, LINE_BYTES // itemsize)
     if nearest:
         return _moved_in_long_runs(problem, *nearest)
     short = _short_runs(problem.dims, SECTOR // itemsize)
@@ -163,7 +161,7 @@ def _move(
 def _sides(dims: Sequence[Dim], itemsize: int) -> tuple[list[Dim], list[Dim], list[Dim]]:
     """The dims of a tile's rows, of its columns, and the others."""
     least = min(SEGMENT // itemsize, 128)
-    columns, rest = _columns(dims, least, LINE // itemsize)
+    columns, rest = _columns(dims, least, LINE_BYTES // itemsize)
     wanted = 1 if _interleave(rest, columns, AREA[itemsize]) else least * least // _width(columns, least)
     rows, outer = _rows(rest, least, wanted)
     rows, outer = _joined(rows, outer, least, lambda d: d.output)

@@ -23,7 +23,7 @@ import numpy as np
 
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Access, Outcome, Touch
-from tilefold.xray.machine.tally import atomic_of, role_of
+from tilefold.xray.machine.roles import atomic_of, role_of
 from tilefold.xray.machine.types import Array
 
 
