@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -103,6 +104,17 @@ def test_drawn_words_keep_an_or_of_sixteen_telling() -> None:
     (want,) = case.reference(case.draw("cpu"))
     for bit in (0, 31, 40, 62):
         assert 0.5 < (want >> bit & 1).double().mean() < 0.99
+
+
+@pytest.mark.parametrize("size", list(cpu.ELEMENTS))
+def test_folds_on_a_cpu_are_of_as_many_elements_in_each_layout(size: str) -> None:
+    """One row, a square by rows and by columns, and short rows: all of a power of two."""
+    layouts = {(case.shape, case.dims) for case in cpu.cases(size) if case.name.startswith("sum ")}
+    elements = cpu.ELEMENTS[size]
+    side = math.isqrt(elements)
+    assert layouts >= {
+        ((1, elements), (1,)), ((side, side), (1,)), ((side, side), (0,)), ((elements // 64, 64), (1,)),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", [0, 1])
