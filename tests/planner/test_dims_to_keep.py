@@ -13,7 +13,7 @@ from tilefold.planner.device import H200
 from tilefold.planner.dims_to_keep import INPUT_BYTES, dims_to_keep
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.kept_dims import first_problem, states_count, states_problem
-from tilefold.planner.plan import Apart
+from tilefold.planner.plan import KeptDims
 from tilefold.problem.canonical import canonical
 
 DRAWN = [
@@ -54,6 +54,6 @@ def test_odd_widths_are_read_as_rows_that_vectors_divide() -> None:
     x = torch.empty((40000, 4099), dtype=torch.bfloat16, device="meta")
     program = specialize(monoids.SUM.total, (x.dtype,))
     problem = canonical([x], (0,), ordered=False)
-    assert Apart((), 8) in list(dims_to_keep(problem, program))
+    assert KeptDims((), 8) in list(dims_to_keep(problem, program))
     batches = plan_fold(problem, program, H200, "batch_invariant")
-    assert all(stage.apart is None for stage in batches.stages)
+    assert all(stage.kept_dims is None for stage in batches.stages)

@@ -16,7 +16,7 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
 from tilefold.planner.sizes import LINE_BYTES, SECTOR, power_above, power_below
-from tilefold.planner.stages.moves import Move, Side, walk
+from tilefold.planner.stages.moves import Move, Side, sizes_and_steps
 from tilefold.problem.canonical import Dim, Problem, of_input
 
 MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid at most (hardware)
@@ -357,7 +357,9 @@ def _filled(
 
 
 def _side(dims: Sequence[Dim]) -> Side:
-    return Side(_size(dims), walk(dims, lambda d: d.strides[0]), walk(dims, lambda d: d.output))
+    return Side(
+        _size(dims), sizes_and_steps(dims, lambda d: d.strides[0]), sizes_and_steps(dims, lambda d: d.output)
+    )
 
 
 def _is_wide(problem: Problem) -> bool:
