@@ -1,9 +1,14 @@
-"""Which dims are the rows and columns of a tile that a launch copies between two layouts, and how large the tile is.
+"""How a copy between two layouts runs: from problem and device to a plan. Pure, as `choose` is.
 
-    load [rows, columns]     columns are neighbours in the input
-    store the same tile      rows are neighbours in the result
+The steps of the sequence decide, in this order:
 
-Threads exchange elements between the load and the store, so both access whole vectors and sectors.
+    plan_move       whether torch's own copy does it, since nothing changes places
+    choose_move     which form: long runs that are neighbours in both layouts, short runs, a batch of matrices whose rows
+                    are short, or tiles; then which dims are a tile's rows and columns, and how large it is, by rule
+    after_copies    of another operation's plan: its inputs are copied into the results' order first
+
+A launch loads a tile [rows, columns], whose columns are neighbours in the input, and stores the same tile, whose rows are
+neighbours in the result. Threads exchange elements between the load and the store, so both access whole vectors and sectors.
 """
 
 from __future__ import annotations
