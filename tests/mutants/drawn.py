@@ -186,6 +186,11 @@ COMMON = {
     "algebra/derivatives": ("api/test_gradients.py",),
     "planner": ("planner/test_plans.py",),
     "backends/triton": ("backends/test_interpret.py", "fuzz/test_fuzz.py"),
+    "xray/capture": (
+        "xray/capture/test_capture.py",
+        "xray/capture/test_compiled.py",
+        "xray/capture/test_script.py",
+    ),
     "xray/machine": ("xray/test_instructions.py", "xray/test_kernels.py"),
     "xray/observe": ("xray/observe/test_planted.py",),
     "xray/render": ("xray/test_command.py",),
