@@ -184,6 +184,7 @@ COMMON = {
     "backends/triton/selection_calls": ("api/test_topk.py",),
     "planner/moves": ("api/test_transpose.py",),
     "algebra/derivatives": ("api/test_gradients.py",),
+    "bench/result_commands": ("bench/test_compare.py", "bench/test_plots.py", "bench/test_selection.py"),
     "planner": ("planner/test_plans.py",),
     "backends/triton": ("backends/test_interpret.py", "fuzz/test_fuzz.py"),
     "xray/capture": (
