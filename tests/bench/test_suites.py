@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -94,6 +97,29 @@ def test_a_scan_is_as_long_as_its_input() -> None:
         wrong = [r.clone() for r in outputs_of(ours.call(x))]
         wrong[0].view(-1)[-1] += 40
         assert gate.fault(case, x, wrong, results) is not None
+
+
+def test_torchs_scan_of_any_function_is_given_each_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs on a GPU alone: here its combine is taken one element after another."""
+
+    def scanned(combine: Any, xs: Any, dim: int) -> Any:
+        leaves = xs if isinstance(xs, tuple) else (xs,)
+        parts = [tuple(x.select(dim, i) for x in leaves) for i in range(leaves[0].shape[dim])]
+        together = combine if isinstance(xs, tuple) else lambda a, b: (combine(a[0], b[0]),)
+        made = [torch.stack(found, dim) for found in zip(*itertools.accumulate(parts, together), strict=True)]
+        return tuple(made) if isinstance(xs, tuple) else made[0]
+
+    module = importlib.import_module("torch._higher_order_ops.associative_scan")
+    monkeypatch.setattr(module, "associative_scan", scanned)
+    monkeypatch.setattr(scan.traps, "fresh_compile", lambda function: function)
+    tried = set()
+    for case in scan.cases("small"):
+        if case.dtype == "fp32" and case.shape[case.dims[-1]] <= 4096:  # the order of addition shows in bf16
+            x = case.draw("cpu")
+            for choice in scan.build_associative_scan(case, x):
+                tried.add(case.operation)
+                assert gate.fault(case, x, choice.call(x), case.reference(x)) is None, case.name
+    assert tried == {"cumsum", "logcumsumexp", "affine"}
 
 
 def test_drawn_words_keep_an_or_of_sixteen_telling() -> None:
