@@ -294,8 +294,7 @@ def _of(value: Any) -> str:
 
 def _bits(found: Any) -> str:
     if isinstance(found, torch.Tensor):
-        shown = found.contiguous()
-        raw = shown.view(torch.uint8) if shown.ndim else shown.reshape(1).view(torch.uint8)
+        raw = torch.empty(found.numel(), dtype=found.dtype).copy_(found.reshape(-1)).view(torch.uint8)
         return _of((tuple(found.shape), str(found.dtype), raw.numpy().tobytes()))
     return _of([_bits(f) for f in found])
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilefold.xray import Report
-from tilefold.xray.report.model import Access, Line
+from tilefold.xray.report.model import Access
 
 Reports = Mapping[str, Report]
 Answer = tuple[bool, str]
@@ -47,11 +47,6 @@ def opcodes(report: Report) -> dict[str, int]:
 def copies(report: Report) -> int:
     """Threads that hold the same element of what is loaded."""
     return max(x.copies or 1 for line in report.lines for x in line.layouts if x.operation == "load")
-
-
-def program_share(report: Report, line: Line) -> int:
-    """Instructions of a warp that a line issues, a program."""
-    return 0 if line.work is None else line.work.issued // len(report.programs)
 
 
 def _masked_copy(found: Reports) -> Answer:

@@ -55,12 +55,6 @@ def _moments(a: Any, b: Any) -> tuple[Any, ...]:
     return n, mean, (a.M2 + a.n * left * left) + (b.M2 + b.n * right * right)
 
 
-def _widest(a: Any, b: Any) -> tuple[Any, Any]:
-    """The largest weight relative to the largest size, met with maximum."""
-    m = math.maximum(a.m, b.m)
-    return m, math.maximum(a.w * (a.m <= m), b.w * (b.m <= m))
-
-
 @dataclass(frozen=True)
 class Derived:
     """A monoid with a block form, and what it must give: `answer` of float64 elements [rows, length], an input each.

@@ -255,6 +255,20 @@ def test_uint64_and_narrow_states() -> None:
         assert (flags[0].tolist(), flags[1].item(), flags[1].dtype) == ([False, True, True], True, torch.bool)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("shape", "dim"), [((3, 70), 1), ((40, 3), 0)], ids=str)
+@pytest.mark.parametrize("monoid", [monoids.SUM, MATRICES], ids=lambda m: m.name)
+def test_a_kernel_stores_the_state_of_every_line(
+    monoid: tilefold.Monoid, shape: tuple[int, ...], dim: int, reverse: bool
+) -> None:
+    """Of one field and of several."""
+    inputs = [torch.randint(0, 9, shape, dtype=torch.int32) for _ in range(monoid.algebra.inputs)]
+    options = {"reverse": reverse, "return_state": True}
+    want, got = (scanned(b, inputs, monoid, dim, **options) for b in ("reference", "interpret"))
+    assert len(want) == len(got) == 2 * len(monoid.algebra.fields)
+    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+
+
 def test_a_state_that_reads_no_element() -> None:
     ones = tilefold.Monoid(lambda a, b: a | b, 0, lift=lambda x: 1, dtypes=torch.int32)
     x = torch.zeros(2, 3)

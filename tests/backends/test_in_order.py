@@ -27,12 +27,14 @@ from xray.running import run_plan
 pytestmark = [  # of numpy's, in Triton's interpreter
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-# A text as a number in base 31, modulo 2^32: what no exchange of two different elements leaves as it is.
+# A text as a number in base 31, modulo 2^32, each digit with its position added: what no exchange of two different elements
+# leaves as it is, and no position that is another's.
 TEXT = tilefold.Monoid(
     lambda a, b: (a.power * b.power, a.digits * b.power + b.digits),
     identity=(1, 0),
     fields=("power", "digits"),
-    lift=lambda x: (31, x),
+    lift=lambda x, i: (31, x + i),
+    index=True,
     commutative=False,
     check=False,
     dtypes=("input", "input"),
@@ -43,23 +45,23 @@ TEXT = tilefold.Monoid(
 def text(x: torch.Tensor) -> torch.Tensor:
     """Rows read as numbers in base 31, as int32 wraps."""
     found = torch.zeros(x.shape[:-1], dtype=torch.int64)
-    for digit in x.unbind(-1):
-        found = (found * 31 + digit) & 0xFFFFFFFF
+    for position, digit in enumerate(x.unbind(-1)):
+        found = (found * 31 + digit + position) & 0xFFFFFFFF
     return found.to(torch.int32)
 
 
-def planned(x: torch.Tensor, dim: int, stage: Stage) -> tuple[Problem, Program, Plan]:
+def planned(x: torch.Tensor, dims: tuple[int, ...], stage: Stage) -> tuple[Problem, Program, Plan]:
     """The plan whose first launch is `stage`, with as many of its splits as have whole tiles."""
     program = programs.specialize(TEXT.total, (x.dtype,))
-    problem = canonical([x], (dim,), ordered=True)
+    problem = canonical([x], dims, ordered=True)
     tiles = problem.length // stage.step - (stage.align > 1)
     splits = whole_splits(tiles, min(stage.splits, tiles)) if tiles >= 2 else 1
     return problem, program, plan_of(replace(stage, splits=splits), problem, program, H200)
 
 
-def folded(x: torch.Tensor, dim: int, stage: Stage, interpreted: bool) -> torch.Tensor:
-    problem, program, plan = planned(x, dim, stage)
-    shape = [n for d, n in enumerate(x.shape) if d != dim % x.dim()]
+def folded(x: torch.Tensor, dims: tuple[int, ...], stage: Stage, interpreted: bool) -> torch.Tensor:
+    problem, program, plan = planned(x, dims, stage)
+    shape = [n for d, n in enumerate(x.shape) if d not in dims]
     results = [torch.empty(shape, dtype=dtype) for dtype in program.outputs]
     if interpreted:
         interpret(plan, calls_of(plan, problem, program, interpret=True), program, [x], results)
@@ -106,7 +108,7 @@ COLUMNS = st.builds(
 def test_rows_by_any_tile(stage: Stage, length: int, splits: int, aligned: bool) -> None:
     x = digits(3, length)
     align = 4 if aligned and stage.run == 4 else 1
-    got = folded(x, 1, replace(stage, splits=splits, align=align), True)
+    got = folded(x, (1,), replace(stage, splits=splits, align=align), True)
     assert torch.equal(got, text(x)), (stage, length, splits, align)
 
 
@@ -114,8 +116,17 @@ def test_rows_by_any_tile(stage: Stage, length: int, splits: int, aligned: bool)
 @given(stage=COLUMNS, length=st.integers(2, 80), width=st.sampled_from([3, 16, 20]), splits=st.integers(1, 3))
 def test_columns_by_any_tile(stage: Stage, length: int, width: int, splits: int) -> None:
     x = digits(length, width)
-    got = folded(x, 0, replace(stage, splits=splits), True)
+    got = folded(x, (0,), replace(stage, splits=splits), True)
     assert torch.equal(got, text(x.t())), (stage, length, width, splits)
+
+
+@settings(max_examples=8)
+@given(stage=ROWS, outer=st.sampled_from([1, 3]), deep=st.integers(2, 6), inner=st.integers(2, 30))
+def test_dims_apart_by_any_tile(stage: Stage, outer: int, deep: int, inner: int) -> None:
+    """Another dim lies between those that are folded: an element's place is counted along both."""
+    x = digits(outer, deep, 3, inner)
+    got = folded(x, (1, 3), replace(stage, run=1), True)
+    assert torch.equal(got, text(x.transpose(1, 2).flatten(2))), (stage, outer, deep, inner)
 
 
 @pytest.mark.parametrize("shares", [False, True])
@@ -145,7 +156,7 @@ def test_rows_on_the_machine(
         align=align,
         shares=shares,
     )
-    assert torch.equal(folded(x, 1, stage, False), text(x)), stage
+    assert torch.equal(folded(x, (1,), stage, False), text(x)), stage
 
 
 @pytest.mark.parametrize("shares", [False, True])
@@ -163,4 +174,4 @@ def test_columns_on_the_machine(
 ) -> None:
     x = digits(length, width)
     stage = Stage("ordered", outputs, lanes, 1, unroll, splits, warps, ordered=True, shares=shares)
-    assert torch.equal(folded(x, 0, stage, False), text(x.t())), stage
+    assert torch.equal(folded(x, (0,), stage, False), text(x.t())), stage

@@ -19,8 +19,8 @@ from tilefold import monoids
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.chips import CHIPS
 from tilefold.planner.device import Device
-from tilefold.planner.geometry import SECTOR
 from tilefold.planner.least_time import with_least_time
+from tilefold.planner.sizes import SECTOR
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.compile.offline import compile_job, resources
 from tilefold.xray.machine import Outcome

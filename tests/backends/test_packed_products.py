@@ -94,15 +94,6 @@ def test_packed_operands_are_copied_asynchronously():
         assert ("cp.async.cg" in compile_for(call, 90).asm["ptx"]) == copies
 
 
-def test_the_launch_that_packs_lets_the_product_begin_early():
-    plan, _, _ = planned(*matrices(37, 51, 131), (False, True), 3)
-    assert [step.kernel for step in plan.launched] == ["pack_operands", "product_partials", "finish_products"]
-    assert [step.early for step in plan.launched] == [False, True, True]
-    assert plan.launched[0].releases
-    assert plan.launched[1].reads == ("input0", "packed1")
-    assert plan.shape_of("packed1") == (131, 64)
-
-
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("splits", [1, 3])
 def test_nothing_begins_early_where_a_chip_cannot(splits, overlap):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -95,6 +99,29 @@ def test_a_scan_is_as_long_as_its_input() -> None:
         assert gate.fault(case, x, wrong, results) is not None
 
 
+def test_torchs_scan_of_any_function_is_given_each_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs on a GPU alone: here its combine is taken one element after another."""
+
+    def scanned(combine: Any, xs: Any, dim: int) -> Any:
+        leaves = xs if isinstance(xs, tuple) else (xs,)
+        parts = [tuple(x.select(dim, i) for x in leaves) for i in range(leaves[0].shape[dim])]
+        together = combine if isinstance(xs, tuple) else lambda a, b: (combine(a[0], b[0]),)
+        made = [torch.stack(found, dim) for found in zip(*itertools.accumulate(parts, together), strict=True)]
+        return tuple(made) if isinstance(xs, tuple) else made[0]
+
+    module = importlib.import_module("torch._higher_order_ops.associative_scan")
+    monkeypatch.setattr(module, "associative_scan", scanned)
+    monkeypatch.setattr(scan.traps, "fresh_compile", lambda function: function)
+    tried = set()
+    for case in scan.cases("small"):
+        if case.dtype == "fp32" and case.shape[case.dims[-1]] <= 4096:  # the order of addition shows in bf16
+            x = case.draw("cpu")
+            for choice in scan.build_associative_scan(case, x):
+                tried.add(case.operation)
+                assert gate.fault(case, x, choice.call(x), case.reference(x)) is None, case.name
+    assert tried == {"cumsum", "logcumsumexp", "affine"}
+
+
 def test_drawn_words_keep_an_or_of_sixteen_telling() -> None:
     """Each bit of an answer should often be missing, the high ones of 64 too."""
     case = next(
@@ -103,6 +130,17 @@ def test_drawn_words_keep_an_or_of_sixteen_telling() -> None:
     (want,) = case.reference(case.draw("cpu"))
     for bit in (0, 31, 40, 62):
         assert 0.5 < (want >> bit & 1).double().mean() < 0.99
+
+
+@pytest.mark.parametrize("size", list(cpu.ELEMENTS))
+def test_folds_on_a_cpu_are_of_as_many_elements_in_each_layout(size: str) -> None:
+    """One row, a square by rows and by columns, and short rows: all of a power of two."""
+    layouts = {(case.shape, case.dims) for case in cpu.cases(size) if case.name.startswith("sum ")}
+    elements = cpu.ELEMENTS[size]
+    side = math.isqrt(elements)
+    assert layouts >= {
+        ((1, elements), (1,)), ((side, side), (1,)), ((side, side), (0,)), ((elements // 64, 64), (1,)),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", [0, 1])

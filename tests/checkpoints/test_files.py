@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save_file
 
 from tilefold.checkpoints import files as checkpoints
-from tilefold.checkpoints.file_kinds import check_readable
 from tilefold.checkpoints.files import find_files
 from tilefold.errors import FileError
 
@@ -145,14 +144,3 @@ def test_a_directory_that_cannot_be_read(model: Path, monkeypatch: pytest.Monkey
 
 def test_many_skipped_entries_are_counted() -> None:
     assert checkpoints.Found((), tuple("abcdefgh")).skipped_line() == "a, b, c, d, e and 3 more"
-
-
-def test_what_is_no_file_is_refused_by_what_it_is(tmp_path: Path) -> None:
-    (tmp_path / "dir.safetensors").mkdir()
-    os.mkfifo(tmp_path / "pipe.safetensors")
-    for name, got in (
-        ("dir", "must name a file, got a directory"), ("none", "must exist, got nothing there"),
-        ("pipe", "must name a regular file, got a device or a pipe"),
-    ):  # fmt: skip
-        with pytest.raises(FileError, match=got):
-            check_readable(tmp_path / f"{name}.safetensors")

@@ -106,28 +106,6 @@ def test_names_are_not_asked(tmp_path: Path, kind: str) -> None:
         assert describe_file(tmp_path / name).tensors
 
 
-@pytest.mark.parametrize(
-    ("content", "got"),
-    [
-        (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS; fetch"),
-        (b"GGUF\x03", "a GGUF file; "), (b"\x1f\x8b\x08", "a gzip archive; unpack"), (b"<!DOCTYPE html>", "a web page; "),
-        (b"\x80\x04\x95\x10", "a pickle of other things|a pickle that torch.save did not write"),
-    ],
-    ids=["lfs", "gguf", "gzip", "html", "pickle"],
-)  # fmt: skip
-def test_what_people_take_for_checkpoints(tmp_path: Path, content: bytes, got: str) -> None:
-    (tmp_path / "model.pt").write_bytes(content)
-    with pytest.raises(FileError, match=f"must be one of safetensors, npy, npz, torch.save, got ({got})"):
-        describe_file(tmp_path / "model.pt")
-
-
-def test_another_zip_archive(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("notes.txt", "x")
-    with pytest.raises(FileError, match="got a zip archive of other things; convert it first"):
-        describe_file(tmp_path / "a.zip")
-
-
 def test_compressed_arrays_are_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_files, "CHUNK", 100)
     x = np.random.default_rng(1).standard_normal((40, 7))

@@ -45,6 +45,7 @@ class Scan:
     reverse: bool
     pieces: int
     few_sms: bool
+    state: bool = False
 
     @property
     def made(self) -> Made:
@@ -67,6 +68,7 @@ def scans(draw: st.DrawFn, long: Sequence[int] = LONG, most: int = 4000) -> Scan
         draw(st.booleans()),
         draw(st.integers(0, 3)),
         draw(st.booleans()),
+        draw(st.booleans()),
     )
 
 
@@ -82,9 +84,12 @@ def check(scan: Scan, backends: Sequence[str], device: str = "cpu") -> None:
         return
     monoid = fold.made.monoid()
     known = fold.made.identity
-    options = {"dtype": fold.dtype, "exclusive": scan.exclusive and known, "reverse": scan.reverse}
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
-    length = shape[dim]
+    length, cut = shape[dim], shape[dim] * scan.pieces // 4
+    options = {"dtype": fold.dtype, "exclusive": scan.exclusive and known, "reverse": scan.reverse}
+    in_pieces = not monoid.algebra.index and 0 < cut < length
+    if scan.state and not in_pieces:
+        options["return_state"] = True
     if math.prod(shape) == 0 and not known:
         return
     with tilefold.backend("reference"):
@@ -94,19 +99,23 @@ def check(scan: Scan, backends: Sequence[str], device: str = "cpu") -> None:
         if waits(scan, backend) or lacks(dtypes, backend, device):
             continue
         here = [t.to(device) for t in tensors]
-        cut = length * scan.pieces // 4
         with ExitStack() as stack:
             if backend == "ptx":
                 scans = stack.enter_context(_from_ptx(fold.tiny, scan.few_sms))
             else:
                 scans = tilefold.scan
                 stack.enter_context(tilefold.backend("auto" if backend == "triton" else backend))
-            if monoid.algebra.index or not 0 < cut < length or scan.pieces == 0:
-                got = leaves(scans(here, monoid, dim, guarantee=fold.guarantee, **options))
-            else:
+            if in_pieces:
                 options_here = {**options, "guarantee": fold.guarantee}
                 got = _in_pieces(scans, here, monoid, dim, cut, shape, options_here)
-        compare(replace(fold, keepdim=False), [g.cpu() for g in got], want, backend)
+            else:
+                got = leaves(scans(here, monoid, dim, guarantee=fold.guarantee, **options))
+        results = [g.cpu() for g in got]
+        own = len(want) - len(monoid.algebra.fields) if "return_state" in options else len(want)
+        compare(replace(fold, keepdim=False), results[:own], want[:own], backend)
+        if own < len(want):  # a state is what results are where nothing is projected
+            bare = replace(fold, keepdim=False, made=replace(fold.made, project=None))
+            compare(bare, results[own:], want[own:], f"{backend}, state")
 
 
 @contextmanager

@@ -104,6 +104,10 @@ def _walked(node: ast.AST) -> Iterator[ast.AST]:
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "ctx"):
             continue
+        if (
+            isinstance(node, ast.keyword) and node.arg == "strict"
+        ):  # zip's is an assertion: no right program shows it
+            continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield from _walked(child)
@@ -180,8 +184,14 @@ COMMON = {
     "backends/triton/selection_calls": ("api/test_topk.py",),
     "planner/moves": ("api/test_transpose.py",),
     "algebra/derivatives": ("api/test_gradients.py",),
+    "bench/result_commands": ("bench/test_compare.py", "bench/test_plots.py", "bench/test_selection.py"),
     "planner": ("planner/test_plans.py",),
     "backends/triton": ("backends/test_interpret.py", "fuzz/test_fuzz.py"),
+    "xray/capture": (
+        "xray/capture/test_capture.py",
+        "xray/capture/test_compiled.py",
+        "xray/capture/test_script.py",
+    ),
     "xray/machine": ("xray/test_instructions.py", "xray/test_kernels.py"),
     "xray/observe": ("xray/observe/test_planted.py",),
     "xray/render": ("xray/test_command.py",),

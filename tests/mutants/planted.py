@@ -414,6 +414,13 @@ MUTANTS = (
         ("tests/backends/test_interpret.py::test_cases[row of 100-sum]",),
     ),
     Mutant(
+        "a row's last tile reads beyond its end",
+        "backends/triton/kernels/tiles.py",
+        "            mask = keep if bound is None else keep & bound\n",
+        "            mask = keep\n",
+        ("tests/backends/test_interpret.py::test_cases[rows of 300 from odd places-sum]",),
+    ),
+    Mutant(
         "results taken along all output dims lie where another dim's do",
         "backends/triton/kernels/tiles.py",
         "outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]",

@@ -7,6 +7,13 @@ from mutants.mutant import Mutant
 SCANS = (
     # ---------------------------------------------------------------------------------------------- kernels and plans
     Mutant(
+        "a scan's kernel stores no state of one field",
+        "backends/triton/kernels/scans.py",
+        "len(s_ptrs) > 0:\n        store_last(s_ptrs, line_offset(outer, outer_sizes, s_outer) + line * s_line, carry",
+        "len(s_ptrs) > 1:\n        store_last(s_ptrs, line_offset(outer, outer_sizes, s_outer) + line * s_line, carry",
+        ("tests/api/test_scan.py::test_a_kernel_stores_the_state_of_every_line[sum-(3, 70)-1-False]",),
+    ),
+    Mutant(
         "a chunk's first state lacks what is before the tile",
         "backends/triton/kernels/scan_prefixes.py",
         "given = SELECT(first, *given, *COMBINE(*given, *earlier))",

@@ -38,6 +38,7 @@ def test_a_fault_is_one_change_with_tests_that_are_there() -> None:
         ("a + b", {"(a - b)"}),
         ("'a' + b", set()),
         ("f(True)", {"False", "pass"}),
+        ("x = zip(a, b, strict=True)", set()),
         ("raise E", {"pass"}),
         ("x: Literal[1] = y", set()),
     ],

@@ -49,10 +49,6 @@ class Spread:
         unit = self.each[axis] * self.lanes[axis] * self.warps[axis]
         return min(self.shape[axis], self.each[axis] * max(1, self.shape[axis] // unit))
 
-    def lanes_along(self, axis: int) -> int:
-        """How many lanes hold different elements along an axis."""
-        return max(1, min(self.lanes[axis], self.shape[axis] // self.each[axis]))
-
     def warps_along(self, axis: int) -> int:
         """How many warps hold different elements along an axis."""
         return max(1, min(self.warps[axis], self.shape[axis] // (self.each[axis] * self.lanes[axis])))

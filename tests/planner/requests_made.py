@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.coalescing import Loads, Spread, loads_of, power_of, spread_over
-from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
+from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.programs import Programs, programs_of, tiling_of
-from tilefold.planner.sizes import VECTOR_BYTES, power_above
+from tilefold.planner.sizes import LINE_BYTES, SECTOR, VECTOR_BYTES, power_above
 from tilefold.planner.stages.gathered import groups_of_geometry
 
 Array = NDArray[Any]
@@ -288,7 +288,7 @@ def _moved(addresses: Array, active: Array, size: int) -> Moved:
     return Moved(
         int(active.any(1).sum()),
         _distinct(addresses // SECTOR, active),
-        _distinct(addresses // LINE, active),
+        _distinct(addresses // LINE_BYTES, active),
         int(active.sum()) * size,
     )
 

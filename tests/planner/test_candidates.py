@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import problems
 import pytest
@@ -11,6 +13,32 @@ from planner.executed import wanted_of
 from tilefold.planner.candidates import MOST, TILE, base_tiles, candidates, variants_of
 
 SEEDS = range(40)
+WRITTEN = Path(__file__).with_name("candidates.txt")
+SUMMED = (
+    "block_outputs",
+    "lanes",
+    "run",
+    "unroll",
+    "splits",
+    "num_warps",
+    "align",
+    "prefetch",
+    "num_stages",
+    "shares",
+)
+
+
+def written() -> Iterator[str]:
+    """Of each problem: how many candidates there are, and the sum of each of their numbers."""
+    for seed in range(150):
+        found = candidates(wanted_of(problems.draw(seed)))
+        sums = (f"{name} {sum(int(getattr(stage, name)) for stage in found)}" for name in SUMMED)
+        yield f"{seed}: {len(found)}, {', '.join(sums)}"
+
+
+def test_candidates_are_those_written_down() -> None:
+    """A change that means to alter some writes them anew: `WRITTEN.write_text("\\n".join(written()))`."""
+    assert list(written()) == WRITTEN.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -260,15 +260,15 @@ def test_the_form_taken_is_the_one_that_needs_least() -> None:
         stages = [first_tile(launch, launch.reading, H200, False) for launch in launches]
         first = plan_fold(drawn.problem, drawn.program, H200, "run_to_run").stages[0]
         assert first == stages[least_needed(list(zip(launches, stages, strict=True)), H200)]
-        taken.add((first.apart is not None, first.flat, first.shift > 0))
+        taken.add((first.kept_dims is not None, first.flat, first.shift > 0))
     assert len(taken) > 2
 
 
 def test_only_run_to_run_has_other_forms() -> None:
-    drawn = next(d for d in map(problems.draw, SEEDS) if _first(d, "run_to_run").apart)
+    drawn = next(d for d in map(problems.draw, SEEDS) if _first(d, "run_to_run").kept_dims)
     for guarantee in ("none", "batch_invariant"):
         first = _first(drawn, guarantee)
-        assert first.apart is None
+        assert first.kept_dims is None
         assert not first.flat
 
 

@@ -13,7 +13,7 @@ from tilefold.planner.device import H200
 from tilefold.planner.dims_to_keep import INPUT_BYTES, dims_to_keep
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.kept_dims import first_problem, states_count, states_problem
-from tilefold.planner.plan import Apart
+from tilefold.planner.plan import KeptDims
 from tilefold.problem.canonical import canonical
 
 DRAWN = [
@@ -50,10 +50,24 @@ def test_every_element_is_folded_once(
         assert 1 + sum((n - 1) * s for s, n in written.items()) == problem.outputs
 
 
+def test_every_choice_of_three_dims_is_one_and_of_four_none_of_two() -> None:
+    """No two of the dims are neighbours in memory, and states are few beside the elements."""
+    program = specialize(monoids.SUM.total, (torch.float32,))
+    kept = {}
+    for reduced in (3, 4):
+        x = torch.empty([3] + [2, 64] * reduced, dtype=torch.float32, device="meta").transpose(0, -1)
+        dims = tuple(range(2, 2 * reduced + 1, 2))
+        problem = canonical([x], dims, ordered=False)
+        assert len(problem.reduced_dims) == reduced
+        kept[reduced] = {choice.dims for choice in dims_to_keep(problem, program)}
+    assert {len(dims) for dims in kept[3]} >= {1, 2}
+    assert {len(dims) for dims in kept[4]} <= {0}
+
+
 def test_odd_widths_are_read_as_rows_that_vectors_divide() -> None:
     x = torch.empty((40000, 4099), dtype=torch.bfloat16, device="meta")
     program = specialize(monoids.SUM.total, (x.dtype,))
     problem = canonical([x], (0,), ordered=False)
-    assert Apart((), 8) in list(dims_to_keep(problem, program))
+    assert KeptDims((), 8) in list(dims_to_keep(problem, program))
     batches = plan_fold(problem, program, H200, "batch_invariant")
-    assert all(stage.apart is None for stage in batches.stages)
+    assert all(stage.kept_dims is None for stage in batches.stages)

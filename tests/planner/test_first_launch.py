@@ -21,7 +21,7 @@ from tilefold.bench.operations import fold_case
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.first_launch import FirstLaunch, shift_of
-from tilefold.planner.plan import Apart, Stage
+from tilefold.planner.plan import KeptDims, Stage
 
 ROWS = Stage("small_axis", 64, 1, 1, 8, 1, 1, flat=True)
 ORDERED = Stage("ordered", 32, 1, 2, 2, 1, 1, ordered=True, flat=True)
@@ -59,7 +59,7 @@ FOLDS = pytest.mark.parametrize(
         ((6, 4, 5, 7), (5, 3, 4, 7), (3,), replace(ROWS, block_outputs=16)),
         ((3, 20, 6), (3, 17, 5), (1,), replace(COLUMNS, block_outputs=8, lanes=4, flat=True)),
         ((3, 20, 6), (3, 20, 5), (1,), replace(COLUMNS, block_outputs=8, splits=2, flat=True)),
-        ((7, 3, 5, 4), (7, 3, 4, 3), (1, 3), replace(ROWS, apart=Apart((0,)))),
+        ((7, 3, 5, 4), (7, 3, 4, 3), (1, 3), replace(ROWS, kept_dims=KeptDims((0,)))),
     ],
 )
 def test_results_along_all_dims(
@@ -205,5 +205,5 @@ def test_rows_taken_together_are_no_groups() -> None:
     """Their elements lie between each other's."""
     layout = Layout((0, 1), (100_000, 8), (0, 0))
     drawn = problems.problem_of(fold_case("sum", 0, (100_000, 5), "fp16", "", layout=layout))
-    launch = FirstLaunch.keeping(drawn.problem, drawn.program, Apart((), 2))
+    launch = FirstLaunch.keeping(drawn.problem, drawn.program, KeptDims((), 2))
     assert not replace(launch, flat=True).geometry.close_groups

@@ -63,10 +63,10 @@ def test_forms_that_were_timed_to_be_faster_are_taken(
     stages = [first_tile(launch, launch.reading, H200, False) for launch in launches]
     taken = stages[least_needed(list(zip(launches, stages, strict=True)), H200)]
     forms = {
-        "together": taken.apart is not None and taken.apart.together > 1,
-        "apart": taken.apart is not None and bool(taken.apart.dims),
+        "together": taken.kept_dims is not None and taken.kept_dims.together > 1,
+        "apart": taken.kept_dims is not None and bool(taken.kept_dims.dims),
         "flat": taken.flat,
-        "as it is": taken.apart is None and not taken.flat and not taken.shift,
+        "as it is": taken.kept_dims is None and not taken.flat and not taken.shift,
     }
     assert forms[form], taken
 

@@ -10,7 +10,8 @@ import pytest
 
 from tilefold.bench.layout import unique_bytes
 from tilefold.bench.suites.shapes import draw_case
-from tilefold.planner.geometry import SECTOR, unique_sectors
+from tilefold.planner.geometry import unique_sectors
+from tilefold.planner.sizes import SECTOR
 
 
 @pytest.mark.parametrize("seed", range(200))

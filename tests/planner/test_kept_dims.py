@@ -18,7 +18,7 @@ from tilefold.backends.triton import call as calls
 from tilefold.bench.operations import fold_case
 from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
-from tilefold.planner.plan import Apart, Stage
+from tilefold.planner.plan import KeptDims, Stage
 
 COLUMNS = Stage("columns", 64, 2, 1, 2, 1, 1)
 ROWS = Stage("long_rows", 1, 32, 1, 2, 1, 1)
@@ -28,7 +28,7 @@ Answer = Callable[[torch.Tensor], torch.Tensor]
 
 
 def kept(stage: Stage, *dims: int, together: int = 1) -> Stage:
-    return replace(stage, apart=Apart(dims, together))
+    return replace(stage, kept_dims=KeptDims(dims, together))
 
 
 def folded(x: torch.Tensor, monoid: tilefold.Monoid, dim: tuple[int, ...], stage: Stage) -> Any:
@@ -80,7 +80,7 @@ def test_results_in_another_order_than_memory() -> None:
 )
 def test_positions(stage: Stage) -> None:
     """Of dims that programs walk, and of those merged with results that lie side by side."""
-    together = stage.apart is not None and stage.apart.together > 1
+    together = stage.kept_dims is not None and stage.kept_dims.together > 1
     shape, dim = ((2, 43, 5), (1,)) if together else ((2, 6, 3, 35), (1, 3))
     x = torch.randint(0, 9, shape, dtype=torch.float32)
     flat = x.permute(0, 2, 1) if together else x.permute(0, 2, 1, 3).flatten(2)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+import tilefold
 from planner.held_rows import check
 from tilefold import monoids
+from tilefold.algebra.program import specialize
 from tilefold.api.reduce_map import graph_of, kept
 from tilefold.api.requests import RowMap
 from tilefold.backends.triton import call as calls
@@ -19,7 +21,8 @@ from tilefold.planner.device import H200
 from tilefold.planner.plan import Launch, Plan, names
 from tilefold.planner.products.row import Row, make_row_map
 from tilefold.planner.stages.rows import Stripes
-from tilefold.problem.canonical import Problem
+from tilefold.planner.stripes import fits
+from tilefold.problem.canonical import Problem, canonical
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
 
@@ -184,3 +187,39 @@ def test_where_columns_are_held_in_stripes(
 ) -> None:
     assert isinstance(chosen(shape, dim, dtype, call), Stripes) == held
     assert not isinstance(chosen(shape, dim, dtype, call, "batch_invariant"), Stripes)
+
+
+TWO = tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, name="products")
+MANY = tilefold.Monoid(lambda a, b: [p + q for p, q in zip(a, b, strict=True)], (0,) * 9,
+    fields=tuple("abcdefghi"), lift=lambda x: (x,) * 9, project=lambda *s: s[0], name="nine sums")  # fmt: skip
+PLAIN: dict[str, Any] = {"shape": (4096, 65536), "dims": (0,), "dtype": FP32, "monoid": monoids.SUM}
+
+
+@pytest.mark.parametrize(
+    ("other", "held"),
+    [
+        ({}, True),
+        ({"dtype": BF16}, False),  # results of the fold that are stored in two bytes
+        ({"dtype": torch.float64}, False),
+        ({"dtype": torch.int8}, False),
+        ({"dims": (1,)}, False),  # rows
+        ({"shape": (64, 3, 64, 4096), "dims": (0, 2)}, False),  # two dims apart
+        ({"shape": (4096, 65533)}, False),  # no whole vectors
+        ({"shape": (3, 4096, 65536), "dims": (1,)}, True),
+        ({"monoid": monoids.ARGMAX}, False),  # positions
+        ({"monoid": monoids.LAST}, False),  # in order
+        ({"monoid": MANY}, False),
+        ({"monoid": monoids.LOGSUMEXP}, True),
+        ({"monoid": TWO}, False),  # two inputs
+        ({"results": (BF16,)}, False),  # of another size than the elements
+        ({"results": (FP32, FP32)}, True),
+    ],
+    ids=str,
+)
+def test_which_columns_fit(other: dict[str, Any], held: bool) -> None:
+    given = {**PLAIN, **other}
+    x = torch.empty(given["shape"], dtype=given["dtype"], device="meta")
+    inputs = [x] * given["monoid"].algebra.inputs
+    program = specialize(given["monoid"].total, tuple(t.dtype for t in inputs))
+    problem = canonical(inputs, given["dims"], ordered=not given["monoid"].commutative, whole=True)
+    assert fits(problem, program, given.get("results", (x.dtype,))) == held

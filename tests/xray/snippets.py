@@ -7,8 +7,6 @@ import numpy as np
 from tilefold.xray.machine import Memory, Outcome, load, run
 from tilefold.xray.ptx import parse
 
-_REGISTER = {1: "b16", 2: "b16", 4: "b32", 8: "b64"}
-
 
 def module(body: str, parameters: int, threads: int = 32, shared: int = 1024) -> str:
     """A kernel around a body; `%p0 %p1 %p2 %p3`, `%q0 ...` and `%at` (the thread's number) are declared."""

@@ -9,11 +9,12 @@ import torch
 from tilefold.xray.machine import Memory, Outcome, load, run
 from tilefold.xray.machine.counts import SharedCost
 from tilefold.xray.machine.crossings import Crossing, crossings, needless_barriers
-from tilefold.xray.machine.tally import role_of, tally
+from tilefold.xray.machine.roles import role_of
 from tilefold.xray.ptx import parse
 from xray import kernels, tensor_kernels
 from xray.running import Described, kernel_of, launch
 from xray.snippets import module
+from xray.tallies import tally
 from xray.versions import TRITON
 
 STORE = "mul.lo.u32 %r0, %tid_, 4; mov.u32 %r1, room; add.u32 %r2, %r0, %r1; st.shared.b32 [%r2], %tid_;"

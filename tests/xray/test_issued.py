@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.compile.source import load_file
 from tilefold.xray.explain import make_job
 from tilefold.xray.ptx import parse
+from tilefold.xray.report.issued import _Anchor
 from tilefold.xray.report.machine_code import END, Code, read_code, straightened
 from tilefold.xray.report.ways import Ways
 from xray import kernels
@@ -165,3 +167,12 @@ def test_atomics_of_16_bits_leave_the_way_open() -> None:
 @triton.jit
 def add_halves(y_ptr, at_ptr, BLOCK: tl.constexpr):
     tl.atomic_add(y_ptr + tl.load(at_ptr + tl.arange(0, BLOCK)), 1.0, sem="relaxed")
+
+
+def test_passes_of_a_warp_are_told_by_its_own_lanes() -> None:
+    """The first warp's lanes are on by half, all of the second's, and of the third's the last one alone."""
+    active = np.repeat([True, False, True, False], [16, 16, 32, 32])
+    active[95] = True
+    outcome: Any = SimpleNamespace(accesses=[SimpleNamespace(instruction=4, active=active)])
+    anchor = _Anchor("load", [4], [7], np.ones(1), None, True)
+    assert [anchor.aside(7, outcome, warp, [1]) for warp in range(3)] == [(1, 1), (1, 0), (1, 1)]

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tilefold.xray.machine.tally import atomic_of, tally
+from tilefold.xray.machine.roles import atomic_of
 from xray import language_kernels as kernels
 from xray.running import kernel_of, launch
+from xray.tallies import tally
 
 Tensor = torch.Tensor
 ARCHITECTURES = pytest.mark.parametrize("architecture", [80, 90])

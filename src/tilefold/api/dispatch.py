@@ -164,13 +164,11 @@ def _backend_of(request: Request, tensors: Sequence[Tensor]) -> str:
     return "triton" if forced == "auto" and on_gpu else forced
 
 
-def plan_for(
-    request: Request, tensors: Sequence[Tensor], device: Device | None = None, *, library: bool = True
-) -> Plan:
+def plan_for(request: Request, tensors: Sequence[Tensor], device: Device | None = None) -> Plan:
     """How a request would run on a chip: the tensors' own, or an H200 where they are on none."""
     chip = device or (device_of(tensors[0].device.index) if tensors[0].is_cuda else H200)
     request.dtypes(tensors)
-    return with_least_time(request.plan(tensors, chip, library=library)[1], tensors, request.results, chip)
+    return with_least_time(request.plan(tensors, chip, library=True)[1], tensors, request.results, chip)
 
 
 def _on_gpu(

@@ -17,7 +17,6 @@ from tilefold.api.recorded import (
 )
 from tilefold.api.requests import Product
 from tilefold.errors import ArgumentError
-from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 from tilefold.planner.products.cublas import cublas_setting
 from tilefold.planner.products.epilogue import make_epilogue, traced_ending
@@ -138,11 +137,9 @@ def _checked(
     return Product(ending, chosen_precision, guarantee, tuple(shape)), [a, b, *extras]
 
 
-def explain_product(
-    a: torch.Tensor, b: torch.Tensor, *, device: Device | None = None, **options: Any
-) -> Plan:
+def explain_product(a: torch.Tensor, b: torch.Tensor, **options: Any) -> Plan:
     """`explain_plan` of a product, with the options of `product_request`."""
-    return dispatch.plan_for(*product_request(a, b, **options), device)
+    return dispatch.plan_for(*product_request(a, b, **options))
 
 
 def product_request(

@@ -105,9 +105,9 @@ def measure_case(bench: Bench, case: Case, variants: Sequence[Variant]) -> CaseR
     return replace(blank, measurements=tuple(rows.values()), notes=notes, empty_us=empty_us)
 
 
-def _failed(variant: str, error: Exception, what: str = "") -> Measurement:
+def _failed(variant: str, error: Exception) -> Measurement:
     said = str(error) if isinstance(error, TilefoldError) else f"{type(error).__name__}: {error}"
-    return Measurement(variant, results.ERROR, " ".join(f"{what}{said}".split())[:300])
+    return Measurement(variant, results.ERROR, " ".join(said.split())[:300])
 
 
 def _admit(

@@ -13,7 +13,7 @@ WORDS = {
     LEGACY: "file of torch.save", INDEX: "*.index.json",
 }  # fmt: skip
 KNOWN = "safetensors, npy, npz, torch.save"
-_ZIP, _NPY = b"PK\x03\x04", b"\x93NUMPY"
+_ZIP, _NPY = (b"PK\x03\x04", b"PK\x05\x06"), b"\x93NUMPY"  # an archive of nothing begins with its end
 # The pickled number that torch.save began with before it wrote zip archives.
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 # Files that people take for checkpoints, and what to do with them.
@@ -122,7 +122,7 @@ def check_readable(path: Path) -> None:
         raise
     except OSError as error:
         raise FileError(
-            f"the file must be readable, got {error.strerror!r}; change its permissions"
+            f"the file must be readable, got {error.strerror!r}; check the path and its permissions"
         ) from error
     except ValueError as error:
         raise FileError(

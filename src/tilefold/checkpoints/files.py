@@ -84,7 +84,7 @@ def _of_directory(directory: Path) -> Found:
         entries = sorted(directory.iterdir())
     except OSError as error:
         raise FileError(
-            f"the directory must be readable, got {error.strerror!r}; change its permissions"
+            f"the directory must be readable, got {error.strerror!r}; check the path and its permissions"
         ) from error
     found = _together([_of_entry(entry) for entry in entries])
     if not found.files and not found.failed:

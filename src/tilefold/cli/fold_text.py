@@ -79,8 +79,8 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(steps)[::-1] if shape else ()
 
 
-def read_fold(text: str, dtype: str = "bf16") -> FoldText:
-    """The fold that a text of words says; `dtype` where it says none. Dims are the last one where it says none.
+def read_fold(text: str) -> FoldText:
+    """The fold that a text of words says: of bfloat16 where it says no dtype, of the last dim where it says no dims.
 
     Raises:
         ArgumentError: a word of another form, or a missing monoid or shape.
@@ -94,7 +94,7 @@ def read_fold(text: str, dtype: str = "bf16") -> FoldText:
     return FoldText(
         monoid=monoid_named(others[0]),
         shape=read_shape(shapes[0]),
-        dtype=dtype_of(others[1] if len(others) == 2 else given.get("dtype", dtype)),
+        dtype=dtype_of(others[1] if len(others) == 2 else given.get("dtype", "bf16")),
         dims=read_dims(given.get("dim", "-1")),
         strides=read_numbers(given["strides"], "strides") if "strides" in given else None,
         offset=read_numbers(given.get("offset", "0"), "offset")[0],

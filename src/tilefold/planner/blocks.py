@@ -15,7 +15,7 @@ from tilefold.planner.maps import ROW_WARPS, least_lanes, long_vectors, rows_of,
 from tilefold.planner.plan import Stage
 from tilefold.planner.reading import Reading, alone, reading_of
 from tilefold.planner.registers import MANY_FIELDS, fields_of
-from tilefold.planner.sizes import EVICT_FIRST_BELOW, WARP, power_above
+from tilefold.planner.sizes import EVICT_FIRST_BELOW, SM_REGISTERS, WARP, power_above
 from tilefold.planner.stages.maps import Dtypes, extras_beside
 from tilefold.planner.stages.rows import Blocks
 from tilefold.planner.thread_order import keeps_runs
@@ -41,7 +41,7 @@ COLUMN_WORDS = 64  # of elements that a thread holds of columns
 COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow ones, two reads are faster
 
 # Limits of the hardware; lanes are powers of two by definition.
-REGISTERS, THREADS = 65536, 2048  # of an SM
+THREADS = 2048  # of an SM
 LANES = tuple(1 << n for n in range(10))  # threads that hold a row
 
 # Columns of 16 bits, two a thread (docs/experiments/maps.md#columns): a warp has a line of each of its rows and
@@ -163,7 +163,7 @@ def _time(
     registers = elements * words + OTHER_REGISTERS
     if elements * words > (ALIGNED_ELEMENTS if aligned else MANY_ELEMENTS):
         registers = MANY_REGISTERS
-    resident = min(THREADS // threads, REGISTERS // (threads * 8 * math.ceil(registers / 8)))
+    resident = min(THREADS // threads, SM_REGISTERS // (threads * 8 * math.ceil(registers / 8)))
     held = resident * threads * elements * size * vectors / places
     once = 30 + 10 * min(5, lanes.bit_length()) + 40 * (lanes > WARP) + 70 * (programs > 1)
     each = (8 + 2 * (places != vectors)) * elements * words + once

@@ -14,7 +14,7 @@ from tilefold.planner.in_order import LANE_BYTES, is_known_row
 from tilefold.planner.plan import Stage
 from tilefold.planner.reading import Reading
 from tilefold.planner.registers import state_words, within_registers
-from tilefold.planner.sizes import SMALL_AXIS, WARP, power_above, power_below, whole_splits
+from tilefold.planner.sizes import SM_REGISTERS, SMALL_AXIS, WARP, power_above, power_below, whole_splits
 from tilefold.planner.thread_order import as_first_launch, kept_in_threads
 from tilefold.problem.canonical import Problem
 
@@ -27,7 +27,6 @@ SM_WARPS = (16, 8, 32)  # warps of one SM where a fold of few results is split; 
 
 # Of a result at least, where tiles come through shared memory, three at a time (docs/experiments/folds.md#walks).
 COPIED_TILES = 6
-SM_REGISTERS = 65536  # a limit of the hardware
 
 
 @dataclass(frozen=True)

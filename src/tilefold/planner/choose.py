@@ -70,7 +70,7 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
     launch, first = _first_launch(problem, program, device, guarantee)
     sizes = f"{count(problem.outputs, 'result')} of {count(problem.length, 'element')}"
     reason = f"{sizes}, {'rows' if launch.reading.by_rows else 'columns'} contiguous"
-    if first.splits == 1 and first.apart is None:
+    if first.splits == 1 and first.kept_dims is None:
         return fold_plan(problem, program, (first,), overlaps=False, guarantee=guarantee, reason=reason)
     if guarantee == "none" and not first.ordered and atomic_of(program) is not None:
         return atomic_plan(problem, program, first, reason)
@@ -104,10 +104,10 @@ def first_launches(problem: Problem, program: Program) -> Iterator[FirstLaunch]:
     Not along all output dims as one where rows are taken together: programs would own columns of several groups.
     """
     whole = FirstLaunch.keeping(problem, program, None)
-    kept = [FirstLaunch.keeping(problem, program, apart) for apart in dims_to_keep(problem, program)]
+    kept = [FirstLaunch.keeping(problem, program, dims) for dims in dims_to_keep(problem, program)]
     yield from (whole, *kept)
     for launch in (whole, *kept):
-        groups = launch.apart is None or (launch.apart.together == 1 and launch.apart.dims)
+        groups = launch.kept_dims is None or (launch.kept_dims.together == 1 and launch.kept_dims.dims)
         yield from (order for order in launch.orders() if groups or not order.flat)
 
 

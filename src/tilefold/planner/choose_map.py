@@ -22,7 +22,6 @@ from tilefold.planner.blocks import blocks_stage
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
-from tilefold.planner.geometry import SECTOR
 from tilefold.planner.groups import groups_plan, needs_groups, results_of
 from tilefold.planner.maps import elements_stage, rows_along, whole_stage, windows_stage
 from tilefold.planner.moves import after_copies
@@ -30,6 +29,7 @@ from tilefold.planner.offset_rows import offset_stage, small_offset_stage, unali
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.products.row import Row
 from tilefold.planner.rings import last_rings, rings_stage
+from tilefold.planner.sizes import SECTOR
 from tilefold.planner.spans import fills_tiles, is_flat, spans_stage
 from tilefold.planner.stages.maps import Clear, Dtypes, Windows, elements_of, folding, row_blocks
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tilefold.algebra.program import Program
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.kept_dims import first_problem
-from tilefold.planner.plan import Apart
+from tilefold.planner.plan import KeptDims
 from tilefold.planner.reading import reading_of
 from tilefold.planner.sizes import VECTOR_BYTES, power_above
 from tilefold.problem.canonical import Problem
@@ -24,35 +24,35 @@ WIDE_ROW = 2048  # bytes of columns side by side: as many as several warps read 
 MOST_DIMS = 3  # reduced dims of which every choice is one
 
 
-def dims_to_keep(problem: Problem, program: Program) -> Iterator[Apart]:
+def dims_to_keep(problem: Problem, program: Program) -> Iterator[KeptDims]:
     """The choices of reduced dims, and of neighbours of one, that a first launch may keep apart."""
     inputs = len(problem.dtypes)
     if not problem.reduced_dims or any(s <= 0 for d in problem.dims for s in d.strides[:inputs]):
         return
     seen = {problem.dims}
-    for apart in _tried(problem, program):
-        first = first_problem(problem, apart, program.algebra.index)
+    for kept_dims in _tried(problem, program):
+        first = first_problem(problem, kept_dims, program.algebra.index)
         if first.dims not in seen and _leaves_few(problem, first, program) and _helps(problem, first):
             seen.add(first.dims)
-            yield apart
+            yield kept_dims
 
 
-def _tried(problem: Problem, program: Program) -> Iterator[Apart]:
+def _tried(problem: Problem, program: Program) -> Iterator[KeptDims]:
     """All choices: in the elements' order only the outermost dims may be folded last."""
     reduced = len(problem.reduced_dims)
     if len(problem.output_dims) > 1:
-        yield Apart()
+        yield KeptDims()
     if not program.algebra.commutative:
         # Beyond the results in memory, so that the second launch reads results side by side: of others nothing was timed.
         farthest = max((d.strides[0] for d in problem.output_dims), default=0)
         beyond = [d.strides[0] >= farthest for d in problem.reduced_dims]
-        yield from (Apart(tuple(range(n))) for n in range(1, reduced) if all(beyond[:n]))
+        yield from (KeptDims(tuple(range(n))) for n in range(1, reduced) if all(beyond[:n]))
         return
     most = reduced if reduced <= MOST_DIMS else 1
     for n in range(most):
         for dims in itertools.combinations(range(reduced), n):
-            yield from [Apart(dims)] * (n > 0)
-            yield from (Apart(dims, together) for together in _together(problem, dims))
+            yield from [KeptDims(dims)] * (n > 0)
+            yield from (KeptDims(dims, together) for together in _together(problem, dims))
 
 
 def _together(problem: Problem, dims: tuple[int, ...]) -> Iterator[int]:

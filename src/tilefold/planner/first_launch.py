@@ -21,7 +21,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.geometry import Geometry, flattened, geometry_of
 from tilefold.planner.kept_dims import first_problem, states_count
-from tilefold.planner.plan import Apart, Stage
+from tilefold.planner.plan import KeptDims, Stage
 from tilefold.planner.reading import Reading, reading_of
 from tilefold.planner.second_launch import second_launch
 from tilefold.planner.sizes import VECTOR_BYTES
@@ -35,7 +35,7 @@ LONG_ROW = 256  # vectors: from here on a program owns one row
 
 @dataclass(frozen=True)
 class FirstLaunch:
-    """The work of a fold's first launch: `problem`, made of the `whole` one where something is kept `apart`.
+    """The work of a fold's first launch: `problem`, made of the `whole` one where `kept_dims` are kept apart.
 
     `flat`: results are taken along all output dims as one. `shift`: from so many elements before the first, to `beyond` the
     last.
@@ -44,21 +44,21 @@ class FirstLaunch:
     whole: Problem
     problem: Problem
     program: Program
-    apart: Apart | None
+    kept_dims: KeptDims | None
     flat: bool = False
     shift: int = 0
     beyond: int = 0
 
     @classmethod
-    def keeping(cls, whole: Problem, program: Program, apart: Apart | None) -> FirstLaunch:
-        """The first launch that keeps this apart."""
-        problem = whole if apart is None else first_problem(whole, apart, program.algebra.index)
-        return cls(whole, problem, program, apart)
+    def keeping(cls, whole: Problem, program: Program, kept_dims: KeptDims | None) -> FirstLaunch:
+        """The first launch that keeps these dims apart."""
+        problem = whole if kept_dims is None else first_problem(whole, kept_dims, program.algebra.index)
+        return cls(whole, problem, program, kept_dims)
 
     @classmethod
     def of(cls, whole: Problem, program: Program, stage: Stage) -> FirstLaunch:
         """What this first launch works on."""
-        found = cls.keeping(whole, program, stage.apart)
+        found = cls.keeping(whole, program, stage.kept_dims)
         if stage.shift:
             return found.shifted(stage.shift)
         return replace(found, flat=stage.flat)
@@ -97,7 +97,7 @@ class FirstLaunch:
 
     def stage(self, stage: Stage) -> Stage:
         """A tile as this first launch."""
-        return stage.but(apart=self.apart, flat=self.flat, shift=self.shift)
+        return stage.but(kept_dims=self.kept_dims, flat=self.flat, shift=self.shift)
 
     @cached_property
     def _seconds(self) -> dict[int, Stage]:
@@ -107,7 +107,7 @@ class FirstLaunch:
         """The second launch."""
         found = self._seconds.get(splits)
         if found is None:
-            states = splits * states_count(self.whole, self.apart) // self.whole.outputs
+            states = splits * states_count(self.whole, self.kept_dims) // self.whole.outputs
             found = self._seconds[splits] = second_launch(self.whole.outputs, states, self.program)
         return found
 
@@ -118,8 +118,8 @@ class FirstLaunch:
         return sum(d.itemsize for d in dtypes), sum(d.itemsize for d in self.program.outputs)
 
     def stages(self, first: Stage) -> tuple[Stage, ...]:
-        """The launches of a plan with this first one: with splits, or something apart, a second one combines states."""
-        if first.splits == 1 and self.apart is None:
+        """The launches of a plan with this first one: with splits, or dims kept apart, a second one combines states."""
+        if first.splits == 1 and self.kept_dims is None:
             return (first,)
         return first, self.second(first.splits)
 

@@ -39,7 +39,7 @@ def fold_plan(
         Launch(kernel_of(first), first, inputs, partials, releases=overlaps),
         Launch(kernel_of(stages[1]), stages[1], partials, results, early=overlaps),
     )
-    between = _buffers(partials, (first.splits, states_count(problem, first.apart)), dtypes)
+    between = _buffers(partials, (first.splits, states_count(problem, first.kept_dims)), dtypes)
     return Plan("triton", steps, outputs, between, guarantee, "split", reason)
 
 
@@ -82,10 +82,10 @@ def problem_of_partials(problem: Problem, program: Program, splits: int) -> Prob
 
 def problem_of_states(problem: Problem, program: Program, first: Stage) -> Problem:
     """The fold of the states that a first launch leaves."""
-    if first.apart is None:
+    if first.kept_dims is None:
         return problem_of_partials(problem, program, first.splits)
     ordered = not program.algebra.commutative
-    return states_problem(problem, partial_dtypes(program), first.apart, first.splits, ordered)
+    return states_problem(problem, partial_dtypes(program), first.kept_dims, first.splits, ordered)
 
 
 def without_overlap(plan: Plan) -> Plan:

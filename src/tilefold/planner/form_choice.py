@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 from tilefold.planner.device import Device
 from tilefold.planner.first_launch import FirstLaunch
-from tilefold.planner.geometry import SECTOR, Geometry, unique_sectors
+from tilefold.planner.geometry import Geometry, unique_sectors
 from tilefold.planner.plan import Stage
 from tilefold.planner.programs import programs_of, tiling_of
-from tilefold.planner.sizes import ONE_WAVE, WARP
+from tilefold.planner.sizes import ONE_WAVE, SECTOR, WARP
 
 ISSUED = (
     4 * 1980.0
@@ -46,7 +46,7 @@ def least_needed(tried: Sequence[tuple[FirstLaunch, Stage]], device: Device) -> 
     some = any(widens(launch) for launch, _ in tried)
 
     def factor(launch: FirstLaunch) -> float:
-        together = launch.apart is not None and launch.apart.together > 1
+        together = launch.kept_dims is not None and launch.kept_dims.together > 1
         alike = len(launch.problem.reduced_dims) == len(whole.problem.reduced_dims)
         return (
             NARROW if launch is not whole and not widens(launch) and (some or (together and alike)) else 1.0
@@ -68,7 +68,7 @@ def needed_us(launch: FirstLaunch, stage: Stage, device: Device) -> float:
         launch.reading.full_vector if stage.gathered or stage.align > 1 else launch.reading.vector
     )
     instructions = places * PLACE + (loads * DIVISION if geometry.deep else 0)
-    states = 0 if stage.splits == 1 and launch.apart is None else geometry.outputs * stage.splits
+    states = 0 if stage.splits == 1 and launch.kept_dims is None else geometry.outputs * stage.splits
     state_bytes, result_bytes = launch.sizes
     written = states * state_bytes if states else geometry.outputs * result_bytes
     piece = max(SECTOR, piece_bytes(geometry, stage))

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from tilefold.planner.sizes import SECTOR
 from tilefold.problem.canonical import Problem, merged
 
 Steps = tuple[int, ...]
-
-# Limits of the hardware:
-SECTOR = 32  # bytes that memory delivers at least
-LINE = 128  # bytes of a line of the caches
 
 
 @dataclass(frozen=True)

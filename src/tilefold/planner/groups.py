@@ -1,4 +1,4 @@
-"""Maps whose programs take rows one after another: where rows have values of their own, or sums go over rows.
+"""Which programs take a map's rows one after another: where rows have values of their own, or sums go over rows.
 
 The kernel is `map_groups`. A program, or a cluster of them, holds rows that are contiguous; else rows are folded in a launch
 before, and programs map parts of them. What a group of rows sums up is summed in a launch behind it.

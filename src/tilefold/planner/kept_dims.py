@@ -21,29 +21,29 @@ from dataclasses import replace
 
 import torch
 
-from tilefold.planner.plan import Apart
+from tilefold.planner.plan import KeptDims
 from tilefold.problem.canonical import Dim, Problem, by_stride, merged, residue_classes
 
 Places = tuple[tuple[int, ...], tuple[int, ...]]
 NO_PLACES: Places = ((), ())
 
 
-def parts_of(problem: Problem, apart: Apart) -> tuple[list[Dim], list[Dim]]:
+def parts_of(problem: Problem, kept_dims: KeptDims) -> tuple[list[Dim], list[Dim]]:
     """The dims of the first launch: the dims of its states, and the dims that it folds."""
     reduced = list(enumerate(problem.reduced_dims))
-    kept = [d for n, d in reduced if n in apart.dims]
-    folded = [d for n, d in reduced if n not in apart.dims]
-    if apart.together > 1:
-        folded[-1], classes = residue_classes(folded[-1], apart.together)
+    kept = [d for n, d in reduced if n in kept_dims.dims]
+    folded = [d for n, d in reduced if n not in kept_dims.dims]
+    if kept_dims.together > 1:
+        folded[-1], classes = residue_classes(folded[-1], kept_dims.together)
         kept.append(classes)
     return [*problem.output_dims, *kept], folded
 
 
-def states_count(problem: Problem, apart: Apart | None) -> int:
+def states_count(problem: Problem, kept_dims: KeptDims | None) -> int:
     """How many states each split of the first launch leaves."""
-    if apart is None:
+    if kept_dims is None:
         return problem.outputs
-    return math.prod(d.size for d in parts_of(problem, apart)[0])
+    return math.prod(d.size for d in parts_of(problem, kept_dims)[0])
 
 
 def _laid_out(dims: list[Dim]) -> list[tuple[Dim, int]]:
@@ -55,17 +55,17 @@ def _laid_out(dims: list[Dim]) -> list[tuple[Dim, int]]:
     return found[::-1]
 
 
-def first_problem(problem: Problem, apart: Apart, index: bool) -> Problem:
+def first_problem(problem: Problem, kept_dims: KeptDims, index: bool) -> Problem:
     """The problem of the first launch, whose results are states in the order of memory. `index`: positions are seen."""
-    outputs, reduced = parts_of(problem, apart)
+    outputs, reduced = parts_of(problem, kept_dims)
     outer = [replace(d, role="map", output=step, position=0) for d, step in _laid_out(outputs)]
     dims, places = merged(outer), NO_PLACES
     if index:
         dims, places = _with_places([d for d, _ in _laid_out(outputs)], outer, dims)
     ragged = 0
-    if apart.together > 1:
-        dim = [d for n, d in enumerate(problem.reduced_dims) if n not in apart.dims][-1]
-        ragged = dim.size % apart.together * dim.strides[0]
+    if kept_dims.together > 1:
+        dim = [d for n, d in enumerate(problem.reduced_dims) if n not in kept_dims.dims][-1]
+        ragged = dim.size % kept_dims.together * dim.strides[0]
     return replace(problem, dims=(*dims, *merged(reduced)), ragged=ragged, places=places)
 
 
@@ -84,17 +84,17 @@ def _with_places(
 
 
 def states_problem(
-    problem: Problem, dtypes: tuple[torch.dtype, ...], apart: Apart, splits: int, ordered: bool
+    problem: Problem, dtypes: tuple[torch.dtype, ...], kept_dims: KeptDims, splits: int, ordered: bool
 ) -> Problem:
     """The problem of the second launch: `splits` states, with fields of these dtypes, for each result of the first."""
-    return states_of(problem, dtypes, apart, ordered)(splits)
+    return states_of(problem, dtypes, kept_dims, ordered)(splits)
 
 
 def states_of(
-    problem: Problem, dtypes: tuple[torch.dtype, ...], apart: Apart, ordered: bool
+    problem: Problem, dtypes: tuple[torch.dtype, ...], kept_dims: KeptDims, ordered: bool
 ) -> Callable[[int], Problem]:
     """The same for any number of splits."""
-    outputs, _ = parts_of(problem, apart)
+    outputs, _ = parts_of(problem, kept_dims)
     fields, laid_out = len(dtypes), _laid_out(outputs)
     results = merged(
         by_stride([Dim("map", d.size, (s,) * fields, d.output) for d, s in laid_out if d.role == "map"])

@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 
 from tilefold.planner.device import Device
-from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Fill, Plan, Step
+from tilefold.planner.sizes import SECTOR
 from tilefold.planner.stages.segments import Pieces
 from tilefold.planner.stages.selections import Gathering
 

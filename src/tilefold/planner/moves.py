@@ -1,9 +1,14 @@
-"""Which dims are the rows and columns of a tile that a launch copies between two layouts, and how large the tile is.
+"""How a copy between two layouts runs: from problem and device to a plan. Pure, as `choose` is.
 
-    load [rows, columns]     columns are neighbours in the input
-    store the same tile      rows are neighbours in the result
+The steps of the sequence decide, in this order:
 
-Threads exchange elements between the load and the store, so both access whole vectors and sectors.
+    plan_move       whether torch's own copy does it, since nothing changes places
+    choose_move     which form: long runs that are neighbours in both layouts, short runs, a batch of matrices whose rows
+                    are short, or tiles; then which dims are a tile's rows and columns, and how large it is, by rule
+    after_copies    of another operation's plan: its inputs are copied into the results' order first
+
+A launch loads a tile [rows, columns], whose columns are neighbours in the input, and stores the same tile, whose rows are
+neighbours in the result. Threads exchange elements between the load and the store, so both access whole vectors and sectors.
 """
 
 from __future__ import annotations
@@ -14,13 +19,11 @@ from dataclasses import replace
 
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
-from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
-from tilefold.planner.sizes import power_above, power_below
-from tilefold.planner.stages.moves import Move, Side, walk
+from tilefold.planner.sizes import LINE_BYTES, SECTOR, power_above, power_below
+from tilefold.planner.stages.moves import Move, Side, sizes_and_steps
 from tilefold.problem.canonical import Dim, Problem, of_input
 
-LINE = 128  # bytes of a line of the L2 (hardware): columns that fill one leave the next dim to the rows, if it lengthens them
 MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid at most (hardware)
 
 # docs/experiments/transposes.md#inductor:
@@ -106,7 +109,7 @@ def _is_in_place(problem: Problem) -> bool:
 def choose_move(problem: Problem, device: Device) -> Move:
     """The tile: its columns are dims of neighbours in the input, its rows dims of neighbours in the result."""
     itemsize = problem.dtypes[0].itemsize
-    nearest = _nearest_in_both(problem.dims, LINE // itemsize)
+    nearest = _nearest_in_both(problem.dims, LINE_BYTES // itemsize)
     if nearest:
         return _moved_in_long_runs(problem, *nearest)
     short = _short_runs(problem.dims, SECTOR // itemsize)
@@ -163,7 +166,7 @@ def _move(
 def _sides(dims: Sequence[Dim], itemsize: int) -> tuple[list[Dim], list[Dim], list[Dim]]:
     """The dims of a tile's rows, of its columns, and the others."""
     least = min(SEGMENT // itemsize, 128)
-    columns, rest = _columns(dims, least, LINE // itemsize)
+    columns, rest = _columns(dims, least, LINE_BYTES // itemsize)
     wanted = 1 if _interleave(rest, columns, AREA[itemsize]) else least * least // _width(columns, least)
     rows, outer = _rows(rest, least, wanted)
     rows, outer = _joined(rows, outer, least, lambda d: d.output)
@@ -359,7 +362,9 @@ def _filled(
 
 
 def _side(dims: Sequence[Dim]) -> Side:
-    return Side(_size(dims), walk(dims, lambda d: d.strides[0]), walk(dims, lambda d: d.output))
+    return Side(
+        _size(dims), sizes_and_steps(dims, lambda d: d.strides[0]), sizes_and_steps(dims, lambda d: d.output)
+    )
 
 
 def _is_wide(problem: Problem) -> bool:

@@ -11,7 +11,7 @@ from tilefold.runtime.notebooks import table
 
 
 @dataclass(frozen=True)
-class Apart:
+class KeptDims:
     """The part that a first launch keeps apart: reduced dims by number, and so many neighbours of the innermost dim left.
 
     No dims and one neighbour: results alone, in the order of memory.
@@ -43,7 +43,7 @@ class Stage:
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
     a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes are combined once, not
-    once a tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.kept_dims`).
+    once a tile. `kept_dims`: what the launch keeps apart besides results, for a second launch to fold (`planner.kept_dims`).
     `flat`: results are walked along all output dims as one, not along the last. `shift`: a program's places begin so many
     elements before the first result (both `planner.first_launch`). `gathered`: rows side by side are read as one run of
     memory, and each thread takes its own from shared memory (`planner.gathered`).
@@ -63,7 +63,7 @@ class Stage:
     align: int = 1
     prefetch: bool = False
     num_stages: int = 1
-    apart: Apart | None = None
+    kept_dims: KeptDims | None = None
     flat: bool = False
     shift: int = 0
     shares: bool = False
@@ -84,7 +84,7 @@ class Stage:
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll}"
-        kept = f",a{self.apart.note}" if self.apart else ""
+        kept = f",a{self.kept_dims.note}" if self.kept_dims else ""
         kept += (
             ",f" * self.flat
             + f",b{self.shift}" * (self.shift > 0)
@@ -104,7 +104,7 @@ class Stage:
         )
         words += ["lanes combined once"] * self.shares
         words += ["rows from one run of memory"] * self.gathered
-        words += [str(self.apart)] if self.apart else []
+        words += [str(self.kept_dims)] if self.kept_dims else []
         words += ["output dims as one"] * self.flat
         words += [f"from {count(self.shift, 'element')} before the first result"] * (self.shift > 0)
         return f"{self.family}: {', '.join(words)}"

@@ -10,13 +10,12 @@ import math
 from dataclasses import replace
 
 from tilefold.planner.device import Device
-from tilefold.planner.sizes import VECTOR_BYTES
+from tilefold.planner.sizes import SM_REGISTERS, VECTOR_BYTES
 from tilefold.planner.stages.rows import LINE_VECTORS, RESERVED_BYTES, Rings
 
 # Definitions and limits of the hardware:
 # Of an SM's shared memory beside a ring: the driver's, and states that are exchanged.
 PROGRAM_BYTES = RESERVED_BYTES + 1024 + 512
-SM_REGISTERS = 65536
 
 # Where rows are long and programs walk over none: programs of an SM and their threads, and what of the time these lose; and
 # what each program beyond so many that share a row does, and turns of a vector (docs/experiments/rings.md#long-rows).

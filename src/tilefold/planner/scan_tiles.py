@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from tilefold.planner.device import Device
-from tilefold.planner.geometry import SECTOR
 from tilefold.planner.reading import Reading
-from tilefold.planner.sizes import WARP, power_above, power_below
+from tilefold.planner.sizes import SECTOR, WARP, power_above, power_below
 from tilefold.planner.stages.scans import ScanTile
 from tilefold.problem.canonical import Problem
 

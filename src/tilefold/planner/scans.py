@@ -18,12 +18,11 @@ import torch
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
-from tilefold.planner.geometry import SECTOR
 from tilefold.planner.moves import after_copies
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
 from tilefold.planner.reading import Reading, reading_of
 from tilefold.planner.scan_tiles import SHORT, Load, across_tile, scan_tile
-from tilefold.planner.sizes import power_above
+from tilefold.planner.sizes import SECTOR, power_above
 from tilefold.planner.stages.scans import Work, scan_program, shared_words, state_words
 from tilefold.problem.canonical import Dim, Problem, canonical, in_results_order, inputs_apart
 

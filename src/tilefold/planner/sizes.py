@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 # Limits of the hardware, and a definition:
 VECTOR_BYTES = 16
-LINE_BYTES = 128
+SECTOR = 32  # bytes that memory delivers at least
+LINE_BYTES = 128  # of the caches
 WARP = 32
+SM_REGISTERS = 65536  # of 32 bits
 BLOCKS = 128  # programs of one wave on the chips planned for
 
 # Warps of an SM where programs share results: all of them at work at once, whatever registers they take

@@ -16,9 +16,9 @@ from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import rows_of
 from tilefold.planner.reading import reading_of
 from tilefold.planner.registers import MANY_FIELDS, fields_of
-from tilefold.planner.ring_forms import BUSY, SM_REGISTERS
+from tilefold.planner.ring_forms import BUSY
 from tilefold.planner.rings import ELEMENTS
-from tilefold.planner.sizes import VECTOR_BYTES, WARP
+from tilefold.planner.sizes import SM_REGISTERS, VECTOR_BYTES, WARP
 from tilefold.planner.stages.maps import Dtypes, row_blocks
 from tilefold.planner.stages.rows import Stripes
 from tilefold.problem.canonical import Problem

@@ -24,10 +24,11 @@ from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.segments import Chunks
 from tilefold.xray.machine import Kernel
-from tilefold.xray.machine.tally import Atomic, tally
-from tilefold.xray.machine.tally import atomic_of as operation_of
+from tilefold.xray.machine.roles import Atomic
+from tilefold.xray.machine.roles import atomic_of as operation_of
 from xray import running
 from xray.running import run_plan
+from xray.tallies import tally
 
 Tensor = torch.Tensor
 SMALL = Device("of one SM", 1, 90)  # chunks of several tiles, for few elements

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 _HEAD = """\
 import triton
@@ -308,6 +309,23 @@ def source(seed: int) -> str:
     )
 
 
+def _ended(
+    draw: random.Random,
+    args: dict[str, object],
+    constants: dict[str, int],
+    grid: int,
+    warps: Sequence[int] = (1, 2, 4),
+) -> str:
+    """The case of a kernel, for warps and a chip that are drawn."""
+    return _TAIL.format(
+        args=args,
+        constants=constants,
+        grid=grid,
+        warps=draw.choice(warps),
+        target=draw.choice(["sm_80", "sm_90"]),
+    )
+
+
 def _blocks(seed: int, draw: random.Random) -> str:
     kernel = _Kernel(seed)
     kernel.floats, kernel.wholes = ["x"], ["offs", "i"]
@@ -333,14 +351,7 @@ def _blocks(seed: int, draw: random.Random) -> str:
     }
     grid = -(-args["n"] // block)  # type: ignore[operator]  # n is a number
     head = _HEAD.format(parameters=", ".join([*args, "BLOCK: tl.constexpr"]))
-    tail = _TAIL.format(
-        args=args,
-        constants={"BLOCK": block},
-        grid=grid,
-        warps=draw.choice([1, 2, 4, 4, 8]),
-        target=draw.choice(["sm_80", "sm_90"]),
-    )
-    return head + "\n".join(kernel.lines) + "\n" + tail
+    return head + "\n".join([*kernel.lines, _ended(draw, args, {"BLOCK": block}, grid, [1, 2, 4, 4, 8])])
 
 
 def _widths(draw: random.Random) -> str:
@@ -374,14 +385,7 @@ def _widths(draw: random.Random) -> str:
     }
     head = _HEAD.format(parameters=", ".join([*args, "BLOCK: tl.constexpr"]))
     block = draw.choice([64, 128, 512])
-    tail = _TAIL.format(
-        args=args,
-        constants={"BLOCK": block},
-        grid=-(-int(str(args["n"])) // block),
-        warps=draw.choice([1, 2, 4]),
-        target=draw.choice(["sm_80", "sm_90"]),
-    )
-    return head + "\n".join(lines) + "\n" + tail
+    return head + "\n".join([*lines, _ended(draw, args, {"BLOCK": block}, -(-int(str(args["n"])) // block))])
 
 
 def _product(draw: random.Random) -> str:
@@ -401,14 +405,7 @@ def kernel(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexp
 """
     kind = draw.choice(["fp16", "bf16"])
     args = {"a_ptr": f"*{kind}[{m * k}]", "b_ptr": f"*{kind}[{k * n}]", "c_ptr": f"*fp32[{m * n}]"}
-    tail = _TAIL.format(
-        args=args,
-        constants={"M": m, "N": n, "K": k},
-        grid=1,
-        warps=draw.choice([1, 2, 4]),
-        target=draw.choice(["sm_80", "sm_90"]),
-    )
-    return head + body + tail
+    return head + body + _ended(draw, args, {"M": m, "N": n, "K": k}, 1)
 
 
 def _tile(draw: random.Random) -> str:
@@ -436,11 +433,4 @@ def kernel(x_ptr, y_ptr, m, n, M: tl.constexpr, N: tl.constexpr):
         "m": draw.choice([m, m - 3]),
         "n": draw.choice([n, n - 5]),
     }
-    tail = _TAIL.format(
-        args=args,
-        constants={"M": m, "N": n},
-        grid=1,
-        warps=draw.choice([1, 2, 4]),
-        target=draw.choice(["sm_80", "sm_90"]),
-    )
-    return _HEAD.split("@triton.jit\ndef kernel")[0] + body + tail
+    return _HEAD.split("@triton.jit\ndef kernel")[0] + body + _ended(draw, args, {"M": m, "N": n}, 1)

@@ -54,6 +54,28 @@ def ragged(x_ptr, starts_ptr, y_ptr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def fold_of_a_fold(x_ptr, y_ptr, z_ptr, m, USE: tl.constexpr):
+    rows = tl.arange(0, 32)
+    x = tl.load(x_ptr + rows[:, None] * 4 + tl.arange(0, 4)[None, :])
+    s = tl.sum(x, 1)
+    total = 0.0
+    if USE == "rounds":
+        for k in range(m):
+            total += tl.sum(s, 0) * k
+    elif USE == "a branch":
+        if m > 1:
+            total = tl.sum(s, 0)
+            tl.store(y_ptr + rows, s + total)
+    else:
+        total = tl.sum(s, 0)
+        if USE == "a store":
+            tl.store(y_ptr + rows, s)
+        elif USE == "a maximum":
+            total += tl.max(s, 0)
+    tl.store(z_ptr, total)
+
+
+@triton.jit
 def compose(a0, b0, a1, b1):
     return a0 * a1, a1 * b0 + b1
 
@@ -385,5 +407,14 @@ def xray_cases():
             "kernel": sines,
             "args": {"x_ptr": "*fp32[128]", "y_ptr": "*fp32[128]", "n": 100},
             "constants": {"BLOCK": 128},
+        },
+        **{
+            f"fold of a fold with {use}": {
+                "kernel": fold_of_a_fold,
+                "args": {"x_ptr": "*fp32[128]", "y_ptr": "*fp32[32]", "z_ptr": "*fp32[1]", "m": 3},
+                "constants": {"USE": use},
+                "num_warps": 1,
+            }
+            for use in ("nothing", "a store", "a maximum", "a branch", "rounds")
         },
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 import triton
 import triton.language as tl
 
@@ -97,6 +98,25 @@ def count_above(x_ptr, y_ptr, n, BLOCK: tl.constexpr, ONE: tl.constexpr):
 
 
 @triton.jit
+def into_one(x_ptr, y_ptr, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    y_ptrs, mask = y_ptr + tl.zeros([BLOCK], tl.int32), (offs < n) & (offs % 3 == 1)
+    if HOW == "add":
+        tl.atomic_add(y_ptrs, x, mask=mask, sem="relaxed")
+    elif HOW == "max":
+        tl.atomic_max(y_ptrs, x, mask=mask, sem="relaxed")
+    elif HOW == "min":
+        tl.atomic_min(y_ptrs, x, mask=mask, sem="relaxed")
+    elif HOW == "and":
+        tl.atomic_and(y_ptrs, x, mask=mask, sem="relaxed")
+    elif HOW == "or":
+        tl.atomic_or(y_ptrs, x, mask=mask, sem="relaxed")
+    else:
+        tl.atomic_xor(y_ptrs, x, mask=mask, sem="relaxed")
+
+
+@triton.jit
 def sums_of_rounds(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     total, rounds, most = 0.0, 0, float("-inf")
     for start in range(0, n, BLOCK):
@@ -150,6 +170,20 @@ def test_atomics_that_are_folded_first_are_tried() -> None:
     assert "-> 3, and the same is stored" in found.change
     (found,) = said("per-element-atomic", count_above, args, {"BLOCK": 1024, "ONE": False}, grid=5)
     assert "not tried: its elements go to several places" in found.change
+
+
+@pytest.mark.parametrize(
+    ("how", "element", "start"),
+    [("add", "i32", 3), ("max", "i32", -9), ("min", "i32", 9), ("and", "i32", -1), ("or", "i32", 0), ("xor", "i64", 5),
+     ("max", "i64", -9), ("add", "fp32", 3)],
+)  # fmt: skip
+def test_an_atomic_of_each_kind_is_folded_first(how: str, element: str, start: int) -> None:
+    """Elements that are masked off are no part of the fold, whatever they hold."""
+    dtype = {"i32": torch.int32, "i64": torch.int64, "fp32": torch.float32}[element]
+    x = torch.randint(-1000, 1000, (256,), dtype=dtype) if element != "fp32" else torch.randn(256)
+    args = {"x_ptr": x, "y_ptr": torch.full((1,), start, dtype=dtype), "n": 200}
+    (found,) = said("per-element-atomic", into_one, args, {"BLOCK": 256, "HOW": how})
+    assert "-> 1, and the same is stored" in found.change
 
 
 def test_folds_behind_a_loop_are_tried_together() -> None:

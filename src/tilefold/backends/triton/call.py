@@ -99,8 +99,8 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     if from_partials:
         first = next(s.settings for s in plan.launched if s.writes == step.reads)
         problem = problem_of_states(problem, program, first)
-    elif stage.apart:
-        problem = first_problem(problem, stage.apart, program.algebra.index)
+    elif stage.kept_dims:
+        problem = first_problem(problem, stage.kept_dims, program.algebra.index)
     *outer, last = output_dims(problem)
     places = problem.outputs if stage.flat else last.size + stage.shift
     output_blocks = math.ceil(places / stage.block_outputs)

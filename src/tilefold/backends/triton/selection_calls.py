@@ -10,7 +10,7 @@ import torch
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.sizes import power_above
-from tilefold.planner.stages.moves import walk
+from tilefold.planner.stages.moves import sizes_and_steps
 from tilefold.planner.stages.selections import AT_ONCE, Gathering, Selection, reaches_far, rows_walk
 from tilefold.problem.canonical import Problem
 
@@ -105,4 +105,4 @@ def _partials_call(step: Launch, problem: Problem) -> Call:
 def _walks(problem: Problem) -> tuple[Any, Any]:
     """How a row's number gives its place in the input and in the results."""
     dims = rows_walk(problem.output_dims)
-    return walk(dims, lambda d: d.strides[0]), walk(dims, lambda d: d.output)
+    return sizes_and_steps(dims, lambda d: d.strides[0]), sizes_and_steps(dims, lambda d: d.output)

@@ -149,6 +149,7 @@ def as_timed(needed: float, product: Candidate, itemsize: int, device: Device) -
     return EMPTY_US + needed, product_us
 
 
+# A definition, and a bound of candidates that was not measured.
 INVARIANT_ROWS = 64  # "batch_invariant" plans as if there were so many rows
 PARTIAL_BYTES = 64 << 20  # of partial products at most: memory would write and read what the L2 does not keep
 

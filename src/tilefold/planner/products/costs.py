@@ -99,14 +99,17 @@ class Costs:
     loads_at_once: float = 40.0
 
 
+# Limits of the hardware.
 CORE_WARPS = 64  # warps that one SM holds
 CORE_PROGRAMS = 32
 PROGRAM_BYTES = 1024  # of shared memory that CUDA reserves for each program
+MMA_DEPTH = 16  # length along K of one product of the tensor cores
+
+# No record of each: set beside the numbers of `Costs` (docs/experiments/products.md#model), not fitted with them.
 VECTOR = 16  # cuBLAS's time on the vector units over its time on tensor cores
 LOOSE = 3.0  # factor of cuBLAS's reads and splits where elements are loaded one by one
 IDLE = 1.25  # factor of cuBLAS's products at most where tiles leave SMs idle: it splits K there
 CUBLAS_DEEP = 0.3  # the power of K in the time of cuBLAS's splits
-MMA_DEPTH = 16  # length along K of one product of the tensor cores
 
 
 def slowdown(dtype: torch.dtype, precision: str) -> float:

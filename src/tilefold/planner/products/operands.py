@@ -31,12 +31,14 @@ OPERANDS = (
     torch.int64,
     *(d for d in FLOAT8 if d in (torch.float8_e4m3fn, torch.float8_e5m2)),
 )
-# Dtypes of whole numbers, and up to which K float64 adds their products exactly.
+# Dtypes of whole numbers, and up to which K float64 adds their products exactly: 2**53 over the largest product.
 EXACT_IN_FLOAT64 = {torch.uint8: 1 << 37, torch.int16: 1 << 23}
 PRECISIONS = ("ieee", "tf32")
+# Limits of the hardware, and of Triton's compiler: a row folded in a written tree takes it 5 s of 2048 columns, minutes of
+# 8192.
 ASYNCHRONOUS_BYTES = 4  # the fewest that a thread copies to shared memory asynchronously
 ROW_COLUMNS = 16384  # columns of a row at most, which one program's registers hold
-ORDERED_COLUMNS = 1024  # columns at most of a row folded in a written tree: the compiler takes 5 s for 2048, minutes for 8192
+ORDERED_COLUMNS = 1024  # columns at most of a row folded in a written tree
 
 
 class Contraction(Problem):

@@ -14,14 +14,9 @@ from tilefold.planner.sizes import power_above
 from tilefold.problem.canonical import Dim
 
 PACKED = ("packed0", "packed1")
-MULTIPLE = 16  # elements: the largest divisor of an extent that Triton looks for
-ELEMENTS = 1024  # that a program copies: within 6 % of the fastest of 512 to 4096
-WARPS = 4
-
-
-def can_pack(problem: Contraction) -> bool:
-    """Whether operands may be packed: they are matrices without batches."""
-    return not problem.batch and problem.rows.size > 0 and problem.depth.size > 0
+MULTIPLE = 16  # elements: the largest divisor of an extent that Triton looks for, a limit of it
+# That a program copies: within 6 % of the fastest of 512 to 4096 (docs/experiments/products.md#packed).
+ELEMENTS, WARPS = 1024, 4
 
 
 def lines_of(problem: Contraction, operand: int) -> tuple[Dim, Dim, bool]:

@@ -11,7 +11,7 @@ from tilefold.planner.products.packing import PACKED, packed_shape, packing_of
 from tilefold.planner.products.plan import Candidate, Tiling
 from tilefold.planner.sizes import power_above
 
-# Results (1 MB of float32 a split) from which the distance between splits is no power of two.
+# Results (1 MB of float32 a split) from which the distance between splits is no power of two. No record.
 LARGE_PITCH = 1 << 18
 OPERANDS = ("input0", "input1")
 

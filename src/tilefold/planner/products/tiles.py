@@ -12,19 +12,17 @@ import torch
 from tilefold.planner.device import Device
 from tilefold.planner.products.costs import is_vector, share_of
 from tilefold.planner.products.plan import Asked, Finish, Sizes, Tile
-from tilefold.planner.sizes import power_above
+from tilefold.planner.sizes import LINE_BYTES, power_above
 
+# Programs of an SM at most in a launch that begins early (docs/experiments/products.md#early).
+MOST_SHARING = 3
+
+# Not measured: bounds of the candidates.
 ROW_BLOCK = 8192  # results that a program holds at most while it folds rows, unless one row is longer
 STAGED_BYTES = 100 * 1024  # of shared memory for steps in flight
-
 SPILLING = 4096  # operands of a step at most in products of true float32: the vector units' unrolled code spills with more
-
-MOST_SHARING = 3  # programs of an SM at most in a launch that begins early
-
-LINE = 128  # bytes of a line of memory
 MANY = 4096  # results from which a second launch has more programs than a chip has SMs
 LARGE = 64 * 64  # results of a tile from which its products take longer than its loads
-
 _BLOCKS = (16, 32, 64, 128)
 _BLOCKS_K = (32, 64, 128, 256)
 _SPLITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -36,7 +34,7 @@ def tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile]:
     A step takes a line of memory of each row and column, and more only of large tiles: a search of all found none faster by
     more than 3 % (docs/measured.md).
     """
-    line = min(max(_BLOCKS_K[0], LINE // sizes.itemsize), max(_BLOCKS_K[0], power_above(sizes.depth)))
+    line = min(max(_BLOCKS_K[0], LINE_BYTES // sizes.itemsize), max(_BLOCKS_K[0], power_above(sizes.depth)))
     most_k = 64 if asked.dtype == torch.float64 else max(_BLOCKS_K)
     for block_m, block_n, block_k in itertools.product(_rows_of(sizes, asked, device), _BLOCKS, _BLOCKS_K):
         if (

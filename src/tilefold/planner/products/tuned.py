@@ -32,9 +32,11 @@ from tilefold.runtime.caching import kept_outside_modes
 
 SCHEMA = 1
 FOLDER = Path(__file__).parent / "tables"
-MOST_RESERVED = 227 * 1024  # bytes of shared memory that a program may ask for on any chip
+# Bytes of shared memory that a program may ask for on any chip: a limit of the hardware.
+MOST_RESERVED = 227 * 1024
 _HALVES = {"float16", "bfloat16"}
 MODEL = "model"  # the strategy of an entry for which the cost model chooses
+# Not measured:
 NEAR = 1.0  # how far an entry's sizes may be at most: the sum of |log2| of the ratios of M, N, K and batches
 
 

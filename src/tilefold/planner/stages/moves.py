@@ -100,7 +100,9 @@ class Move:
         return f"move: {tile}, {count(self.num_warps, 'warp')}"
 
 
-def walk(dims: Sequence[Dim], step: Callable[[Dim], int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def sizes_and_steps(
+    dims: Sequence[Dim], step: Callable[[Dim], int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The sizes but the first, and the steps, of the fewest dims that walk the same places."""
     sizes, steps = [1], [0]
     for d in dims:

@@ -116,12 +116,8 @@ def _stay(patches: Patches, mode: Standing) -> None:
 
     @contextlib.contextmanager
     def leave_others() -> Iterator[Any]:
-        with left() as modes:
-            if mode.running:
-                with Standing(mode.tell, mode.own):
-                    yield modes
-            else:
-                yield modes
+        with left() as modes, Standing(mode.tell, mode.own):
+            yield modes
 
     for module in [m for n, m in sys.modules.items() if n.startswith("torch") and m is not None]:
         if vars(module).get("_disable_current_modes") is left:

@@ -49,7 +49,7 @@ class Standing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's i
 
     def __init__(self, tell: Tell, own: dict[str, Callable[..., Any]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.tell, self.own, self.running = tell, own, True
+        self.tell, self.own = tell, own
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

@@ -10,7 +10,7 @@ line, raised when a thread reaches it.
 | `select`, `integers`, `carry`, `floats`, `convert`, `rounding`, `fp8` | arithmetic in any format, rounded once |
 | `memory`, `spaces`, `access`, `atomics`, `copies` | allocations, address spaces, loads, stores, `cp.async` |
 | `cluster`, `warp`, `gather`, `matrix/`, `bulk/` | clusters, shuffles, votes, `mma`, `wgmma`, tensor maps, `mbarrier` |
-| `log`, `counts`, `tally`, `crossings`, `races` | the accesses made, what they cost, what several threads wrote |
+| `log`, `counts`, `roles`, `crossings`, `races` | the accesses made, what they cost, what several threads wrote |
 
 Of the threads that can go on, those at the earliest block go first, so they converge as early as their paths do. As long as
 threads wait for each other at barriers alone, any order that a chip may choose gives the same values.

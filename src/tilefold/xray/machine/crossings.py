@@ -23,8 +23,10 @@ import numpy as np
 
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Access, Outcome, Touch
-from tilefold.xray.machine.tally import atomic_of, role_of
+from tilefold.xray.machine.roles import atomic_of, role_of
 from tilefold.xray.machine.types import Array
+
+ROUNDS = 8  # of a loop, from which on a barrier in it that nothing crossed is called needless
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,11 @@ def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     return tuple(found)
 
 
-def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome], *, rounds: int = 8) -> dict[int, str]:
+def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome]) -> dict[int, str]:
     """The barriers that nothing crossed between warps in any of the programs, with what crossed them at most: "lanes" or
     "nothing".
 
-    One inside a loop is among them only if a program reached it `rounds` times or more: a loop that ended before its buffers
+    One inside a loop is among them only if a program reached it `ROUNDS` times or more: a loop that ended before its buffers
     were used again shows nothing.
     """
     worst: dict[int, str] = {}
@@ -94,7 +96,7 @@ def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome], *, rounds: in
     return {
         n: w
         for n, w in worst.items()
-        if w != "warps" and n not in voted and (n not in looped or often[n] >= rounds)
+        if w != "warps" and n not in voted and (n not in looped or often[n] >= ROUNDS)
     }
 
 

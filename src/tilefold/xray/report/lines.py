@@ -15,7 +15,7 @@ from tilefold.xray.layouts import holding
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.log import Transfer
-from tilefold.xray.machine.tally import atomic_of
+from tilefold.xray.machine.roles import atomic_of
 from tilefold.xray.ptx.syntax import Entry, Instruction
 from tilefold.xray.report.issued import Issued
 from tilefold.xray.report.model import Access, Layout, Line, Work

@@ -169,9 +169,9 @@ class Folds:
         if not goes_on or self._write.scopes.defined.get(first.value) not in (None, self._sheet.region):
             name = self._sheet.name_of(first.place, "part", kind)
             self._sheet.say(f"{kind} {name} = {before.text};", first.place)
-        other = Text(f"__shfl_xor_sync(~0u, {name}, s)", PRIMARY, kind)
-        own = Text(name, PRIMARY, kind)
-        given = [own, other] if result.args[0] is shuffles[-1].value else [other, own]
+        given = [
+            Text(t, PRIMARY, kind) for t in (name, f"__shfl_xor_sync(~0u, {name}, s)")
+        ]  # in either order the same
         text = operations.written(result, given, self._sheet.helpers).text
         head = f"for (int s = {first.by.constant}; s > 0; s /= 2) "
         self._sheet.say(head + shorter(name, text), first.place)
