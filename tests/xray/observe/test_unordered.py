@@ -223,3 +223,36 @@ def test_lanes_of_one_warp_store_in_turn(warps: int, severity: str) -> None:
     assert found.severity == severity
     assert "debug_barrier" in found.change
     assert not raced(one_by_one_then_whole, XY, {"BARRIER": True, "B": 64}, grid=1, num_warps=warps)
+
+
+@triton.jit
+def cleared_in_each(x_ptr, y_ptr, B: tl.constexpr):
+    tl.store(y_ptr, 0.0)
+    tl.atomic_add(y_ptr, tl.sum(tl.load(x_ptr + tl.program_id(0) * B + tl.arange(0, B))))
+
+
+@triton.jit
+def cleared_in_one(x_ptr, y_ptr, B: tl.constexpr):
+    if tl.program_id(0) == 0:
+        tl.store(y_ptr, 0.0)
+    tl.atomic_add(y_ptr, tl.sum(tl.load(x_ptr + tl.program_id(0) * B + tl.arange(0, B))))
+
+
+@triton.jit
+def cleared_by_the_last(x_ptr, y_ptr, count_ptr, B: tl.constexpr):
+    tl.store(y_ptr + tl.program_id(0), tl.sum(tl.load(x_ptr + tl.program_id(0) * B + tl.arange(0, B))))
+    if tl.atomic_add(count_ptr, 1) == 3:
+        tl.store(count_ptr, 0)
+
+
+@pytest.mark.parametrize("kernel", [cleared_in_each, cleared_in_one])
+def test_a_store_takes_away_what_another_program_has_added(kernel: Any) -> None:
+    found = [o for o in raced(kernel, XY, {"B": 64}) if o.severity == "error"]
+    assert len(found) == 1
+    assert "updates y_ptr[0] by an atomic" in found[0].evidence
+    assert "y_ptr[0] is" in found[0].evidence
+
+
+def test_the_last_program_may_clear_what_all_counted() -> None:
+    args = {**XY, "count_ptr": NONE}
+    assert not [o for o in raced(cleared_by_the_last, args, {"B": 64}) if o.severity == "error"]
