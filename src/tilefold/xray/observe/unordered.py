@@ -178,14 +178,14 @@ class _Side:
         return _Bytes.of(self._of["atomic"], low, high).first()
 
     def read(self, low: int, high: int) -> _Bytes:
-        """The bytes that it reads there and did not write before."""
+        """The bytes that it reads there and did not write before, each by its first access."""
         loaded = _Bytes.of(self._of["load"], low, high)
         stored = _Bytes.of(self._of["store"], low, high).first()
         at = np.minimum(np.searchsorted(stored.places, loaded.places), max(len(stored.places) - 1, 0))
         if not len(stored.places):
-            return loaded
+            return loaded.first()
         before = (stored.places[at] == loaded.places) & (stored.accesses[at] < loaded.accesses)
-        return loaded.chosen(np.flatnonzero(~before))
+        return loaded.chosen(np.flatnonzero(~before)).first()
 
     def touch(self, found: _Bytes, at: int) -> _Touch:
         """One of these bytes' accesses."""
@@ -272,9 +272,7 @@ def _met(one: _Side, other: _Side, kind: str) -> Iterator[_Meeting]:
     the first byte that they disagree about, or just the first."""
     for span in _common(one, other, kind):
         ours = one.written(*span)
-        theirs = {"store": other.written, "atomic": other.updated}.get(
-            kind, lambda *s: other.read(*s).first()
-        )(*span)
+        theirs = {"store": other.written, "load": other.read, "atomic": other.updated}[kind](*span)
         _, a, b = np.intersect1d(ours.places, theirs.places, assume_unique=True, return_indices=True)
         yield from _by_accesses(one, ours.chosen(a), other, theirs.chosen(b), kind)
 
