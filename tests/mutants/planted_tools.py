@@ -225,7 +225,7 @@ TOOLS = (
     Mutant(
         "a tile that is kept has as many rows as its rounds read",
         "xray/observe/again.py",
-        "tiles = rounds if before is None else _power(rounds)",
+        "tiles = _power(rounds) if one else rounds",
         "tiles = rounds",
         (
             "tests/xray/observe/test_stakes.py::test_a_tile_that_is_kept_takes_the_registers_of_its_masked_elements",
@@ -573,8 +573,8 @@ TOOLS = (
     Mutant(
         "an atomic behind a store orders programs",
         "xray/observe/unordered.py",
-        "return one.side.last_order > one.access and other.side.first_order < other.access",
-        "return one.side.last_order > one.access",
+        "return told and other.side.first_order < other.access",
+        "return told",
         ("tests/xray/observe/test_unordered.py::test_an_atomic_behind_both_orders_nothing",),
     ),
     Mutant(
@@ -624,5 +624,30 @@ TOOLS = (
         "there = there or any(marks.on_device(t) for t in inputs)",
         "there = there or all(marks.on_device(t) for t in inputs[1:])",
         ("tests/xray/capture/test_capture.py::test_devices_as_scripts_write_them",),
+    ),
+    Mutant(
+        "a path's bytes stay as the PTX spells them",
+        "xray/ptx/parser.py",
+        'return re.sub(rb"\\\\([0-7]{3}|.)", byte, quoted.encode()).decode(errors="surrogateescape")',
+        "return quoted",
+        ("tests/xray/test_lines.py::test_lines_are_the_callers[letters]",),
+    ),
+    Mutant(
+        "what a store takes from another program's atomic is not asked",
+        "xray/observe/unordered.py",
+        '    yield from _met(one, other, "atomic")\n',
+        "",
+        (
+            "tests/xray/observe/test_unordered.py::test_a_store_takes_away_what_another_program_has_added[cleared_in_one]",
+        ),
+    ),
+    Mutant(
+        "a narrow layout is told with 16, whatever the values are",
+        "xray/observe/vectors.py",
+        "    found = {n: _divisor(held.get(n, 0), WHOLE) for n in names}",
+        "    found = dict.fromkeys(names, WHOLE)",
+        (
+            "tests/xray/observe/test_loops.py::test_a_layout_of_narrow_accesses_goes_by_divisors_that_the_values_have",
+        ),
     ),
 )

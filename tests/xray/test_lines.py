@@ -31,10 +31,13 @@ def rows(x_ptr, y_ptr, z_ptr, s_ptr, B: tl.constexpr):
 ARGS = {"x_ptr": "*fp32", "y_ptr": "*i32", "z_ptr": "*fp32", "s_ptr": "*fp32"}
 
 
-# Names of files of Triton's own: the PTX says no more than them.
-@pytest.mark.parametrize("name", ["standard.py", "random.py"])
+# Names of files of Triton's own: the PTX says no more than them. Letters that PTX, MLIR and the disassembler write as bytes.
+@pytest.mark.parametrize(
+    "name", ["standard.py", "random.py", "größe 量/k-1.py"], ids=["standard", "random", "letters"]
+)
 def test_lines_are_the_callers(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
     file.write_text(KERNEL)
     report = xray.explain_file(f"{file}::rows", args=ARGS, constants={"B": 32})
     length = len(KERNEL.splitlines())
@@ -43,5 +46,8 @@ def test_lines_are_the_callers(tmp_path: Path, name: str) -> None:
     for o in report.observations:
         assert not is_tritons(o.file), o
         assert o.line <= length, o
+    at = [line.line for line in report.lines if line.file]
+    assert len(at) == len(set(at))
+    assert sum(line.sass for line in report.lines if line.file and line.ptx) > 0.9 * report.totals.sass
     called = {n for n, text in enumerate(KERNEL.splitlines(), 1) if "tl.argmax" in text or "tl.sort" in text}
     assert called <= {line.line for line in report.lines if line.work and line.work.shuffles}

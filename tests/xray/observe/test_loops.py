@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import triton.language as tl
 
 from tilefold import xray
 from tilefold.xray.ir import read
+from tilefold.xray.observe.joined import NARROWED
 from tilefold.xray.observe.loops import _shared
 from tilefold.xray.observe.wants import wants
 from tilefold.xray.ptx import parse
@@ -322,3 +324,37 @@ def test_a_tile_that_does_not_fit_registers_is_not_advised() -> None:
     assert all(o.severity == "note" for o in large), large
     assert any("nothing was gained by one fold behind the loop: tried, " in o.change for o in large)
     assert [o.severity for o in small] == ["warning"]
+
+
+@triton.jit
+def summed_products(a_ptr, b_ptr, c_ptr, K, stride_a, stride_b, stride_c, BM: tl.constexpr, BN: tl.constexpr,
+                    BK: tl.constexpr):  # fmt: skip
+    rows, columns, steps = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :], tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.int32)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + rows * stride_a + (k + steps)[None, :])
+        b = tl.load(b_ptr + (k + steps)[:, None] * stride_b + columns)
+        total += tl.dot(a, b, out_dtype=tl.int32)
+        total -= 3 * tl.sum(a.to(tl.int32), 1)[:, None] + 5 * tl.sum(b.to(tl.int32), 0)[None, :]
+    tl.store(c_ptr + rows * stride_c + columns, total.to(tl.int8))
+
+
+@pytest.mark.parametrize("strides", [(136, 100, 100), (140, 72, 104)])
+def test_a_layout_of_narrow_accesses_goes_by_divisors_that_the_values_have(
+    strides: tuple[int, int, int],
+) -> None:
+    names = ("stride_a", "stride_b", "stride_c")
+    args = {
+        "a_ptr": "*i8",
+        "b_ptr": "*i8",
+        "c_ptr": "*i8",
+        "K": 128,
+        **dict(zip(names, strides, strict=True)),
+    }
+    report = xray.explain(summed_products, args, {"BM": 32, "BN": 64, "BK": 32})
+    found = [o for o in report.observations if o.code == "layout-in-loop" and o.reason.startswith(NARROWED)]
+    assert found
+    for o in found:
+        told = re.findall(r"(stride_\w) = \1 // (\d+) \* \2", o.change)
+        assert told
+        assert all(args[name] % int(divisor) == 0 for name, divisor in told), o.change

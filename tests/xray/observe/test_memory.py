@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -189,3 +190,24 @@ def test_requests_that_miss_by_more_than_a_sector_are_not_said_to_miss_by_one(
     nothing: Any = SimpleNamespace(made_by=dict, walk=list, reached_from=set)
     reason, _ = _why_wasted(line, access, SimpleNamespace(), SimpleNamespace(ttir=nothing))
     assert reason.startswith(said)
+
+
+@triton.jit
+def added_along_the_wrong_dim(x_ptr, y_ptr, n, apart, R: tl.constexpr, C: tl.constexpr):
+    rows, columns = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
+    x = tl.load(x_ptr + columns * R + rows)
+    tl.atomic_add(y_ptr + rows * n + columns * apart, x, sem="relaxed")
+
+
+@pytest.mark.parametrize("apart", [2, 3])
+def test_atomics_are_tried_the_other_way_and_what_that_saves_is_at_stake(apart: int) -> None:
+    """Along the other dim lanes are `apart` elements from each other: a request still needs more sectors than its bytes."""
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1000, "apart": apart}
+    (found,) = wasted(added_along_the_wrong_dim, args, {"R": 32, "C": 64})
+    assert found.severity == "warning"
+    moved = re.search(
+        r"tried transposing the tile: bytes moved ([\d,]+) -> ([\d,]+), and the same", found.change
+    )
+    assert moved is not None, found.change
+    before, after = (int(n.replace(",", "")) for n in moved.groups())
+    assert 0 < found.bytes_at_stake <= before - after

@@ -160,6 +160,22 @@ def test_what_is_read_again_is_all_that_the_grid_asks_for_there() -> None:
 
 
 @triton.jit
+def shifted_rounds(x_ptr, y_ptr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    most = tl.zeros([BLOCK], tl.float32)
+    for start in range(ROUNDS):
+        most = tl.maximum(most, tl.load(x_ptr + start + offs))
+    for start in range(ROUNDS):
+        tl.store(y_ptr + start * BLOCK + offs, tl.load(x_ptr + start + offs) - most)
+
+
+def test_rounds_that_overlap_are_not_made_one() -> None:
+    report = xray.explain(shifted_rounds, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"ROUNDS": 3, "BLOCK": 1024})
+    (found,) = [o for o in report.observations if o.code == "read-again"]
+    assert found.change.startswith("keep the tiles of 3 rounds: they are 24 registers a thread")
+
+
+@triton.jit
 def columns_twice(x_ptr, y_ptr, N, C, BN: tl.constexpr, BC: tl.constexpr):
     """Columns of a matrix, in rounds of `BN` rows, twice."""
     rows, columns = tl.arange(0, BN)[:, None], tl.program_id(0) * BC + tl.arange(0, BC)[None, :]

@@ -14,8 +14,10 @@ from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY, take_turns
 
 
-def raced(kernel: Any, args: dict[str, Any], constants: dict[str, Any], grid: int = 4) -> list[Observation]:
-    report = xray.explain(kernel, args, constants, grid=grid)
+def raced(
+    kernel: Any, args: dict[str, Any], constants: dict[str, Any], grid: int = 4, **given: Any
+) -> list[Observation]:
+    report = xray.explain(kernel, args, constants, grid=grid, **given)
     assert report.executed, report.notes
     return [o for o in report.observations if o.code == "race"]
 
@@ -200,3 +202,57 @@ def test_programs_that_are_no_neighbours_meet(row: int, tiles: int, meets: bool)
     report = xray.explain(rows_of_one_grid, args, {"B": 1024}, grid=(tiles, 4))
     found = [o for o in report.observations if o.code == "race"]
     assert [o.severity for o in found] == ["error"] * meets
+
+
+@triton.jit
+def one_by_one_then_whole(x_ptr, y_ptr, BARRIER: tl.constexpr, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    x = tl.load(x_ptr + offs)
+    for k in tl.static_range(4):
+        tl.store(y_ptr + k, tl.sum(tl.where(offs == k, x, 0.0)))
+    if BARRIER:
+        tl.debug_barrier()
+    tl.store(y_ptr + offs - B // 2, x * 2, mask=(offs >= B // 2) & (offs < B // 2 + 4))
+
+
+# One warp; and two, of which the second overwrites what the first has stored.
+@pytest.mark.parametrize(("warps", "severity"), [(1, "warning"), (2, "error")])
+def test_lanes_of_one_warp_store_in_turn(warps: int, severity: str) -> None:
+    """What two instructions of one warp store to a place comes in their order on the chips there are: no error."""
+    (found,) = raced(one_by_one_then_whole, XY, {"BARRIER": False, "B": 64}, grid=1, num_warps=warps)
+    assert found.severity == severity
+    assert "debug_barrier" in found.change
+    assert not raced(one_by_one_then_whole, XY, {"BARRIER": True, "B": 64}, grid=1, num_warps=warps)
+
+
+@triton.jit
+def cleared_in_each(x_ptr, y_ptr, B: tl.constexpr):
+    tl.store(y_ptr, 0.0)
+    tl.atomic_add(y_ptr, tl.sum(tl.load(x_ptr + tl.program_id(0) * B + tl.arange(0, B))))
+
+
+@triton.jit
+def cleared_in_one(x_ptr, y_ptr, B: tl.constexpr):
+    if tl.program_id(0) == 0:
+        tl.store(y_ptr, 0.0)
+    tl.atomic_add(y_ptr, tl.sum(tl.load(x_ptr + tl.program_id(0) * B + tl.arange(0, B))))
+
+
+@triton.jit
+def cleared_by_the_last(x_ptr, y_ptr, count_ptr, B: tl.constexpr):
+    tl.store(y_ptr + tl.program_id(0), tl.sum(tl.load(x_ptr + tl.program_id(0) * B + tl.arange(0, B))))
+    if tl.atomic_add(count_ptr, 1) == 3:
+        tl.store(count_ptr, 0)
+
+
+@pytest.mark.parametrize("kernel", [cleared_in_each, cleared_in_one])
+def test_a_store_takes_away_what_another_program_has_added(kernel: Any) -> None:
+    found = [o for o in raced(kernel, XY, {"B": 64}) if o.severity == "error"]
+    assert len(found) == 1
+    assert "updates y_ptr[0] by an atomic" in found[0].evidence
+    assert "y_ptr[0] is" in found[0].evidence
+
+
+def test_the_last_program_may_clear_what_all_counted() -> None:
+    args = {**XY, "count_ptr": NONE}
+    assert not [o for o in raced(cleared_by_the_last, args, {"B": 64}) if o.severity == "error"]

@@ -14,6 +14,15 @@ _FILE_LINE = re.compile(r'^"([^"]*)":(\d+):\d+')
 _ALIAS = re.compile(r"^(#\w+) = (.*)$")
 
 
+def path_of(quoted: str) -> str:
+    """A path as MLIR has it between quotes: of what is not printable, and of quotes, the bytes in two hexadecimal digits."""
+
+    def byte(found: re.Match[bytes]) -> bytes:
+        return found[1] if found[1] == b"\\" else bytes.fromhex(found[1].decode())
+
+    return re.sub(rb"\\([0-9A-F]{2}|\\)", byte, quoted.encode()).decode(errors="surrogateescape")
+
+
 def read(text: str) -> Function:
     """The module's one public function. Every name stands for one value; `spelled` gives it back as the text has it."""
     locations, aliases, rows = {}, {}, []
@@ -100,7 +109,7 @@ class _Reader:
         if text.startswith("#loc"):
             return self._place(self._locations.get(text, "unknown"))
         if found := _FILE_LINE.match(text):
-            return ((found[1], int(found[2])),)
+            return ((path_of(found[1]), int(found[2])),)
         if text.startswith("callsite("):
             callee, _, caller = text[len("callsite(") : -1].partition(" at ")
             return self._place(callee) + self._place(caller)

@@ -20,7 +20,9 @@ class Race:
     """What different threads wrote to the same places between two barriers: the `step`-th span, by `instructions`.
 
     `shared` counts the bytes that more than one of them wrote, `differing` those that did not get the same from all. The
-    first such byte lies at `place`, and `threads` are the lowest and the highest that wrote it.
+    first such byte lies at `place`, and `threads` are the lowest and the highest that wrote it. `in_turn`: they are of one
+    warp, and each instruction wrote the same from all of them, so that the last one stays as long as a warp's instructions
+    take effect in their order.
     """
 
     step: int
@@ -29,6 +31,7 @@ class Race:
     differing: int
     place: int = -1
     threads: tuple[int, int] = (-1, -1)
+    in_turn: bool = False
 
 
 def races(outcome: Outcome, space: str = "shared") -> tuple[Race, ...]:
@@ -49,7 +52,7 @@ def _race(step: int, accesses: list[Access]) -> Race | None:
     found = [race for race in (within, across) if race is not None]
     if not found:
         return None
-    worst = max(found, key=lambda race: race.differing)
+    worst = max(found, key=lambda race: (race.differing and not race.in_turn, race.differing))
     return replace(worst, step=step, shared=max(race.shared for race in found))
 
 
@@ -108,9 +111,16 @@ def _met(writes: _Writes, spans: Array | None) -> Race | None:
     found = Race(0, numbers, shared, differing)
     if not found.differing:
         return found
+    # Of one place: what several warps wrote, or one instruction, no order decides.
+    at = np.flatnonzero(np.repeat(differ, np.diff(ends)))
+    at = at[np.lexsort((held.instructions[at], held.places[at]))]
+    places, warps, turns = held.places[at], threads[at] // 32, held.instructions[at]
+    same = places[1:] == places[:-1]
+    mixed = (warps[1:] != warps[:-1]) | ((turns[1:] == turns[:-1]) & (values[at][1:] != values[at][:-1]))
+    in_turn = not (same & mixed).any()
     first = int(differ.argmax())
     between = (int(threads[ends[first]]), int(threads[ends[first + 1] - 1]))
-    return replace(found, place=int(held.places[ends[first]]), threads=between)
+    return replace(found, place=int(held.places[ends[first]]), threads=between, in_turn=in_turn)
 
 
 def _bytes(access: Access) -> tuple[Array, Array, Array, Array, Array]:

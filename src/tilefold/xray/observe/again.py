@@ -35,7 +35,7 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
     grain = _grain(evidence, program)
     read = _read(evidence, program, grain)
     most, loads = _bytes_loaded(evidence, [program]), _bytes_loaded(evidence, range(len(execution.programs)))
-    for at, (place, (once, times)) in enumerate(read.items()):
+    for at, (place, (once, times, _)) in enumerate(read.items()):
         if len(once) * grain < _LEAST:
             continue
         earlier = [*read.items()][:at]
@@ -62,7 +62,9 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             wanted = -(-made * _tile(place, evidence) // held)
             made = min(_rounds(before, evidence, report.grid) // read[before][1], wanted)
         rounds = max(made, -(-len(once) * grain // held))
-        tiles = rounds if before is None else _power(rounds)
+        # One tile can be that of all rounds where these follow each other, and do not overlap.
+        one = before is not None and read[before][2]
+        tiles = _power(rounds) if one else rounds
         registers = tiles * -(-held // (4 * 32 * report.num_warps))
         room = registers_a_thread(report) - report.resources.registers
         open_ = rounds > 1 and _bounds_loaded(place, evidence)
@@ -80,7 +82,7 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             if shifted
             else f"{_ONE_PASS}; memory says how many rounds there are, so no number of tiles is enough to keep it"
             if open_
-            else _change(registers, rounds, kept, stored=stored is not None, itself=before is None),
+            else _change(registers, rounds, kept, stored=stored is not None, one=one),
             bytes_at_stake=(1 if before is not None else times - 1)
             * size
             * loads[place]
@@ -170,14 +172,14 @@ def _tile(place: tuple[str, int], evidence: Evidence) -> int:
     return sum(t.elements * element_bytes(t.pointee) for t in tiles) or 1
 
 
-def _change(registers: int, rounds: int, kept: bool, *, stored: bool, itself: bool) -> str:
-    """What to do about bytes that were read before, in so many rounds of a loop."""
+def _change(registers: int, rounds: int, kept: bool, *, stored: bool, one: bool) -> str:
+    """What to do about bytes that were read before, in so many rounds of a loop; `one`: of which one can be made."""
     fits = f"they are {registers} registers a thread"
     if stored and kept:
         return f"keep what is stored, rounded as it is stored: {fits}"
-    if itself and kept and rounds > 1:
-        return f"keep its {rounds} tiles: {fits}"
-    whole = f" of the rounds that bring it (one round instead of {rounds})" if rounds > 1 else ""
+    if not one and kept and rounds > 1:
+        return f"keep the tiles of {rounds} rounds: {fits}"
+    whole = f" of the rounds that bring it (one round instead of {rounds})" if one and rounds > 1 else ""
     if kept:
         return f"keep the tile{whole}: {fits}"
     return f"{_ONE_PASS}, or keep the tile in more threads: {fits} now"
@@ -217,9 +219,9 @@ def _grain(evidence: Evidence, program: int) -> int:
     return min([4, *(a.bytes for a in accesses if a.space == "global" and a.instruction in loads)])
 
 
-def _read(evidence: Evidence, program: int, grain: int) -> dict[tuple[str, int], tuple[Array, int]]:
-    """For each line that loads: the different pieces of `grain` bytes, and how often each is asked for (1 where not all are
-    alike)."""
+def _read(evidence: Evidence, program: int, grain: int) -> dict[tuple[str, int], tuple[Array, int, bool]]:
+    """For each line that loads: the different pieces of `grain` bytes, how often each is asked for (1 where not all are
+    alike), and whether all lanes together ask for all alike."""
     assert evidence.execution is not None
     loads = _loads(evidence)
     # By line and round: a tile's load is many instructions, and pieces of a word, or rows that wrap around, are one reading.
@@ -240,5 +242,10 @@ def _read(evidence: Evidence, program: int, grain: int) -> dict[tuple[str, int],
     for place in sorted(asked, key=lambda p: first[p]):
         each = [np.unique(np.concatenate(parts)) for parts in asked[place].values()]
         once, times = np.unique(np.concatenate(each), return_counts=True)
-        found[place] = (once, int(times[0]) if (times == times[0]).all() else 1)
+        # Of a loop that was unrolled, the rounds are one here.
+        asks = np.unique(
+            np.concatenate([p for parts in asked[place].values() for p in parts]), return_counts=True
+        )[1]
+        alike = bool((times == times[0]).all())
+        found[place] = (once, int(times[0]) if alike else 1, bool((asks == asks[0]).all()))
     return found

@@ -19,7 +19,7 @@ from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, lif
 from tilefold.xray.observe.stakes import sampled
 from tilefold.xray.observe.trials import BARRIER, Trials, UntriedError
 from tilefold.xray.observe.values import is_elementwise
-from tilefold.xray.observe.vectors import WHOLE, promising, unpromised
+from tilefold.xray.observe.vectors import divided, divisors_of, promising_each, unpromised
 from tilefold.xray.observe.wants import wants
 from tilefold.xray.ptx.syntax import Instruction
 from tilefold.xray.report.model import Line, Observation, Report
@@ -131,14 +131,16 @@ def _cause(place: tuple[str, int], change: Operation, evidence: Evidence, trials
     differ = (
         f"what stands before and behind wants its elements in different threads: {wants(change, evidence)}"
     )
+    promise = divisors_of(evidence, names)
     try:
-        made = read(trials.compile(promising(evidence.compiled.ttir, names, WHOLE)).ttgir) if names else None
+        text = promising_each(evidence.compiled.ttir, promise)
+        made = read(trials.compile(text).ttgir) if promise else None
     except UntriedError:
         made = None
     if made is not None and not any(o.name == change.name and line_of(o.place) == place for o in made.walk()):
         return (
             f"{NARROWED} {differ}",
-            f"let {' and '.join(names)} be promised multiples of {WHOLE} (compiled so: no change)",
+            f"{divided(evidence, promise)} (compiled so: no change)",
         )
     return differ, (
         "let the loop work in one of the two layouts (transpose, reshape or reduce behind it), or change the order of "

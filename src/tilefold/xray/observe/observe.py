@@ -64,7 +64,9 @@ def observe(
     stakes = Stakes(report, evidence, stages)
     chip, least = evidence.compiled.job.chip, stakes.least_clocks(report)
     worth = [weighed(o, least, chip) for o in joined([stakes.over_grid(o) for o in found])]
-    found = [stakes.timed(remedies.tried(o, report, evidence, trials)) for o in worth]
+    # What a change saves may be less than what is at stake.
+    gained = [weighed(remedies.tried(o, report, evidence, trials), least, chip) for o in worth]
+    found = [stakes.timed(o) for o in gained]
     ordered = sorted(found, key=lambda o: (_RANK[o.severity], -o.us_at_stake, o.code, o.line))
     return tuple(ordered), tuple(notes)
 

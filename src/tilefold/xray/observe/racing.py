@@ -19,6 +19,10 @@ _READS = (
     "tt.atomic_rmw",
     "tt.atomic_cas",
 )
+_IN_TURN = (
+    "the threads are of one warp, whose instructions take effect in their order on chips of today; between threads no rule "
+    "promises that without a barrier"
+)
 
 
 def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
@@ -35,14 +39,20 @@ def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
             if not found.differing or place in seen or place in by_chance:
                 continue
             seen.add(place)
+            lines = [evidence.places.line(evidence.entry.instructions[n]) for n in found.instructions]
+            named = ", ".join(f"{line[1]}" for line in dict.fromkeys(lines) if line)
             yield Observation(
                 "race",
-                "error",
+                "warning" if found.in_turn else "error",
                 *place,
                 f"{found.differing} bytes are written by several threads of program {program} with different values and no "
                 f"barrier between: {_said(found, outcome, evidence)}",
-                "which of them stays is decided by the chip, and may be decided otherwise the next time",
-                "let each place be written by one thread (fold what goes there, or mask all but one), or use an atomic",
+                _IN_TURN
+                if found.in_turn
+                else "which of them stays is decided by the chip, and may be decided otherwise the next time",
+                "let each place be written by one thread (fold what goes there, or mask all but one), or use an atomic"
+                if len(set(lines)) == 1
+                else f"store once what lines {named} store one after the other, or put tl.debug_barrier() between them",
                 numbers=(
                     ("bytes", found.differing),
                     ("threads", f"{found.threads[0]} and {found.threads[1]}"),

@@ -66,6 +66,7 @@ class Remedy:
     advice: str = ""  # in the place of what the observation advises, which then is a warning
     rounded: bool = False  # whether the same is stored but for rounding
     gain: float = _GAIN  # of the measure, what it leaves at most
+    saved: float = 1.0  # of what is at stake, the part that the change saves
 
 
 def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Observation:
@@ -91,6 +92,9 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
     if remedy.advice and changed is None:
         found = replace(found, severity="warning", change=remedy.advice)
     said = _said(found.change, remedy, changed)
+    if "and the same is stored" in said:
+        at_stake = round(remedy.saved * found.bytes_at_stake), round(remedy.saved * found.cycles_at_stake)
+        found = replace(found, bytes_at_stake=at_stake[0], cycles_at_stake=at_stake[1])
     if PARTIAL in found.reason and "and the same is stored" not in said:
         # No other launch helps, and the kernel does not say where its partial results lie.
         return replace(found, severity="note", change=said)
@@ -256,16 +260,23 @@ def _other_warps(found: Observation, report: Report, evidence: Evidence, trials:
         for n, (w, kernel, o) in enumerate(ran)
     )
     tried = f"num_warps={warps}" if after < before else " or ".join(f"num_warps={w}" for w, _ in made)
-    return Remedy(tried, kernel, "passes beyond the least at its lines", before, after, gain=_FEWER)
+    saved = (before - after) / max(before, 1)
+    return Remedy(
+        tried, kernel, "passes beyond the least at its lines", before, after, gain=_FEWER, saved=saved
+    )
 
 
-def _spare(compiled: Compiled, outcomes: Sequence[Outcome], places: set[tuple[str, int]]) -> int:
-    """Passes through shared memory beyond the least, of accesses at some lines."""
+def _spare(
+    compiled: Compiled, outcomes: Sequence[Outcome], places: set[tuple[str, int]], space: str = "shared"
+) -> int:
+    """Passes through shared memory, or sectors, beyond the least, of accesses at some lines."""
     module = parse(compiled.ptx)
     lines = Lines(module, compiled.ptx, compiled.ttir)
     here = {n for n, i in enumerate(module.entries[0].instructions) if lines.line(i) in places}
-    costs = [shared_cost(a for a in o.accesses if a.instruction in here) for o in outcomes]
-    return sum(c.passes - c.ideal for c in costs)
+    asked = [[a for a in o.accesses if a.instruction in here] for o in outcomes]
+    if space == "global":
+        return sum(c.sectors - c.ideal for c in map(global_cost, asked))
+    return sum(c.passes - c.ideal for c in map(shared_cost, asked))
 
 
 def _passes(outcomes: tuple[Outcome, ...]) -> int:
@@ -415,12 +426,22 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
         return Remedy(launch[0], made, "bytes moved", before, after)
     if LONE in found.reason and SHARED in found.reason:
         return None  # a longer tile, which other programs' work would be part of
-    moves = [*_at(evidence, found, "tt.load"), *_at(evidence, found, "tt.store")]
+    moves = [o for kind in _MOVING for o in _at(evidence, found, kind)]
     try:
         text = rewrites.turned(evidence.compiled.ttir, moves)
     except UntriedError:
         return None
     remedy = _text(text, "transposing the tile", "bytes moved", _moved, evidence, trials)
+    assert evidence.execution is not None
+    places = {(found.file, found.line), *found.also}
+    before, after = (
+        _spare(kernel, outcomes, places, "global")
+        for kernel, outcomes in (
+            (evidence.compiled, evidence.execution.outcomes),
+            (remedy.compiled, trials.run(remedy.compiled).outcomes),
+        )
+    )
+    remedy = replace(remedy, saved=max(before - after, 0) / max(before, 1))
     if found.severity != "note":
         return remedy
     writes = not any(o.name == "tt.load" for o in moves)

@@ -58,7 +58,7 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
 
 
 def turned(ttir: str, moves: Sequence[Operation]) -> str:
-    """Loads and stores of several dims in the opposite order of dims, the tile transposed in registers.
+    """Loads, stores and atomics of several dims in the opposite order of dims, the tile transposed in registers.
 
     Raises:
         UntriedError: there are none.
@@ -68,14 +68,14 @@ def turned(ttir: str, moves: Sequence[Operation]) -> str:
         tile = next(iter(tensors(move.types)), None)
         if tile is None or sum(n > 1 for n in tile.shape) < 2:
             continue
-        here, there = tile_type(tile.shape, tile.element), tile_type(tile.shape[::-1], tile.element)
-        own = tile_type(tile.shape, tile.pointee)
-        mask = tile_type(tile.shape, "i1")
-        kinds = [here, own, mask] if move.name == "tt.store" else [here, mask, own]
+        here, mask, own = (tile_type(tile.shape, e) for e in (tile.element, "i1", tile.pointee))
+        kinds = [here, mask, own] if move.name == "tt.load" else [here, own, mask]
         names = [spelled(v) for v in move.operands]
         others = [f"%xray_turned_{move.row}_{n}" for n in range(len(names))]
         before = [_transposed(o, v, k) for o, v, k in zip(others, names, kinds, strict=False)]
-        row = rows[move.row].replace(here, there, 1).replace(", ".join(names), ", ".join(others), 1)
+        row = rows[move.row].replace(", ".join(names), ", ".join(others), 1)
+        for kind in kinds:
+            row = row.replace(kind, _other_way(kind))
         after = []
         if move.results:
             name = spelled(move.results[0])
@@ -87,12 +87,14 @@ def turned(ttir: str, moves: Sequence[Operation]) -> str:
 
 
 def _transposed(name: str, of: str, kind: str) -> str:
+    order = ", ".join(map(str, range(len(tensors(kind)[0].shape))[::-1]))
+    return f"{name} = tt.trans {of} {{order = array<i32: {order}>}} : {kind} -> {_other_way(kind)}"
+
+
+def _other_way(kind: str) -> str:
+    """The type of a tile whose dims stand in the opposite order."""
     (tile,) = tensors(kind)
-    there, order = (
-        tile_type(tile.shape[::-1], tile.element),
-        ", ".join(map(str, range(len(tile.shape))[::-1])),
-    )
-    return f"{name} = tt.trans {of} {{order = array<i32: {order}>}} : {kind} -> {there}"
+    return tile_type(tile.shape[::-1], tile.element)
 
 
 def flipped(ttir: str, loads: Sequence[Operation], width: int) -> str:

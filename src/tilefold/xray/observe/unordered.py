@@ -1,7 +1,8 @@
-"""`race`: programs of which one writes what another one writes or reads, with no atomic between.
+"""`race`: programs of which one writes what another one writes, reads or updates, with no atomic between.
 
 Programs run in any order, and at once. Two that write different bits to one place leave either. That one reads what another
-writes is tried: it stores something else where the other ran before it. Where both write the same bits, the same stays
+writes is tried: it stores something else where the other ran before it. A store takes away what another program's atomic
+has added: both orders are tried. Where both write the same bits, the same stays
 whichever program comes last: that is a note.
 """
 
@@ -19,7 +20,7 @@ from tilefold.xray.ir.programs import ENDS, Programs
 from tilefold.xray.machine import Access, Outcome
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.racing import lines_by_chance
-from tilefold.xray.observe.trials import Trials, UntriedError, numbers
+from tilefold.xray.observe.trials import Trials, UntriedError, difference, numbers
 from tilefold.xray.ptx import Instruction
 from tilefold.xray.report.model import Observation, Report
 
@@ -121,9 +122,12 @@ def _overlapping(low: Array, high: Array, on: Array) -> list[tuple[int, int]]:
 
 
 def _meetings(one: _Side, other: _Side) -> Iterator[_Meeting]:
-    yield from _met(one, other, reads=False)
-    yield from _met(one, other, reads=True)
-    yield from _met(other, one, reads=True)
+    # What a store takes away from atomics is said before that both store there, too.
+    yield from _met(one, other, "atomic")
+    yield from _met(other, one, "atomic")
+    yield from _met(one, other, "store")
+    yield from _met(one, other, "load")
+    yield from _met(other, one, "load")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,16 +137,18 @@ class _Touch:
     side: _Side
     access: int
     line: Line
+    atomic: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class _Meeting:
-    """A byte that one program writes (`ours`), and another writes or reads; `differing` of `shared` bytes got other bits."""
+    """A byte that one program stores (`ours`), and another stores, reads or updates by an atomic (`kind`); `differing` of
+    `shared` bytes got other bits."""
 
     place: int
     ours: _Touch
     theirs: _Touch
-    reads: bool
+    kind: str
     shared: int
     differing: int = 0
 
@@ -156,6 +162,7 @@ class _Side:
         self._of: dict[str, list[tuple[int, Access]]] = {
             "store": [(n, a) for n, a in touched if a.kind == "store" and a.written is not None],
             "load": [(n, a) for n, a in touched if a.kind in _READS],
+            "atomic": [(n, a) for n, a in touched if a.kind == "atomic"],
         }
         instructions = evidence.entry.instructions
         ordering = [n for n, a in touched if _orders(instructions[a.instruction])]
@@ -166,21 +173,28 @@ class _Side:
         """The bytes that the program writes there: each with its last value."""
         return _Bytes.of(self._of["store"], low, high).last()
 
+    def updated(self, low: int, high: int) -> _Bytes:
+        """The bytes that it reaches by atomics there, each by its first."""
+        return _Bytes.of(self._of["atomic"], low, high).first()
+
     def read(self, low: int, high: int) -> _Bytes:
-        """The bytes that it reads there and did not write before."""
+        """The bytes that it reads there and did not write before, each by its first access."""
         loaded = _Bytes.of(self._of["load"], low, high)
         stored = _Bytes.of(self._of["store"], low, high).first()
         at = np.minimum(np.searchsorted(stored.places, loaded.places), max(len(stored.places) - 1, 0))
         if not len(stored.places):
-            return loaded
+            return loaded.first()
         before = (stored.places[at] == loaded.places) & (stored.accesses[at] < loaded.accesses)
-        return loaded.chosen(np.flatnonzero(~before))
+        return loaded.chosen(np.flatnonzero(~before)).first()
 
     def touch(self, found: _Bytes, at: int) -> _Touch:
         """One of these bytes' accesses."""
         number = int(found.accesses[at])
-        instruction = self.evidence.entry.instructions[self._outcome.accesses[number].instruction]
-        return _Touch(self, number, self.evidence.places.line(instruction) or ("", 0))
+        access = self._outcome.accesses[number]
+        instruction = self.evidence.entry.instructions[access.instruction]
+        return _Touch(
+            self, number, self.evidence.places.line(instruction) or ("", 0), access.kind == "atomic"
+        )
 
 
 def _reach(accesses: list[tuple[int, Access]], evidence: Evidence) -> dict[int, tuple[int, int]]:
@@ -253,19 +267,18 @@ def _common(one: _Side, other: _Side, kind: str) -> Iterator[tuple[int, int]]:
             yield low, high
 
 
-def _met(one: _Side, other: _Side, *, reads: bool) -> Iterator[_Meeting]:
-    """Places that one program writes and the other writes (or reads): a meeting for each pair of accesses, of the first byte
-    that they disagree about, or just the first."""
-    for span in _common(one, other, "load" if reads else "store"):
-        ours, theirs = one.written(*span), (other.read(*span).first() if reads else other.written(*span))
+def _met(one: _Side, other: _Side, kind: str) -> Iterator[_Meeting]:
+    """Places that one program stores to and the other stores to, reads or updates: a meeting for each pair of accesses, of
+    the first byte that they disagree about, or just the first."""
+    for span in _common(one, other, kind):
+        ours = one.written(*span)
+        theirs = {"store": other.written, "load": other.read, "atomic": other.updated}[kind](*span)
         _, a, b = np.intersect1d(ours.places, theirs.places, assume_unique=True, return_indices=True)
-        yield from _by_accesses(one, ours.chosen(a), other, theirs.chosen(b), reads=reads)
+        yield from _by_accesses(one, ours.chosen(a), other, theirs.chosen(b), kind)
 
 
-def _by_accesses(
-    one: _Side, ours: _Bytes, other: _Side, theirs: _Bytes, *, reads: bool
-) -> Iterator[_Meeting]:
-    differ = reads | (ours.values != theirs.values)
+def _by_accesses(one: _Side, ours: _Bytes, other: _Side, theirs: _Bytes, kind: str) -> Iterator[_Meeting]:
+    differ = (kind != "store") | (ours.values != theirs.values)
     pairs: dict[tuple[int, int], list[int]] = {}
     for at, pair in enumerate(zip(ours.accesses.tolist(), theirs.accesses.tolist(), strict=True)):
         pairs.setdefault(pair, []).append(at)
@@ -275,12 +288,13 @@ def _by_accesses(
         at = int((apart if len(apart) else some)[0])
         a, b = one.touch(ours, at), other.touch(theirs, at)
         if not _ordered(a, b) and not _ordered(b, a):
-            yield _Meeting(int(ours.places[at]), a, b, reads, len(some), len(apart))
+            yield _Meeting(int(ours.places[at]), a, b, kind, len(some), len(apart))
 
 
 def _ordered(one: _Touch, other: _Touch) -> bool:
-    """Whether one program may have told the other to go on, behind its own access and ahead of the other's."""
-    return one.side.last_order > one.access and other.side.first_order < other.access
+    """Whether one program may have told the other to go on, behind its own access (or by it) and ahead of the other's."""
+    told = one.side.last_order >= one.access if one.atomic else one.side.last_order > one.access
+    return told and other.side.first_order < other.access
 
 
 def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observation | None:
@@ -298,7 +312,18 @@ def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observat
         "programs of a grid run in any order and at once: what stays, or is read, is decided by the chip",
         "let one program own each place, use an atomic, or leave the second step to another launch",
     )
-    if meeting.reads:
+    if meeting.kind == "atomic":
+        lost = _lost(meeting, evidence, trials)
+        if lost is None:
+            return None
+        said = (
+            f"program {theirs.side.program} updates {name}[{element}] by an atomic in line {theirs.line[1]}, where program "
+            f"{ours.side.program} stores in line {ours.line[1]}: {lost} if the one that stores comes first"
+        )
+        change = (
+            "set the place in a launch before this one (or from the host), and let programs only update it"
+        )
+    elif meeting.kind == "load":
         changed = _decided_by_order(meeting, evidence, trials)
         if changed is None:
             return None
@@ -323,6 +348,19 @@ def _observed(meeting: _Meeting, evidence: Evidence, trials: Trials) -> Observat
         numbers=(("bytes", meeting.differing or meeting.shared),),
         also=() if theirs.line == ours.line else (theirs.line,),
     )
+
+
+def _lost(meeting: _Meeting, evidence: Evidence, trials: Trials) -> str | None:
+    """What is left where the program that stores comes last, if that is not what is left where it comes first.
+
+    Raises:
+        UntriedError: they cannot be executed so.
+    """
+    assert evidence.execution is not None
+    both = [meeting.theirs.side.program, meeting.ours.side.program]
+    last, first = (trials.memory(evidence.compiled, programs) for programs in (both, both[::-1]))
+    found = difference(evidence.compiled, last, first)
+    return None if found is None or found.name != evidence.execution.named(meeting.place)[0] else str(found)
 
 
 def _value(place: int, side: _Side, evidence: Evidence) -> str:

@@ -289,10 +289,7 @@ class Causes:
 
     def __init__(self, evidence: Evidence, trials: Trials, widths: Mapping[Place, int]) -> None:
         self._evidence, self._trials, self._widths = evidence, trials, widths
-        parameters = evidence.compiled.parameters
-        self._held = {
-            a.name: a.value for a in parameters if isinstance(a.value, int) and not a.pointer and a.value
-        }
+        self._held = numbers_given(evidence)
         self._unmasked = _unmasked(evidence, set(widths))
         self._without_masks = self._widths_of(self._unmasked)
         self._of = {place: unpromised(evidence, {place}) for place in widths}
@@ -330,7 +327,11 @@ class Causes:
             if astray:
                 # What divides the numbers as they are may do for less; of other numbers the rows would be others.
                 promise = {n: d for n, d in promise.items() if d > 1}
-                width = self._widths_of(self._promising(promise)).get(place, 0) if promise else 0
+                width = (
+                    self._widths_of(promising_each(self._evidence.compiled.ttir, promise)).get(place, 0)
+                    if promise
+                    else 0
+                )
             if width > self._widths[place]:
                 shown = "" if astray else how
                 return Cause(
@@ -372,12 +373,11 @@ class Causes:
             (*at, "atomic_rmw") for o in self._evidence.ttir.walk()
             if o.name == "tt.atomic_rmw" and (at := line_of(o.place)) is not None
         }  # fmt: skip
-        divisors = {n: _divisor(self._held.get(n, 0), WHOLE) for n in unpromised(self._evidence, places)}
-        return {n: d for n, d in divisors.items() if d > 1}
+        return divisors_of(self._evidence, unpromised(self._evidence, places))
 
     def loses(self, promise: Mapping[str, int]) -> str:
         """What a promise costs, spills or barriers, where it makes either grow; nothing where it does not."""
-        return self._loses(self._promising(promise))
+        return self._loses(promising_each(self._evidence.compiled.ttir, promise))
 
     def loses_unmasked(self) -> str:
         """The same of the kernel without the masks."""
@@ -400,7 +400,10 @@ class Causes:
     def gaining(self, cause: Cause, *, told: bool) -> tuple[Cause, int]:
         """A cause with what its promise gains in all units together, and these clocks, where it does more than widen the
         access (`told`: its copies lie otherwise in shared memory): it adds barriers, or atomics go with it."""
-        ttir, together = self._promising(cause.promise), _TOGETHER in cause.change
+        ttir, together = (
+            promising_each(self._evidence.compiled.ttir, cause.promise),
+            _TOGETHER in cause.change,
+        )
         with contextlib.suppress(UntriedError):
             if told or together or self._barriers(ttir):
                 old, new = self._clocks(ttir)
@@ -467,31 +470,8 @@ class Causes:
         return widths.get(place, 0) if widths else None
 
     def divided(self, promise: Mapping[str, int]) -> str:
-        """How the compiler comes to know of divisors that the values have, or that nobody gave a value of."""
-        pointers = {a.name for a in self._evidence.compiled.parameters if a.pointer}
-        begin = [n for n in promise if n in pointers]
-        numbers = {n: d for n, d in promise.items() if n not in pointers}
-        said = (
-            [f"let {' and '.join(begin)} begin at a multiple of {promise[begin[0]]} bytes"] if begin else []
-        )
-        passed = [n for n, d in numbers.items() if d == WHOLE]
-        told = {n: d for n, d in numbers.items() if d < WHOLE}
-        if passed:
-            said.append(f"pass multiples of {WHOLE} for {' and '.join(passed)}")
-        if told:
-            given = ", ".join(f"{n} is {self._held[n]}" for n in told if n in self._held)
-            said.append(
-                f"say at the top of the kernel {'; '.join(f'{n} = {n} // {d} * {d}' for n, d in told.items())}"
-                f" (tl.multiple_of of an argument itself is lost{f'; {given}' if given else ''})"
-                + (" where the values are such" if told.keys() - self._held.keys() else "")
-            )
-        return ", and ".join(said)
-
-    def _promising(self, promise: Mapping[str, int]) -> str:
-        ttir = self._evidence.compiled.ttir
-        for name, divisor in promise.items():
-            ttir = promising(ttir, [name], divisor)
-        return ttir
+        """How the compiler comes to know of these divisors."""
+        return divided(self._evidence, promise)
 
     def _promise(self, names: list[str], divisor: int = 16) -> str:
         return promising(self._evidence.compiled.ttir, names, divisor)
@@ -505,6 +485,40 @@ class Causes:
             return narrowest(self._trials.compile(ttir))
         except UntriedError:
             return {}
+
+
+def divided(evidence: Evidence, promise: Mapping[str, int]) -> str:
+    """How the compiler comes to know of divisors that the values have, or that nobody gave a value of."""
+    pointers = {a.name for a in evidence.compiled.parameters if a.pointer}
+    held = numbers_given(evidence)
+    begin = [n for n in promise if n in pointers]
+    numbers = {n: d for n, d in promise.items() if n not in pointers}
+    said = [f"let {' and '.join(begin)} begin at a multiple of {promise[begin[0]]} bytes"] if begin else []
+    passed = [n for n, d in numbers.items() if d == WHOLE]
+    told = {n: d for n, d in numbers.items() if d < WHOLE}
+    if passed:
+        said.append(f"pass multiples of {WHOLE} for {' and '.join(passed)}")
+    if told:
+        given = ", ".join(f"{n} is {held[n]}" for n in told if n in held)
+        said.append(
+            f"say at the top of the kernel {'; '.join(f'{n} = {n} // {d} * {d}' for n, d in told.items())}"
+            f" (tl.multiple_of of an argument itself is lost{f'; {given}' if given else ''})"
+            + (" where the values are such" if told.keys() - held.keys() else "")
+        )
+    return ", and ".join(said)
+
+
+def numbers_given(evidence: Evidence) -> dict[str, int]:
+    """The arguments that are whole numbers other than 0."""
+    parameters = evidence.compiled.parameters
+    return {a.name: a.value for a in parameters if isinstance(a.value, int) and not a.pointer and a.value}
+
+
+def divisors_of(evidence: Evidence, names: Sequence[str]) -> dict[str, int]:
+    """The greatest power of two that divides each of these arguments, `WHOLE` at most: of those that have one."""
+    held = numbers_given(evidence)
+    found = {n: _divisor(held.get(n, 0), WHOLE) for n in names}
+    return {n: d for n, d in found.items() if d > 1}
 
 
 def _divisor(value: int, most: int) -> int:
@@ -603,6 +617,13 @@ def _given_to(evidence: Evidence, operations: Sequence[str], operands: slice) ->
             seen.add(name)
     pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
     return {a.name for name, a in pairs if name in seen}
+
+
+def promising_each(ttir: str, promise: Mapping[str, int]) -> str:
+    """The TTIR in which a number of its own divides each of these arguments."""
+    for name, divisor in promise.items():
+        ttir = promising(ttir, [name], divisor)
+    return ttir
 
 
 def promising(ttir: str, names: list[str], divisor: int) -> str:

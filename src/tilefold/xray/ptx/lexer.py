@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     | (?P<newline>\n)
     | (?P<inline>//[ ]*(?:begin|end)[ ]inline[ ]asm[^\n]*)
     | (?P<comment>//[^\n]*|/\*.*?\*/)
-    | (?P<string>"[^"\n]*")
+    | (?P<string>"(?:[^"\\\n]|\\.)*")
     | (?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})
     | (?P<number>0[xX][0-9a-fA-F]+U?|\d+\.\d+|\d+U?)
     | (?P<word>%?[A-Za-z_$][\w$]*(?:(?:\.|::)[\w$]+)*|%[\w$]+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tilefold.errors import PtxError
@@ -11,6 +12,7 @@ from tilefold.xray.ptx.lexer import tokens_of
 from tilefold.xray.ptx.stream import Stream
 from tilefold.xray.ptx.syntax import Entry, Function, Module, Parameter, Variable
 
+_LETTERS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _SPACES = (".shared", ".global", ".const")
 
@@ -45,7 +47,7 @@ def _top(stream: Stream, module: Module, functions: dict[str, Function]) -> Modu
         number, path = stream.skip().integer(), stream.take().text
         while stream.accept(","):
             stream.take()
-        return replace(module, files=(*module.files, (number, path.strip('"'))))
+        return replace(module, files=(*module.files, (number, path_of(path[1:-1]))))
     if directive == ".section":
         stream.skip().take()
         stream.pass_block()
@@ -68,6 +70,16 @@ def _top(stream: Stream, module: Module, functions: dict[str, Function]) -> Modu
     raise PtxError(
         f"parse: a module must hold directives, variables and entries, got {directive!r} in line {stream.line}"
     )
+
+
+def path_of(quoted: str) -> str:
+    """A path as PTX has it between quotes: of what is not printable the bytes, in three octal digits or by a letter."""
+
+    def byte(found: re.Match[bytes]) -> bytes:
+        said = found[1]
+        return bytes([int(said, 8)]) if len(said) == 3 else _LETTERS.get(said, said)
+
+    return re.sub(rb"\\([0-7]{3}|.)", byte, quoted.encode()).decode(errors="surrogateescape")
 
 
 def _declaration(stream: Stream, linkage: list[str]) -> str:

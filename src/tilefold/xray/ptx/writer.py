@@ -34,8 +34,14 @@ def write(module: Module) -> str:
     ]
     for entry in module.entries:
         lines += _entry(entry)
-    lines += [f'.file {number} "{path}"' for number, path in module.files]
+    lines += [f'.file {number} "{_quoted(path)}"' for number, path in module.files]
     return "\n".join(lines) + "\n"
+
+
+def _quoted(path: str) -> str:
+    """A path as it stands between quotes: of what is not printable the bytes, in three octal digits."""
+    held = path.encode(errors="surrogateescape")
+    return "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\' else f"\\{b:03o}" for b in held)
 
 
 def _entry(entry: Entry) -> list[str]:

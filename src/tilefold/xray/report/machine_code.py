@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilefold.xray.ptx.parser import path_of
+
 END = "end"  # the block that every warp comes to at last
-_PLACE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
+_PLACE = re.compile(r'^\s*//## File "((?:[^"\\]|\\.)*)", line (\d+)')
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z]\w*)([^;]*);")
 _TARGET = re.compile(r"^\s*(?:!?U?P\w+\s*,\s*)?`\((\.L_x_\d+)\)")
@@ -57,7 +59,7 @@ def read_code(text: str) -> Code | None:
     reader = _Reader()
     for row in text.splitlines():
         if found := _PLACE.match(row):
-            reader.place = (found[1], int(found[2]))
+            reader.place = (path_of(found[1]), int(found[2]))
         elif found := _LABEL.match(row):
             reader.begin(found[1])
         elif found := _CODE.match(row):

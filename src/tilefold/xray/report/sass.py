@@ -6,10 +6,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
+from tilefold.xray.ptx.parser import path_of
 from tilefold.xray.ptx.syntax import Instruction
 from tilefold.xray.report.static import Lines, is_tritons
 
-_PLACE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
+_PLACE = re.compile(r'^\s*//## File "((?:[^"\\]|\\.)*)", line (\d+)')
 _CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)")
 _PADDING = ("NOP",)
 
@@ -50,7 +51,7 @@ def placed(
     current = ("", 0)
     for number, row in enumerate(text.splitlines()):
         if found := _PLACE.match(row):
-            current = (found[1], int(found[2]))
+            current = (path_of(found[1]), int(found[2]))
         elif code := _CODE.match(row):
             yield number, code[1], _shown(current, callers)
 

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from tilefold.xray.ir.reader import path_of
 from tilefold.xray.ir.syntax import Place
 from tilefold.xray.ptx.syntax import Immediate, Instruction, Location, Module, Vector
 
@@ -117,6 +118,7 @@ class Lines:
                 self._by_name[name] = path
         self._in_ttir: dict[Key, set[str]] = {}
         for path, line in re.findall(r'"([^"\n]+)":(\d+):\d+', ttir):
+            path = path_of(path)
             self._in_ttir.setdefault((Path(path).name, int(line)), set()).add(path)
         self._starts: list[int] = []
         self._callers: list[Place] = []

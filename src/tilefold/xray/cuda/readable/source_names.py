@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 from tilefold.xray.cuda.readable.values import Place
+from tilefold.xray.ptx.parser import path_of
 
-_FILE = re.compile(r'^\s*\.file\s+(\d+) "([^"]+)"', re.M)
+_FILE = re.compile(r'^\s*\.file\s+(\d+) "(.+)"$', re.M)
 _LOCATED = re.compile(r"\s*\.loc\s+\d")
 _NUMBERS = re.compile(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)\s+(\d+)")
-_CHAIN = re.compile(r"([\w.]+):(\d+):(\d+)")
+_CHAIN = re.compile(r"(?:^|@\[)\s*(.+?):(\d+):(\d+)")
 _LOC = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.M)
 _NAMED = re.compile(r'"([A-Za-z_]\w*)"\((#loc\d*)\)')
 _VALUE = re.compile(r'%([A-Za-z]\w*?)(?:_\d+)?(?::\d+)? = "?([\w.]+).* : (.*?) loc\(')
@@ -23,7 +24,7 @@ def places(ptx: str) -> dict[int, Place]:
 
     Triton writes these calls into the comment of `.loc` alone; newer versions write the call around as `inlined_at`.
     """
-    files = {Path(path).name: int(number) for number, path in _FILE.findall(ptx)}
+    files = {Path(path_of(path)).name: int(number) for number, path in _FILE.findall(ptx)}
     found: dict[int, Place] = {}
     calls: dict[Place, Place] = {}  # where the outermost call of a place is that was seen last
     now: Place | None = None
