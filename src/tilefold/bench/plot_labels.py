@@ -16,6 +16,7 @@ NAMES = {
     "jax": "JAX",
     "cuda.compute": "CUB (cuda.compute)",
     "quack": "QuACK",
+    "liger": "Liger",
     "cublaslt": "cuBLASLt",
     "reduce 3-D": "tl.reduce, 3-D tile",
     "reduce flat": "tl.reduce, flat tile",

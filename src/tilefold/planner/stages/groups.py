@@ -35,7 +35,8 @@ class Groups:
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"groups:{self.rows}x{self.columns}x{self.parts},g{self.groups},c{self.cluster},w{self.num_warps},n{self.stages}"
+        tile = f"{self.rows}x{self.columns}x{self.parts},g{self.groups},c{self.cluster}"
+        return f"groups:{tile},w{self.num_warps},n{self.stages}"
 
     def __str__(self) -> str:
         tile = f"{self.rows} x {self.columns} elements, {count(self.parts, 'part')} of a row"

@@ -1,10 +1,10 @@
 """The kernel whose programs map rows one after another: with one value a row, of rows and into them, and sums over rows.
 
 A group, of CLUSTER programs that hold a row together, takes every `groups`th block of ROWS rows, `turns` of them. STAGES - 1
-turns are on their way through shared memory (the compiler pipelines the loop); what all rows share (a weight) is read once, and
-what a row has one value of a turn ahead. Sums over its rows stay in registers,
-[ROWS, COLUMNS] for each, until the end: then they are stored, and a second launch sums the groups' in one order. With FOLDS a
-row is folded as it is held, else its results are in memory, as operands are.
+turns are on their way through shared memory (the compiler pipelines the loop). What all rows share (a weight) is read once,
+what a row has one value of a turn ahead. Sums over its rows stay in registers, [ROWS, COLUMNS] for each, until the end: then
+they are stored, and a second launch sums the groups' in one order. With FOLDS a row is folded as it is held, else its results
+are in memory, as operands are.
 
 Besides what `map_rows` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
     inputs       records as of `tiles`, of the tensors that are folded, of rows' results without FOLDS, of extra tensors
