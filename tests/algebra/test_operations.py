@@ -15,7 +15,7 @@ import torch
 
 import tilefold
 from tilefold import math as tm
-from tilefold.algebra import advice, flows, operations
+from tilefold.algebra import advice, flows, formulas, operations
 from tilefold.algebra.advice import instead_of
 from tilefold.algebra.columns import Op, Torch, Triton, Values
 from tilefold.algebra.evaluate import evaluate
@@ -32,7 +32,7 @@ from tilefold.api.on_cpu import by_tiles
 from tilefold.backends.triton.emit import emit
 from tilefold.errors import MemberError
 from tilefold.planner.atomics import atomic_of
-from tilefold.watch import formulas, scaling
+from tilefold.watch import scaling
 from xray.running import fold
 
 

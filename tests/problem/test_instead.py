@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import re
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 import tilefold as tf
 from tilefold import errors, monoids
-from tilefold.errors import DtypeError, GradientError, KindError, MemberError
+from tilefold.errors import DtypeError, KindError, MemberError
 from tilefold.problem import instead
 
 X = torch.linspace(-2, 3, 24).view(4, 6)
@@ -53,63 +51,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "reduce, another": lambda x: tf.reduce(x, monoids.DESCRIBE),
     "explain_plan": lambda x: tf.explain_plan(x, monoids.SUM),
 }
-FLAT = ("argmax", "argmin", "any", "all", "count_nonzero")
-WITHOUT = ("reduce_map", "reduce, another")
-
-
-def function_of(name: str) -> Any:
-    module, _, last = name.rpartition(".")
-    return getattr(importlib.import_module(module), last)
-
-
-REFUSED = ("explain_plan",)  # the rest has gradients, but into an `out`
-FOLDED = {
-    "reduce": monoids.LOGSUMEXP, "scan": monoids.SUM, "segment_reduce": monoids.MAX, "reduce_map": monoids.SUM,
-    "reduce, another": monoids.DESCRIBE,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("call", list(CALLS))
-def test_an_input_that_requires_grad_is_told_of_torchs_own_function(call: str) -> None:
-    """It exists, and none is told to detach where that would stop a training in silence."""
-    if call in REFUSED:
-        with pytest.raises(GradientError) as caught:
-            CALLS[call](X.clone().requires_grad_())
-        fix = str(caught.value).rpartition("; ")[2]
-    else:
-        fix = instead.where_gradients_are(call.partition(",")[0], FOLDED.get(call))
-    assert "use torch.no_grad()" in fix
-    if call in FLAT:
-        assert "has no gradient in torch either" in fix
-        return
-    assert "detach" not in fix
-    if call == "explain_plan":
-        return
-    if call in WITHOUT:
-        assert "torch has no function of its own for this" in fix
-        return
-    named = re.findall(r"and ((?:torch|tilefold)(?:\.\w+)+)", fix)
-    assert named, fix
-    assert callable(function_of(named[0]))
-    same = {"matmul": "Linear", "reduce": "logsumexp", "scan": "cumsum", "norm": "vector_norm"}
-    assert named[0].rpartition(".")[2] == same.get(call, call)
-
-
-@pytest.mark.filterwarnings(
-    "ignore:.*torch.jit.script.*:DeprecationWarning"
-)  # torch's own, at its import of functorch
-def test_transforms_name_it_too() -> None:
-    with pytest.raises(
-        GradientError, match=r"inside torch.func .*; fold .*, or use torch.topk which has one"
-    ):
-        torch.func.functionalize(lambda x: tf.topk(x, 2, out=(x, x)))(X)
-    with (
-        forward_ad.dual_level(),
-        pytest.raises(GradientError, match=r"forward derivative where .* or use torch.topk which has one"),
-    ):
-        tf.topk(forward_ad.make_dual(X, X), 2, out=(X, X))
-
-
 ROWS = [torch.randn(3, 2), torch.randn(1, 2), torch.randn(5, 2)]
 JAGGED: dict[str, Callable[[Any], Any]] = {
     **{n: CALLS[n] for n in ("sum", "prod", "amax", "amin", "any", "all", "count_nonzero", "argmax", "mean")},
@@ -193,11 +134,7 @@ def test_every_alias_is_one_of_the_catalogues() -> None:
     for alias, name in monoids.ALIASES.items():
         assert alias == alias.replace("_", "").lower()
         assert name.partition("(")[0] in monoids.__all__
-    for names in (
-        *instead._OF_MONOIDS.values(),
-        dict.fromkeys(n.partition("(")[0] for n in instead._OF_ROWS.values()),
-    ):
-        assert set(names) <= set(monoids.__all__)
+    assert {n.partition("(")[0] for n in instead._OF_ROWS.values()} <= set(monoids.__all__)
 
 
 @pytest.mark.parametrize(

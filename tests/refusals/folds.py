@@ -59,13 +59,13 @@ CASES = [
         "into out inside functionalize",
         lambda: torch.func.functionalize(lambda r: tf.sum(r, 1, out=torch.empty(2)))(X),
         GradientError,
-        r"torch.func .*; fold",
+        r"sum: an input must be a plain tensor where .*`out`, got one inside torch.func .*; leave `out` away",
     ),
     Case(
         "out inside vmap",
         lambda: torch.vmap(lambda o: tf.sum(X, 1, out=o))(torch.ones(4, 2)),
         GradientError,
-        r"sum: `out` must be a plain tensor, got one inside torch.func .*; fold",
+        r"sum: `out` must be a plain tensor where .*`out`, got one inside torch.func .*; leave `out` away",
     ),
     Case(
         "inputs that broadcast beyond int64",
@@ -90,7 +90,7 @@ CASES = [
         "dual",
         dual,
         GradientError,
-        r"forward derivative where results are written into `out`, got a dual tensor; leave",
+        r"forward derivative where results are written into `out`, got one that does; leave `out` away",
     ),
     Case(
         "out overlaps itself in part",
@@ -111,7 +111,7 @@ CASES = [
         "requires grad",
         reduced(X.clone().requires_grad_(), monoids.SUM, 1, out=torch.empty(2)),
         GradientError,
-        r"must not require grad.*; use torch.no_grad",
+        r"an input must not require grad where .*`out`.*; leave `out` away, or use torch.no_grad",
     ),
     Case(
         "nothing without identity",

@@ -109,7 +109,7 @@ class Op:
     `symbol` is Python's operator, None of an operation that is called by its name.
 
     Derivatives are graphs of these operations, and so in a table beside this one, `derivatives.rules`; a test holds it to
-    the same rows. Empty in all rows as yet: `cuda`, the text in CUDA C++.
+    the same rows. CUDA C++ is made from PTX and needs no column.
     """
 
     name: str
@@ -122,4 +122,3 @@ class Op:
     symbol: str | None = None
     keeps_bool: bool = False
     gives: Dtype | None = None
-    cuda: str | None = None

@@ -1,12 +1,15 @@
-"""The table of scalar operations that a monoid's functions are made of. A new operation is one row.
+"""The table of scalar operations that a monoid's functions are made of.
 
 Each row says of an operation what it is in Python, torch and Triton, and how dtypes follow (`columns`). All that runs a graph
 reads it: tracing folds constants by the Python column, `typing` gives dtypes by the rule, `evaluate` (the
 definition) and `backends.step_builder` (the CPU's loop) call the torch column, each in its own way, `backends.triton.emit`
 writes the Triton column, and `tilefold.math` has a function for each row. What proofs and planners take for granted of an
 operation is its `values`. Besides, proofs know laws of single operations (sums, products, extremes, choices): of
-others they show nothing. Only `proofs.exact` has tables of its own, of arithmetic without rounding, which it checks against
+others they show nothing. `proofs.exact` has tables of its own, of arithmetic without rounding, which it checks against
 this one.
+
+A new operation is a row here, a function in `math`, a rule in `derivatives.rules` (or an entry of its `FLAT`) and a line in
+`proofs.exact`; one of libdevice also a line in `backends.triton.interpreted`.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def requested(
 ) -> tuple[Reduction, list[torch.Tensor]]:
     """The request of a fold that is not run, and its tensors: validated, of one shape."""
     tensors = as_inputs(inputs, monoid, call)
-    check_inputs(tensors, monoid, guarantee, call)
+    check_inputs(tensors, monoid, guarantee, call, differentiable=True)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
     program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors))

@@ -1,1 +1,1 @@
-"""How torch sees tilefold: Inductor's choices."""
+"""Inductor's choice among our products. How else torch sees tilefold is in `api` (docs/integration.md)."""

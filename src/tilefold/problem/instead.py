@@ -1,4 +1,4 @@
-"""What to use instead of a call that is refused: torch's own function, `segment_reduce`, or a monoid that may be meant."""
+"""What to use instead of a call that is refused: `segment_reduce`, or a monoid that may be meant."""
 
 from __future__ import annotations
 
@@ -11,36 +11,6 @@ from tilefold import monoids
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import nearest, shown
 
-_SAME = (
-    "sum", "prod", "mean", "logsumexp", "amax", "amin", "max", "min", "aminmax", "var", "std", "var_mean", "std_mean",
-    "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax", "topk",
-)  # fmt: skip
-_LAYERS = ("layer_norm", "rms_norm", "group_norm", "normalize")
-# torch's function for a call of ours, with a derivative.
-_TORCHS = {
-    **{name: f"torch.{name}" for name in _SAME},
-    **{name: f"torch.nn.functional.{name}" for name in _LAYERS},
-    "norm": "torch.linalg.vector_norm",
-    "vector_norm": "torch.linalg.vector_norm",
-    "transpose": "torch.transpose and contiguous()",
-    "matmul": "tilefold.nn.Linear, or torch.matmul and torch's functions after it,",
-}
-# The same where a call takes a monoid.
-_OF_MONOIDS = {
-    "reduce": {
-        "SUM": "sum", "PROD": "prod", "MAX": "amax", "MIN": "amin", "MAX_WITH_INDEX": "max", "MIN_WITH_INDEX": "min",
-        "MINMAX": "aminmax", "LOGSUMEXP": "logsumexp", "WELFORD": "var_mean",
-    },
-    "scan": {
-        "SUM": "cumsum", "PROD": "cumprod", "CUMMAX": "cummax", "CUMMIN": "cummin", "MAX": "cummax", "MIN": "cummin",
-        "LOGSUMEXP": "logcumsumexp",
-    },
-    "segment_reduce": dict.fromkeys(("SUM", "PROD", "MAX", "MIN"), "segment_reduce"),
-}  # fmt: skip
-# What torch gives no gradient either: positions, counts and truths.
-_FLAT = {
-    "argmax", "argmin", "any", "all", "count_nonzero", "ARGMAX", "ARGMIN", "ANY", "ALL", "COUNT_NONZERO",
-}  # fmt: skip
 # The monoid that folds each row of a jagged tensor as a function of ours folds a dense one.
 _OF_ROWS = {
     "sum": "SUM", "prod": "PROD", "amax": "MAX", "amin": "MIN", "max": "MAX", "min": "MIN", "aminmax": "MINMAX",
@@ -61,35 +31,6 @@ _JAGGED = {
     "log_softmax": f"x - {_ROWS}LOGSUMEXP)[:, None]",
     "reduce": "tilefold.segment_reduce(x, monoid)",
 }
-
-
-def where_gradients_are(call: str, monoid: Monoid | None) -> str:
-    """What to do about an input that requires grad: torch's own function for this operation, if there is one."""
-    if call == "explain_plan":
-        return "use torch.no_grad(), since nothing is run"
-    if call in _FLAT or _catalogued(monoid) in _FLAT:
-        return "use torch.no_grad() or detach(): its result has no gradient in torch either"
-    own = torchs_own(call, monoid)
-    if own is not None:
-        return f"use torch.no_grad() where no gradient is needed, and {own} where one is"
-    return (
-        "use torch.no_grad() where no gradient is needed; where one is, write it in torch's operations, since torch has no "
-        "function of its own for this"
-    )
-
-
-def torchs_own(call: str, monoid: Monoid | None = None) -> str | None:
-    """The name of torch's function for a call; None where there is none."""
-    known = _OF_MONOIDS.get(call)
-    if known is None:
-        return _TORCHS.get(call)
-    name = known.get(_catalogued(monoid) or "")
-    return None if name is None else f"torch.{name}"
-
-
-def _catalogued(monoid: Monoid | None) -> str | None:
-    """The name in the catalogue of one that is there."""
-    return next((n for n in monoids.__all__ if getattr(monoids, n) is monoid), None)
 
 
 def of_nested(t: torch.Tensor, call: str) -> str:

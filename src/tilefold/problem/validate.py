@@ -22,7 +22,7 @@ from tilefold.errors import (
     is_one_of,
     shown,
 )
-from tilefold.problem.instead import monoid_meant, of_complex, of_nested, torchs_own, where_gradients_are
+from tilefold.problem.instead import monoid_meant, of_complex, of_nested
 from tilefold.runtime.modes import is_dual, is_faked
 from tilefold.runtime.switch import is_explaining
 
@@ -67,7 +67,7 @@ def check_inputs(
         ArgumentError, DeviceError, DtypeError, GradientError: a rule is broken; the message says which.
     """
     check_count(tensors, monoid, call)
-    check_tensors(tensors, call, names=names, monoid=monoid, differentiable=differentiable)
+    check_tensors(tensors, call, names=names, differentiable=differentiable)
     check_guarantee(guarantee, call)
 
 
@@ -101,13 +101,12 @@ def check_tensors(
     *,
     any_dtype: bool = False,
     names: Sequence[str | None] = (),
-    monoid: Monoid | None = None,
     differentiable: bool = False,
 ) -> None:
     """Refuse inputs that are not plain tensors of real numbers (any, with `any_dtype`) with memory, and several devices.
 
-    `names` are those of the arguments, for messages; an input has none. `monoid` is for messages too. A `differentiable` call
-    may be asked for a gradient, by torch.func's transforms too.
+    `names` are those of the arguments, for messages; an input has none. A `differentiable` call may be asked for a
+    gradient, by torch.func's transforms too; another writes its results into `out`.
 
     Raises:
         DeviceError, DtypeError, GradientError, KindError, ShapeError: a rule is broken; the message says which.
@@ -121,7 +120,7 @@ def check_tensors(
         check_memory(t, call, name)
         if not any_dtype:
             _check_numbers(t.dtype, call, name)
-        _check_transforms(t, call, name, monoid, differentiable)
+        _check_transforms(t, call, name, differentiable)
 
 
 def _refuse_device(t: torch.Tensor, device: torch.device, name: str | None, call: str) -> NoReturn:
@@ -218,38 +217,25 @@ def check_flags(call: str, **flags: Any) -> None:
             )
 
 
-def _check_transforms(
-    t: torch.Tensor, call: str, name: str | None, monoid: Monoid | None, differentiable: bool
-) -> None:
-    """Refuse a call that has no derivative and no batching rule yet, or no forward derivative, and name a function that has
-    one."""
+def _check_transforms(t: torch.Tensor, call: str, name: str | None, differentiable: bool) -> None:
+    """Refuse a call that has no derivative and no batching rule: one whose results are written into `out`."""
     what = "an input" if name is None else f"`{name}`"
-    own = torchs_own(call, monoid)
-    has = f", or use {own} which has one" if own else ""
-    if not differentiable:
-        if t.requires_grad and torch.is_grad_enabled():
-            raise no_derivative(call, monoid, what)
-        _check_mapped(t, what, call, has)
-        if is_dual(t):
-            raise GradientError(
-                f"{call}: {what} must not carry a forward derivative where results are written into `out`, got a dual "
-                f"tensor; leave `out` away, or use forward_ad.unpack_dual(x).primal{has}"
-            )
+    if differentiable:
+        return
+    where = "where results are written into `out`, got one that does; leave `out` away, or use {} where none is needed"
+    if t.requires_grad and torch.is_grad_enabled():
+        raise GradientError(f"{call}: {what} must not require grad {where.format('torch.no_grad()')}")
+    _check_mapped(t, what, call)
+    if is_dual(t):
+        where = where.format("forward_ad.unpack_dual(x).primal")
+        raise GradientError(f"{call}: {what} must not carry a forward derivative {where}")
 
 
-def no_derivative(call: str, monoid: Monoid | None, what: str = "an input") -> GradientError:
-    """The error of a call that asks for a gradient."""
-    return GradientError(
-        f"{call}: {what} must not require grad, got one that does, and folds have no derivative yet; "
-        f"{where_gradients_are(call, monoid)}"
-    )
-
-
-def _check_mapped(t: torch.Tensor, what: str, call: str, has: str = "") -> None:
+def _check_mapped(t: torch.Tensor, what: str, call: str) -> None:
     if torch._C._functorch.is_functorch_wrapped_tensor(t):
         raise GradientError(
-            f"{call}: {what} must be a plain tensor, got one inside torch.func (vmap, grad, jvp), which has no rule for "
-            f"folds yet; fold a dim of the whole tensor instead{has}"
+            f"{call}: {what} must be a plain tensor where results are written into `out`, got one inside torch.func (vmap, "
+            "grad, jvp); leave `out` away"
         )
 
 
@@ -345,8 +331,7 @@ def _check_target(
         )
     if target.requires_grad and torch.is_grad_enabled():
         raise GradientError(
-            f"{call}: `out` must not require grad, got one that does, and folds have no derivative yet; "
-            "use torch.no_grad(), or leave `out` out"
+            f"{call}: `out` must not require grad, got one that does; use torch.no_grad(), or leave `out` away"
         )
     _check_mode(target, call)
     if _overlaps_itself(target):

@@ -1,4 +1,4 @@
-"""Launches of maps that hold rows or columns in shared memory, as kernel calls: rings, spans and stripes."""
+"""Launches of maps that hold rows or columns in shared memory, as kernel calls: rings, offset rows, spans and stripes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decisions of launches that fold rows and map them at once: rows in registers, in rings of shared memory, in spans."""
+"""The decisions of launches that fold rows and map them at once: blocks, rings, spans, offset rows, stripes."""
 
 from __future__ import annotations
 
