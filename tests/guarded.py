@@ -1,8 +1,8 @@
 """Under Triton's interpreter every load, store and atomic stays within the tensors that its kernel was given.
 
 The interpreter reads and writes wherever a pointer says: a mask that lets too many elements through reads what lies behind a
-tensor in memory, which no result shows. A load may take a whole vector of which a tensor holds a part: on a device
-those are aligned, and no memory ends inside one.
+tensor in memory, which no result shows. A load may take a whole sector of which a tensor holds a part: on a device those
+are aligned, and no memory ends inside one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from triton.runtime import interpreter
 
-VECTOR = 16  # bytes
+from tilefold.planner.sizes import SECTOR
+
 # Of the kernel that is running: where its tensors' storages begin and end.
 _RANGES: list[tuple[int, int]] = []
 
@@ -45,7 +46,7 @@ def _checked(access: Any, name: str, at: int, mask: int | None) -> Any:
         if asked.size:
             low, high = int(asked.min()), int(asked.max())
             size = given[at].get_element_ty().primitive_bitwidth // 8
-            more = VECTOR - 1 if name == "create_masked_load" else 0
+            more = SECTOR - 1 if name == "create_masked_load" else 0
             ranges = [(begin - more, end + more) for begin, end in _RANGES]
             if not any(begin <= low and high + size <= end for begin, end in ranges):
                 inside = [(begin <= asked) & (asked + size <= end) for begin, end in ranges]

@@ -232,3 +232,14 @@ def test_rows_are_stored_by_the_programs_that_hold_them() -> None:
     torch.testing.assert_close(results[1].double(), want, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(results[0].double(), x.double() - want, rtol=1e-5, atol=1e-5)
     assert (plan.strategy, plan.launches) == ("whole", 1)
+
+
+@pytest.mark.parametrize("shape", [(0, 65), (65, 0)], ids=str)
+@pytest.mark.parametrize("dims", [2, 1])
+def test_what_has_no_elements_is_not_read(shape: tuple[int, int], dims: int) -> None:
+    """Such tensors may have no memory: a program that read one of them would fail."""
+    x = torch.empty(shape[0], 1).expand(shape) if shape[0] else torch.empty(0, 1).expand(shape)
+    weight = torch.ones(1).expand(shape[-dims:])
+    results, plan = executed(lambda: tilefold.rms_norm(x, shape[-dims:], weight, 1e-5))
+    assert results[0].shape == torch.Size(shape)
+    assert "map_groups" in {step.kernel for step in plan.launched} or plan.strategy == "nothing"

@@ -28,18 +28,21 @@ def rows_begin(m, outer_sizes, output_size, shift, outer_steps, output_step):
 
 
 def load_operand(
-    x, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
+    x, m, n, rows, some, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
     ROW: tl.constexpr, COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of one operand: [1, COLUMNS] of one that all rows share, [ROWS, 1] of one with a value a row, or a number."""
+    """A tile of one operand: [1, COLUMNS] of one that all rows share, [ROWS, 1] of one with a value a row, or a number.
+
+    `some`: whether it has any element; what has none may have no memory.
+    """
     begin = x[1]
     if ROW:
         begin = rows_begin(m, outer_sizes, output_size, x[1], x[2], x[3])
     if not COLUMN:
         if ROW:  # loaded once a thread, not once for each element that it has beside it
-            value = tl.load(x[0] + begin, mask=m < rows)[:, None]
+            value = tl.load(x[0] + begin, mask=(m < rows) & some)[:, None]
         else:
-            value = tl.load(x[0] + begin)
+            value = tl.load(x[0] + begin, mask=(rows > 0) & some)
     else:
         column = reduced_offset(n, deep_sizes, reduced_size, x[4], x[5])
         if ROW:
@@ -48,23 +51,28 @@ def load_operand(
                 keep = keep & keep_columns
             value = tl.load(x[0] + (begin[:, None] + column), mask=keep)
         elif MASK_COLUMNS:
-            value = tl.load(x[0] + (begin + column), mask=keep_columns)
+            value = tl.load(x[0] + (begin + column), mask=keep_columns & (rows > 0))
         else:
             value = tl.load(x[0] + (begin + column))
     return value
 
 
 def load_operands(
-    inputs, before, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
-    BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, KIND: tl.constexpr,
+    inputs, before, m, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
+    BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, FIRST: tl.constexpr, RESULTS: tl.constexpr,
+    KIND: tl.constexpr,
 ):  # fmt: skip
-    """Operands of one KIND, the others as they were `before`: 0 those all rows share, 1 with one value a row, 2 tiles."""
+    """Operands of one KIND, the others as they were `before`: 0 those all rows share, 1 with one value a row, 2 tiles.
+
+    From FIRST on RESULTS of them are rows' results, which rows without elements have, too.
+    """
     values = ()
     for i in tl.static_range(len(inputs)):
         if ((BY_ROW >> i) & 1) * (1 + ((BY_COLUMN >> i) & 1)) == KIND:
             values = values + (
                 load_operand(
-                    inputs[i], m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
+                    inputs[i], m, n, rows, (columns > 0) | ((FIRST <= i) & (i < FIRST + RESULTS)), keep_columns, outer_sizes,
+                    output_size, deep_sizes, reduced_size,
                     (BY_ROW >> i) & 1, (BY_COLUMN >> i) & 1, MASK_COLUMNS,
                 ),
             )  # fmt: skip
@@ -125,12 +133,12 @@ def map_groups(
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     shared = load_operands(
-        inputs, (), m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
-        MASK_COLUMNS, 0,
+        inputs, (), m, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
+        MASK_COLUMNS, FOLDED, RESULTS, 0,
     )  # fmt: skip
     ahead = load_operands(
-        inputs, shared, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
-        MASK_COLUMNS, 1,
+        inputs, shared, m, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
+        BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 1,
     )  # fmt: skip
     sums = ()
     for s in tl.static_range(len(s_ptrs)):
@@ -142,12 +150,12 @@ def map_groups(
         m = (group + turn * groups) * ROWS + tl.arange(0, ROWS)
         later = (group + (turn + 1) * groups) * ROWS + tl.arange(0, ROWS)
         values = load_operands(
-            inputs, ahead, m, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
-            MASK_COLUMNS, 2,
+            inputs, ahead, m, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
+            BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 2,
         )  # fmt: skip
         ahead = load_operands(
-            inputs, ahead, later, n, rows, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
-            BY_COLUMN, MASK_COLUMNS, 1,
+            inputs, ahead, later, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
+            BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 1,
         )  # fmt: skip
         keep = (m < rows)[:, None]
         if MASK_COLUMNS:
