@@ -62,6 +62,12 @@ CASES = [
         r"sum: an input must be a plain tensor where .*`out`, got one inside torch.func .*; leave `out` away",
     ),
     Case(
+        "explain_plan inside vmap",
+        lambda: torch.vmap(lambda r: tf.explain_plan(r, monoids.SUM))(X),
+        GradientError,
+        r"explain_plan: an input must be a plain tensor, got one inside torch.func .*; call it outside",
+    ),
+    Case(
         "out inside vmap",
         lambda: torch.vmap(lambda o: tf.sum(X, 1, out=o))(torch.ones(4, 2)),
         GradientError,

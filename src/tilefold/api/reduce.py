@@ -33,6 +33,7 @@ from tilefold.problem.validate import (
     check_flags,
     check_inputs,
     check_out,
+    check_unmapped,
     is_abstract,
     plain,
 )
@@ -254,6 +255,8 @@ def requested(
     """The request of a fold that is not run, and its tensors: validated, of one shape."""
     tensors = as_inputs(inputs, monoid, call)
     check_inputs(tensors, monoid, guarantee, call, differentiable=True)
+    for t in tensors:
+        check_unmapped(t, "an input must be a plain tensor", "call it outside of them", call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
     program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors))

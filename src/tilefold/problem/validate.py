@@ -232,11 +232,19 @@ def _check_transforms(t: torch.Tensor, call: str, name: str | None, differentiab
 
 
 def _check_mapped(t: torch.Tensor, what: str, call: str) -> None:
+    check_unmapped(
+        t, f"{what} must be a plain tensor where results are written into `out`", "leave `out` away", call
+    )
+
+
+def check_unmapped(t: torch.Tensor, rule: str, fix: str, call: str) -> None:
+    """Refuse a tensor that stands for others inside of a transform.
+
+    Raises:
+        GradientError: it does.
+    """
     if torch._C._functorch.is_functorch_wrapped_tensor(t):
-        raise GradientError(
-            f"{call}: {what} must be a plain tensor where results are written into `out`, got one inside torch.func (vmap, "
-            "grad, jvp); leave `out` away"
-        )
+        raise GradientError(f"{call}: {rule}, got one inside torch.func (vmap, grad, jvp); {fix}")
 
 
 def check_out(
