@@ -363,3 +363,57 @@ def test_on_a_gpu_a_mapped_call_is_that_of_each_and_a_graph_replays_it(name: str
     want = [flat(function(x)) for x in each]
     for mine, others in zip(flat(got), zip(*want, strict=True), strict=True):
         torch.testing.assert_close(mine, torch.stack(others), rtol=1e-5, atol=1e-6)
+
+
+NORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], int]] = {
+    "layer_norm": (
+        lambda x, w, b: tilefold.layer_norm(x, (6,), w, b),
+        lambda x, w, b: torch.nn.functional.layer_norm(x, (6,), w, b),
+        2,
+    ),
+    "rms_norm": (
+        lambda x, w: tilefold.rms_norm(x, (6,), w, 1e-5),
+        lambda x, w: torch.nn.functional.rms_norm(x, (6,), w, 1e-5),
+        1,
+    ),
+    "a map": (
+        lambda x, w: tilefold.reduce_map(x, monoids.LOGSUMEXP, lambda v, total, w: (v - total) * w, 1, extras=w),
+        lambda x, w: x.log_softmax(1) * w,
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_parameters_are_mapped_each_for_its_own_call(name: str) -> None:
+    """An ensemble's: torch's own functions have one weight for all rows."""
+    ours, theirs, parameters = NORMS[name]
+    x = torch.linspace(-1, 2, 24, dtype=torch.float64).view(4, 6).sin()
+    given = torch.rand(parameters, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for where in ((0, *[None] * (parameters - 1)), (0,) * parameters):
+        some = [p if d == 0 else p[0] for p, d in zip(given, where, strict=True)]
+        got, want = (torch.vmap(f, in_dims=(None, *where))(x, *some) for f in (ours, theirs))
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", NORMS)
+def test_gradients_of_parameters_are_those_of_each_member(name: str, order: int) -> None:
+    """Sums over rows are over each member's own: per-sample gradients, and Jacobians, which map a backward."""
+    ours, theirs, parameters = NORMS[name]
+    x = torch.linspace(-3, 2, 72, dtype=torch.float64).view(3, 4, 6).sin()
+    given = torch.rand(parameters, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = []
+    for function in (ours, theirs):
+
+        def loss(x: Tensor, *given: Tensor, function: Callable[..., Tensor] = function) -> Tensor:
+            return function(x, *given).pow(3).sum()
+
+        wrt = tuple(range(1 + parameters))
+        by = torch.func.grad(loss, wrt)
+        if order == 2:
+            by = torch.func.grad(lambda *v, by=by: sum(g.pow(2).sum() for g in by(*v)), wrt)
+        each = torch.vmap(by, in_dims=(0, *[None] * parameters))(x, *given)
+        found.append([*each, *torch.func.jacrev(function, wrt)(x[0], *given)])
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want)

@@ -234,7 +234,7 @@ def test_rows_are_stored_by_the_programs_that_hold_them() -> None:
     assert (plan.strategy, plan.launches) == ("whole", 1)
 
 
-@pytest.mark.parametrize("shape", [(0, 65), (65, 0)], ids=str)
+@pytest.mark.parametrize("shape", [(0, 65), (65, 0), (0, 2), (0, 64)], ids=str)
 @pytest.mark.parametrize("dims", [2, 1])
 def test_what_has_no_elements_is_not_read(shape: tuple[int, int], dims: int) -> None:
     """Such tensors may have no memory: a program that read one of them would fail."""

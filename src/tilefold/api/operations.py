@@ -190,8 +190,17 @@ def _mapped_map(
 ) -> Any:  # fmt: skip
     every = in_front([*inputs, *extras], [*where[0], *where[1]], info.batch_size)
     given, beside = every[: len(inputs)], every[len(inputs) :]
+    if of_text(apply).sums:  # over the rows of each member alone
+        members = [
+            torch.ops.tilefold.reduce_map(
+                [t[i] for t in given], [t[i] for t in beside], monoid, apply, dims, convert, guarantee, library
+            )
+            for i in range(info.batch_size)
+        ]
+        return all_mapped([torch.stack(made) for made in zip(*members, strict=True)])
     known = library_map(library)
-    library = library if known is not None and known.any_rank else ""
+    alike = all(d is None for d in where[1])  # torch's functions have one weight for all rows
+    library = library if known is not None and known.any_rank and alike else ""
     made = torch.ops.tilefold.reduce_map(
         given, beside, monoid, apply, [d + 1 for d in dims], convert, guarantee, library
     )

@@ -53,7 +53,7 @@ def load_operand(
         elif MASK_COLUMNS:
             value = tl.load(x[0] + (begin + column), mask=keep_columns & (rows > 0))
         else:
-            value = tl.load(x[0] + (begin + column))
+            value = tl.load(x[0] + (begin + column), mask=rows > 0)
     return value
 
 
