@@ -944,3 +944,15 @@ def test_both_forms_of_a_gradient_agree(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gradients, "fold_of", gradients.Fold)
     monkeypatch.setattr(map_rules.Rules, "needs_row_alone", False)
     assert_alike(function, like, *far)
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0)], ids=str)
+@pytest.mark.parametrize(
+    "name", ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax"]
+)
+def test_what_has_no_elements_has_a_gradient_of_none(name: str, shape: tuple[int, int]) -> None:
+    x = torch.empty(shape, requires_grad=True)
+    made = getattr(tilefold, name)(x, 1)
+    made = made.values if name in ("cummax", "cummin") else made
+    (got,) = torch.autograd.grad(made.sum(), x)
+    assert got.shape == x.shape

@@ -377,7 +377,9 @@ NORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], int]] = {
         1,
     ),
     "a map": (
-        lambda x, w: tilefold.reduce_map(x, monoids.LOGSUMEXP, lambda v, total, w: (v - total) * w, 1, extras=w),
+        lambda x, w: tilefold.reduce_map(
+            x, monoids.LOGSUMEXP, lambda v, total, w: (v - total) * w, 1, extras=w
+        ),
         lambda x, w: x.log_softmax(1) * w,
         1,
     ),

@@ -380,8 +380,8 @@ def _row(t: Tensor, dims: Sequence[int]) -> Tensor:
 def as_rows(t: Tensor, dims: Sequence[int]) -> Tensor:
     """A tensor as [rows, elements of the reduced dims]."""
     kept = [d for d in range(t.ndim) if d not in dims]
-    length = math.prod(t.shape[d] for d in dims)
-    return dispatch.noted(lambda t: [t.permute(*kept, *dims).reshape(-1, length)], t)[0]
+    rows, length = (math.prod(t.shape[d] for d in some) for some in (kept, dims))
+    return dispatch.noted(lambda t: [t.permute(*kept, *dims).reshape(rows, length)], t)[0]
 
 
 def from_rows(t: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:

@@ -193,7 +193,14 @@ def _mapped_map(
     if of_text(apply).sums:  # over the rows of each member alone
         members = [
             torch.ops.tilefold.reduce_map(
-                [t[i] for t in given], [t[i] for t in beside], monoid, apply, dims, convert, guarantee, library
+                [t[i] for t in given],
+                [t[i] for t in beside],
+                monoid,
+                apply,
+                dims,
+                convert,
+                guarantee,
+                library,
             )
             for i in range(info.batch_size)
         ]
