@@ -27,18 +27,7 @@ from tilefold.bench.summary import (
     timed,
 )
 
-SUITES = (
-    "normalize",
-    "scan",
-    "segment",
-    "topk",
-    "transpose",
-    "gradients",
-    "atomic-sum",
-    "real",
-    "shapes",
-    "products",
-)
+SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
 OWN = ("three launches",)  # other forms of ours
 # Cells of a run of drawn problems whose plan has changed since; tests/planner/test_drawn_runs.py plans each again.
 CHANGED: dict[str, int] = {"shapes": 11}
@@ -71,10 +60,6 @@ SHOWN = (
     ("topk", "topk(8) dim1 32768x1024 bf16"),
     ("transpose", "transpose dim0,1 16384x8192 bf16"),
     ("transpose", "transpose dim0,1 16384x8192 fp32"),
-    ("gradients", "softmax dim1 16384x8192 bf16"),
-    ("gradients", "layer_norm dim1 16384x8192 bf16"),
-    ("gradients", "rms_norm dim1 16384x8192 bf16"),
-    ("gradients", "logsumexp dim1 16384x8192 bf16"),
 )
 
 
@@ -101,8 +86,8 @@ def fastest(case: CaseResult, variants: list[str]) -> str | None:
     return min(times, key=lambda variant: times[variant]) if times else None
 
 
-def row(case: CaseResult, variants: list[str], note: str = "") -> list[str]:
-    """One case: its name and a note, our time, torch's and torch.compile's, the fastest other, and two ratios."""
+def row(case: CaseResult, variants: list[str]) -> list[str]:
+    """One case: its name, our time, torch's and torch.compile's, the fastest other, and two ratios."""
     ours, best = median_us(case, OURS), fastest(case, variants)
     rest = fastest(case, [variant for variant in variants if variant not in PEERS])
     theirs = [time_text(median_us(case, peer)) for peer in PEERS]
@@ -111,7 +96,7 @@ def row(case: CaseResult, variants: list[str], note: str = "") -> list[str]:
     ratio = f"{best_us / ours:.1f}" if ours and best_us else "-"
     share = "".join(f"{fraction:.2f}" for fraction in fractions([case])) or "-"
     dim = ",".join(map(str, case.dims)) if case.dims else str(case.dim)
-    named = [f"{case.operation} dim {dim}{note}", f"{shape_label(case)} {case.dtype}"]
+    named = [f"{case.operation} dim {dim}", f"{shape_label(case)} {case.dtype}"]
     return [*named, time_text(ours), *theirs, other, ratio, share]
 
 
@@ -123,8 +108,7 @@ def shown(found: dict[str, SuiteResult], names: Sequence[tuple[str, str]]) -> li
         result = found.get(suite)
         case = next((c for c in result.cases if c.name == name and timed(c)), None) if result else None
         if result and case:
-            note = ", and backward" if suite == "gradients" else ""
-            rows.append(row(case, others_of(result), note))
+            rows.append(row(case, others_of(result)))
     return markdown(head, rows)
 
 

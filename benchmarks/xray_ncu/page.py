@@ -160,7 +160,7 @@ follows from that where only one way of a warp through the machine's code agrees
 else barriers, shuffles and tensor instructions are those of the PTX, and there is no count of all instructions. Counters of
 the hardware are taken where it counts the quantity. Passes of copies are counted by Nsight Compute's patching of the code,
 since of copies the hardware counts something else.
-What tensor cores read from shared memory by descriptors is no request of a thread, and is left out on both sides.
+Reads of shared memory that tensor cores make by descriptors are no request of a thread, and are left out on both sides.
 Quantities that a launch has none of on either side are left out.
 """
 _BEFORE_DIFFERENCES = """
@@ -177,7 +177,7 @@ bits that is no vector is a loop that compares and swaps words of 32: a request 
 Of {launches} launches with atomics, most of them of one request, {same} have just the counter's sectors. The others' lanes go
 to more than four runs of 128 bytes and meet in some of them: the chip then sends up to {apart} % more.
 """
-_COSTS = """What a request of a warp takes, in ns on each SM of a full GPU (`python benchmarks/xray_ncu costs FILE`): programs
+_COSTS = """The time of a warp's request, in ns on each SM of a full GPU (`python benchmarks/xray_ncu costs FILE`): programs
 with places of their own pay some 1.5 ns a sector. Where all add to the same places, every atomic on one address waits for the
 one before, 0.7 ns each of int32 and 1.8 ns of float32, whichever SM it comes from.
 

@@ -316,7 +316,7 @@ tensors what they stored. The chip that wrappers see is an H200 with 8 SMs in pl
 over SMs stay small. Inductor compiles its graphs for fake CUDA tensors; its wrapper code then runs as it stands.
 Autograd's backward passes are launched and compared in the same way.
 
-What is not in the table: wrappers that refuse tensors that are on no CUDA device and so launch nothing (FlagGems' `where`,
+Not in the table are wrappers that refuse tensors that are on no CUDA device and so launch nothing (FlagGems' `where`,
 `maximum` and `upsample_nearest2d` were tried), and graphs that take views of their inputs, which torch without CUDA does not
 trace for fake CUDA tensors (a transpose and a slice were tried). No result here was compared with a GPU's.
 

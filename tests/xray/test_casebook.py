@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +15,9 @@ FOLDER = Path(__file__).parents[2] / "examples" / "casebook"
 
 @pytest.fixture(scope="module")
 def book() -> ModuleType:
+    sys.path.insert(0, str(FOLDER))
+    for name in ("kernels", "cases"):  # other files of these names may have been imported
+        sys.modules.pop(name, None)
     specification = importlib.util.spec_from_file_location("casebook", FOLDER / "book.py")
     assert specification is not None
     assert specification.loader is not None

@@ -79,7 +79,7 @@ readable file stores other bits, and `--cuda` writes the plain form. Executed by
 | --- | --- | ---: | ---: | --- |
 """
 
-SPEEDS = PAGE.parent.parent / "benchmarks/results/h200/cuda-beside-triton.json"
+SPEEDS = PAGE.parent.parent / "benchmarks/results/h200/experiments/cuda-beside-triton.json"
 SPEEDS_HEAD = """\
 ## Speed
 
