@@ -94,6 +94,11 @@ CASES = [
     Case("init of NaN", scan(X.int(), monoids.MAX, 1, init=NAN), DtypeError, r"`init` must be whole .*int32, got nan"),
     Case("init beyond int64", scan(X.int(), monoids.SUM, 1, init=2**63), ArgumentError, r"`init` must fit .* got 92\d+"),
     Case("init beyond any dtype", scan(init=10**400), ArgumentError, r"`init` must fit.*got a whole number of 1329 bits"),
+    Case(
+        "init beyond any dtype, with a gradient",
+        scan(X.clone().requires_grad_(), monoids.SUM, 1, init=10**400), ArgumentError,
+        r"init: a number must fit float64, got a whole number of 1329 bits; give a smaller",
+    ),
     Case("init beyond float32", scan(init=1e39), ArgumentError, r"`init` must fit .*float32, got 1e\+39; give"),
     Case(
         "init with grad", scan(init=torch.ones(2, requires_grad=True), out=torch.empty_like(X)), GradientError,

@@ -15,6 +15,8 @@ from torch.autograd import forward_ad
 
 from tilefold.algebra import text
 from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.numbers import fits_a_float, short_text
+from tilefold.errors import ArgumentError
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced
 from tilefold.problem.canonical import normalize_dims, one_dim
@@ -171,6 +173,12 @@ def fields_as_tensors(init: Any, device: torch.device) -> list[Tensor]:
 def _as_tensor(field: Any, device: torch.device) -> Tensor:
     if isinstance(field, Tensor):
         return field
+    if isinstance(field, int) and field.bit_length() > 63:  # more than int64 holds
+        if not fits_a_float(field):
+            raise ArgumentError(
+                f"init: a number must fit float64, got {short_text(field)}; give a smaller one"
+            )
+        field = float(field)
     kind = torch.bool if isinstance(field, bool) else torch.int64 if isinstance(field, int) else torch.float64
     return torch.full((), field, dtype=kind, device=device)
 

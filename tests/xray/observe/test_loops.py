@@ -21,6 +21,7 @@ from tilefold.xray.report.model import Access, Observation
 from tilefold.xray.report.static import access_of
 from xray.observe.planted import XY, total_of_rounds
 from xray.snippets import module
+from xray.versions import TRITON
 
 
 @triton.jit
@@ -339,6 +340,7 @@ def summed_products(a_ptr, b_ptr, c_ptr, K, stride_a, stride_b, stride_c, BM: tl
     tl.store(c_ptr + rows * stride_c + columns, total.to(tl.int8))
 
 
+@pytest.mark.skipif(TRITON >= (3, 9), reason="this Triton gives narrow operands other layouts")
 @pytest.mark.parametrize("strides", [(136, 100, 100), (140, 72, 104)])
 def test_a_layout_of_narrow_accesses_goes_by_divisors_that_the_values_have(
     strides: tuple[int, int, int],

@@ -199,6 +199,7 @@ def added_along_the_wrong_dim(x_ptr, y_ptr, n, apart, R: tl.constexpr, C: tl.con
     tl.atomic_add(y_ptr + rows * n + columns * apart, x, sem="relaxed")
 
 
+@pytest.mark.skipif(TRITON >= (3, 9), reason="this Triton gives atomics one element a lane")
 @pytest.mark.parametrize("apart", [2, 3])
 def test_atomics_are_tried_the_other_way_and_what_that_saves_is_at_stake(apart: int) -> None:
     """Along the other dim lanes are `apart` elements from each other: a request still needs more sectors than its bytes."""
