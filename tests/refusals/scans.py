@@ -95,6 +95,11 @@ CASES = [
     Case("init beyond int64", scan(X.int(), monoids.SUM, 1, init=2**63), ArgumentError, r"`init` must fit .* got 92\d+"),
     Case("init beyond any dtype", scan(init=10**400), ArgumentError, r"`init` must fit.*got a whole number of 1329 bits"),
     Case(
+        "init of nothing, with a gradient",
+        scan(X.clone().requires_grad_(), monoids.SUM, 1, init=[None]), KindError,
+        r"init: a field must be a tensor or a number, got None; give",
+    ),
+    Case(
         "init beyond any dtype, with a gradient",
         scan(X.clone().requires_grad_(), monoids.SUM, 1, init=10**400), ArgumentError,
         r"init: a number must fit float64, got a whole number of 1329 bits; give a smaller",

@@ -6,6 +6,7 @@ are registered by `tilefold.api.operations`; their schemas have no shapes, so th
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.autograd import forward_ad
 from tilefold.algebra import text
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.numbers import fits_a_float, short_text
-from tilefold.errors import ArgumentError
+from tilefold.errors import ArgumentError, KindError, shown
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced
 from tilefold.problem.canonical import normalize_dims, one_dim
@@ -173,6 +174,8 @@ def fields_as_tensors(init: Any, device: torch.device) -> list[Tensor]:
 def _as_tensor(field: Any, device: torch.device) -> Tensor:
     if isinstance(field, Tensor):
         return field
+    if not isinstance(field, numbers.Real):
+        raise KindError(f"init: a field must be a tensor or a number, got {shown(field)}; give one of these")
     if isinstance(field, int) and field.bit_length() > 63:  # more than int64 holds
         if not fits_a_float(field):
             raise ArgumentError(
