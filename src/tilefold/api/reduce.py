@@ -179,6 +179,7 @@ def fold_tensors(
             return made
     every = [*tensors, *tensors_of(init)]
     if out is None and is_plainly_differentiated(every):
+        dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
         return DIFFERENTIATED["reduce"](
             tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call, key
         )

@@ -204,6 +204,7 @@ def map_tensors(
         if (made := dispatch.repeated(key, *every)) is not None:
             return made
     if out is None and is_plainly_differentiated(every):
+        convert = as_dtype(convert, call)
         return DIFFERENTIATED["reduce_map"](
             tensors, monoid, apply, dim, extras, convert, guarantee, library, call, key
         )

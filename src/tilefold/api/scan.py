@@ -166,6 +166,7 @@ def scan_tensors(
             return made
     every = [*tensors, *tensors_of(init)]
     if out is None and is_plainly_differentiated(every):
+        dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
         return DIFFERENTIATED["scan"](
             tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call, key
         )
