@@ -139,4 +139,41 @@ GRADIENTS = (
         "address & 15, get_num_threads(), False)",
         ("tests/api/test_replays.py::test_a_kept_call_is_for_one_layout_and_what_asks",),
     ),
+    Mutant(
+        "a norm's parameters are the first member's for all",
+        "api/operations.py",
+        "known.any_rank and alike else",
+        "known.any_rank else",
+        ("tests/api/test_operations.py::test_parameters_are_mapped_each_for_its_own_call[rms_norm]",),
+    ),
+    Mutant(
+        "sums over rows are over the rows of all members",
+        "api/operations.py",
+        "if of_text(apply).sums:",
+        "if False:",
+        (
+            "tests/api/test_operations.py::test_gradients_of_parameters_are_those_of_each_member[layer_norm-1]",
+        ),
+    ),
+    Mutant(
+        "a map of no rows reads what all rows share",
+        "backends/triton/kernels/map_groups.py",
+        "value = tl.load(x[0] + begin, mask=(rows > 0) & some)",
+        "value = tl.load(x[0] + begin)",
+        ("tests/backends/test_groups_offline.py::test_what_has_no_elements_is_not_read",),
+    ),
+    Mutant(
+        "a value of a row is taken for another extra tensor's",
+        "backends/triton/map_calls.py",
+        "return [*apart, *(i for i in extras if i not in apart)]",
+        "return [*extras]",
+        ("tests/backends/test_groups_offline.py::test_rows_have_values_of_their_own_and_store_some",),
+    ),
+    Mutant(
+        "more clusters than run at a time",
+        "planner/groups.py",
+        "sms = int(chip.sms * RESIDENT) if cluster > 2 else chip.sms",
+        "sms = chip.sms",
+        ("tests/backends/test_groups_offline.py::test_bytes_are_compulsory_and_nothing_is_spilled",),
+    ),
 )

@@ -188,8 +188,8 @@ SCANS = (
     Mutant(
         "another thread count answers a repeated scan",
         "runtime/switch.py",
-        "return (t.shape, t.stride(), t.dtype, address & 15, get_num_threads())",
-        "return (t.shape, t.stride(), t.dtype, address & 15)",
+        "return (t.shape, t.stride(), t.dtype, address & 15, get_num_threads(), asked)",
+        "return (t.shape, t.stride(), t.dtype, address & 15, asked)",
         ("tests/backends/test_scans_on_cpu.py::test_a_repeated_scan_is_planned_for_its_threads",),
     ),
     Mutant(
