@@ -176,14 +176,17 @@ def _as_tensor(field: Any, device: torch.device) -> Tensor:
         return field
     if not isinstance(field, numbers.Real):
         raise KindError(f"init: a field must be a tensor or a number, got {shown(field)}; give one of these")
-    if isinstance(field, int) and field.bit_length() > 63:  # more than int64 holds
-        if not fits_a_float(field):
+    number: Any = field
+    if isinstance(number, int) and number.bit_length() > 63:  # more than int64 holds
+        if not fits_a_float(number):
             raise ArgumentError(
-                f"init: a number must fit float64, got {short_text(field)}; give a smaller one"
+                f"init: a number must fit float64, got {short_text(number)}; give a smaller one"
             )
-        field = float(field)
-    kind = torch.bool if isinstance(field, bool) else torch.int64 if isinstance(field, int) else torch.float64
-    return torch.full((), field, dtype=kind, device=device)
+        number = float(number)
+    kind = (
+        torch.bool if isinstance(number, bool) else torch.int64 if isinstance(number, int) else torch.float64
+    )
+    return torch.full((), number, dtype=kind, device=device)
 
 
 def is_plainly_differentiated(tensors: Sequence[Any]) -> bool:
