@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import tilefold
+from backends.machines import Machine, stand_in
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.api import dispatch
 from tilefold.api.requests import Product, Reduction, Request, Scan
 from tilefold.backends.steps import run_steps
 from tilefold.backends.triton import executable as executables
-from tilefold.backends.triton.call import Call
 from tilefold.backends.triton.executable import Executable
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.device import H200
@@ -27,44 +27,13 @@ from tilefold.planner.products.epilogue import make_epilogue
 from tilefold.planner.products.operands import canonical_product
 from tilefold.planner.products.plan import Candidate, Finish, Tile
 from tilefold.planner.products.steps import product_plan
-from tilefold.problem.canonical import contiguous_strides
-from xray.running import run_call
 
 Tensor = torch.Tensor
 
 
-class Machine:
-    """Stands for a device: memory by its addresses, and launches in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.held: dict[int, Tensor] = {}
-        self.launched: list[str] = []
-
-    def hold(self, tensor: Tensor) -> Tensor:
-        self.held[tensor.data_ptr()] = tensor
-        return tensor
-
-    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
-        assert tuple(strides) == contiguous_strides(shape)
-        return self.hold(torch.empty(tuple(shape), dtype=dtype))
-
-    def launcher(self, call: Call, index: int) -> Callable[..., None]:
-        def launch(stream: int, *addresses: int) -> None:
-            assert stream == 7
-            self.launched.append(call.kernel)
-            run_call(call, [], [self.held[address] for address in addresses], 90)
-
-        return launch
-
-
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine()
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
-    monkeypatch.setattr(executables, "_empty", made.empty)
-    monkeypatch.setattr(executables, "launcher", made.launcher)
-    return made
+    return stand_in(monkeypatch)
 
 
 def run(

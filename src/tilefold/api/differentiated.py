@@ -17,7 +17,7 @@ from torch._functorch import autograd_function
 from tilefold.api import dispatch
 from tilefold.api.replays import Replay, Tape
 from tilefold.planner.plan import Plan
-from tilefold.runtime.switch import layouts
+from tilefold.runtime.switch import Alike, layouts
 
 # Private names of torch, as its functorch uses them: a Function that a kernel of the dispatcher may apply, and the context in
 # which it may inside of a transform.
@@ -71,6 +71,9 @@ class Differentiated:
     _forward: Replay | None = None
     _saved: tuple[int, ...] | None = None  # places among inputs and results
     _flat: tuple[int, ...] = ()  # the results that have no derivative
+    _latest: tuple[list[int], Alike, Replay] | None = (
+        None  # the backward made last: which values it has, and their layouts
+    )
 
     def __init__(self, rule: Call, run: Run, kept: bool = False) -> None:
         self.rule, self.run, self.kept, self._is_known = rule, run, kept, False
@@ -124,22 +127,29 @@ class Differentiated:
 
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
         """The inputs' cotangents."""
-        key = layouts((*saved, *grads)) if self.kept else None
-        if key is None:
+        if not self.kept:
             return self.rule.backward(saved, grads, self._wrt)
-        if key not in self._backwards:
-            tape = Tape((*saved, *grads))
-            with dispatch.noting(tape):
-                found = self.rule.backward(saved, grads, self._wrt)
-            if len(self._backwards) >= MOST:
-                self._backwards.clear()
-            self._backwards[key] = tape.replay(found)
-            return found
-        again = self._backwards[key]
-        made = None if again is None else again((*saved, *grads))
-        if again is None or made is None:
+        every = (*saved, *grads)
+        there = [i for i, t in enumerate(every) if t is not None]
+        some = [every[i] for i in there]
+        replay = None
+        if self._latest is not None and self._latest[0] == there and self._latest[1](some):
+            replay = self._latest[2]
+        elif (key := layouts(every)) is not None:
+            if key not in self._backwards:
+                tape = Tape(every)
+                with dispatch.noting(tape):
+                    found = self.rule.backward(saved, grads, self._wrt)
+                if len(self._backwards) >= MOST:
+                    self._backwards.clear()
+                self._backwards[key] = tape.replay(found)
+                return found
+            if (replay := self._backwards[key]) is not None:
+                self._latest = there, Alike(some), replay
+        made = None if replay is None else replay(every)
+        if replay is None or made is None:
             return self.rule.backward(saved, grads, self._wrt)
-        dispatch.planned(again.plan)
+        dispatch.planned(replay.plan)
         return made
 
 

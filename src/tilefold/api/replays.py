@@ -24,6 +24,11 @@ class Source(NamedTuple):
     view: tuple[tuple[int, ...], tuple[int, ...], int] | None
 
 
+Noted = tuple[
+    Any, tuple[Source, ...], tuple[int, ...]
+]  # an executable, what it reads, and what nothing reads after it
+
+
 class UnknownError(Exception):
     """A tensor that no call of ours made."""
 
@@ -39,12 +44,13 @@ class Made(NamedTuple):
 class Replay:
     """Calls of executables, in order: values are constants, what is given, then what each call makes.
 
-    `dead` are the places that nothing reads after a call.
+    `joined` makes them all at once, where the executables can be.
     """
 
     constants: tuple[Tensor, ...]
-    calls: tuple[tuple[Any, tuple[Source, ...], tuple[int, ...]], ...]
+    calls: tuple[Noted, ...]
     outputs: tuple[Source | None, ...]
+    joined: Callable[..., list[Tensor | None]] | None = None
 
     @functools.cached_property
     def plan(self) -> Any:
@@ -53,6 +59,8 @@ class Replay:
 
     def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor | None] | None:
         """The results; None where the elements ask for more than was planned."""
+        if self.joined is not None:
+            return self.joined(*given)
         values: list[Any] = [*self.constants, *given]
         for executable, sources, dead in self.calls:
             made = executable.call(*[values[p] if v is None else _seen(values[p], v) for p, v in sources])
@@ -116,14 +124,17 @@ class Tape:
         except UnknownError:
             return None
         read = {o.place for o in shown if o is not None}
-        ended = list[tuple[Any, tuple[Source, ...], tuple[int, ...]]]()
+        ended = list[Noted]()
         for executable, sources, made in reversed(calls):
             last = {*made, *(s.place for s in sources)} - read
             read |= last
             # What is given lives as long as its owner has it.
             dead = tuple(sorted(p for p in last if p >= len(self.constants) + len(self.given)))
             ended.append((executable, sources, dead))
-        return Replay(tuple(self.constants), tuple(reversed(ended)), shown)
+        made_again = tuple(reversed(ended))
+        join = getattr(made_again[0][0], "join", None) if made_again else None
+        at_once = None if join is None else join(self.constants, self.given, made_again, shown)
+        return Replay(tuple(self.constants), made_again, shown, at_once)
 
 
 def _is_of(t: Tensor, given: Tensor | None) -> bool:

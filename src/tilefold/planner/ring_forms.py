@@ -20,6 +20,7 @@ PROGRAM_BYTES = RESERVED_BYTES + 1024 + 512
 # Where rows are long and programs walk over none: programs of an SM and their threads, and what of the time these lose; and
 # what each program beyond so many that share a row does, and turns of a vector (docs/experiments/rings.md#long-rows).
 SEVERAL, MANY_SPLITS, LATE, SHORT_TURNS = {(4, 256): 0.0, (3, 256): 0.02, (2, 512): 0.05}, 8, 0.012, 0.03
+GROUP_SMS = 16  # that a cluster's programs are on, a GPC of a Hopper chip: what is left of one is empty
 BUSY = 0.85  # of the clusters' time, at least (not measured)
 # docs/experiments/rings.md#rows:
 WALKING_LANES = 1024  # its threads
@@ -48,12 +49,13 @@ def several(base: Rings, vectors: int, rows: int, device: Device) -> Rings | Non
         registers = SM_REGISTERS // (programs * lanes) // 8 * 8
         for unroll in (2, 1) if base.inputs == 1 and base.align == 1 else (1,):
             most = room // (lanes * unroll * VECTOR_BYTES * base.inputs)
-            stage = fewest(
-                replace(base, lanes=lanes, unroll=unroll, registers=registers), vectors, most, device.cluster
-            )
-            if stage is not None and rows * stage.splits >= device.sms * programs:
-                late = LATE * max(0, stage.splits - MANY_SPLITS) + SHORT_TURNS * (unroll == 1)
-                found.append((loss + late, len(found), stage))
+            part = replace(base, lanes=lanes, unroll=unroll, registers=registers)
+            for splits in range(1, device.cluster + 1):
+                stage = shared_by(part, vectors, most, splits)
+                if stage is not None and rows * splits >= device.sms * programs:
+                    late = LATE * max(0, splits - MANY_SPLITS) + SHORT_TURNS * (unroll == 1)
+                    empty = programs * GROUP_SMS % splits / (programs * GROUP_SMS)
+                    found.append((loss + late + empty, len(found), stage))
     return min(found)[2] if found else None
 
 
@@ -143,15 +145,19 @@ def few(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
 
 
 def fewest(base: Rings, vectors: int, most: int, cluster: int) -> Rings | None:
-    """The fewest programs that hold a row in so many turns each, none of them ending before its last turn."""
+    """The fewest programs that hold a row in so many turns each."""
+    stages = (shared_by(base, vectors, most, splits) for splits in range(1, cluster + 1))
+    return next((stage for stage in stages if stage is not None), None)
+
+
+def shared_by(base: Rings, vectors: int, most: int, splits: int) -> Rings | None:
+    """A row held by so many programs in so many turns each, none of them ending before its last turn; None otherwise."""
     turn, line = base.lanes * base.unroll, LINE_VECTORS if base.align == 1 else 1
-    for splits in range(1, cluster + 1):
-        share = math.ceil(vectors / splits / line) * line
-        turns = math.ceil(share / turn)
-        last = vectors - (base.align > 1) - (splits - 1) * share
-        if turns <= most and (turns - 1) * turn < last:
-            return replace(base, turns=turns, depth=turns, splits=splits, parted=True)
-    return None
+    share = math.ceil(vectors / splits / line) * line
+    turns = math.ceil(share / turn)
+    last = vectors - (base.align > 1) - (splits - 1) * share
+    fits = turns <= most and (turns - 1) * turn < last
+    return replace(base, turns=turns, depth=turns, splits=splits, parted=True) if fits else None
 
 
 def is_busy(stage: Rings, rows: int) -> bool:

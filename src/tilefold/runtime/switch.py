@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 # By these names alone: looking each up in torch costs as much as asking it.
 from torch import Tensor, get_num_threads
 from torch import is_grad_enabled as _is_grad_enabled
 from torch._C import _is_any_autocast_enabled, _is_tracing, _len_torch_dispatch_stack
+from torch._C._dynamo.guards import TensorGuards
 from torch._C._functorch import maybe_current_level
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
@@ -141,6 +142,35 @@ def layout(t: Tensor, differentiated: bool = False) -> tuple[Any, ...] | None:
         )
     except RuntimeError:
         return None
+
+
+class Alike:
+    """Whether tensors have the layouts of others, with nothing in force that sees their calls: `layouts` as one question.
+
+    torch's guards of compiled graphs answer it (a private class of torch's): class, dtype, device, sizes, strides, keys of
+    dispatch with those in force, and whether a gradient is asked for. None need a gradient here.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        sizes: list[Any] = [list(t.shape) for t in tensors]  # torch's stub says that these are of one tensor
+        strides: list[Any] = [list(t.stride()) for t in tensors]
+        self._check: Callable[..., bool] = TensorGuards(
+            *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
+        ).check
+        self._places, self._threads = [t.data_ptr() & 15 for t in tensors], get_num_threads()
+
+    def __call__(self, tensors: Sequence[Tensor]) -> bool:
+        """The answer."""
+        return (
+            not is_dynamo_compiling()
+            and _forced.get() == "auto"
+            and forward_ad._current_level < 0
+            and not _len_torch_dispatch_stack()
+            and not _is_tracing()
+            and self._check(*tensors)
+            and self._places == [t.data_ptr() & 15 for t in tensors]
+            and get_num_threads() == self._threads
+        )
 
 
 def layouts(tensors: Sequence[Tensor | None]) -> tuple[Any, ...] | None:

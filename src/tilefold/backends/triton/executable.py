@@ -51,16 +51,13 @@ class Executable:
         outputs: Sequence[tuple[tuple[int, ...], torch.dtype]],
         index: int,
     ) -> None:
-        self.plan = plan
+        self.plan, self.index = plan, index
         results = names("output", len(outputs))
-        buffers = dict(zip(results, outputs, strict=True))
-        buffers |= {buffer.name: (buffer.shape, buffer.dtype) for buffer in plan.workspaces}
+        self.results = dict(zip(results, outputs, strict=True))
+        buffers = self.results | {buffer.name: (buffer.shape, buffer.dtype) for buffer in plan.workspaces}
         steps = _steps(plan, [launcher(call, index) for call in calls], computation, buffers)
-        scope: dict[str, Any] = {
-            "empty": _empty, "current_device": torch._C._cuda_getDevice, "device": torch.cuda.device,
-            "current_stream": torch._C._cuda_getCurrentRawStream, "index": index,
-        }  # fmt: skip
-        scope |= {f"step{number}": function for number, (function, _) in enumerate(steps)}
+        self.launches = _launches(plan, steps)
+        scope = on_device(index) | {f"step{number}": function for number, (function, _) in enumerate(steps)}
         for name, (shape, dtype) in buffers.items():
             scope[f"{name}_layout"] = tuple(shape), contiguous_strides(shape), dtype
         body = [f"{buffer.name} = empty(*{buffer.name}_layout)" for buffer in plan.workspaces]
@@ -78,6 +75,13 @@ class Executable:
         """Run on the current stream of the device, whichever is current; `outputs` are contiguous, aligned to 16 bytes."""
         return self.call(*inputs) if outputs is None else self.call(*inputs, outputs=outputs)
 
+    @staticmethod
+    def join(*noted: Any) -> Callable[..., list[Tensor | None]] | None:
+        """Calls of executables as one function (`joined`)."""
+        from tilefold.backends.triton.joined import joined
+
+        return joined(*noted)
+
 
 _FORM = """
 def call({inputs}, outputs=None):
@@ -91,6 +95,23 @@ def call({inputs}, outputs=None):
     {body}
     return [{outputs}]
 """
+
+
+def on_device(index: int) -> dict[str, Any]:
+    """What a written function names of torch."""
+    return {
+        "empty": _empty, "current_device": torch._C._cuda_getDevice, "device": torch.cuda.device,
+        "current_stream": torch._C._cuda_getCurrentRawStream, "index": index,
+    }  # fmt: skip
+
+
+def _launches(
+    plan: Plan, steps: Sequence[tuple[Callable[..., Any], str]]
+) -> list[tuple[Callable[..., Any], tuple[str, ...]]] | None:
+    """Each step's launch and its operands; None where a step is none."""
+    if any(isinstance(step, (Fill, LibraryCall)) for step in plan.steps):
+        return None
+    return [(made, (*step.reads, *step.writes)) for step, (made, _) in zip(plan.launched, steps, strict=True)]
 
 
 def _steps(

@@ -11,6 +11,7 @@ from triton.runtime import driver
 
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
+from tilefold.backends.triton.driver import direct
 from tilefold.planner.device import PORTABLE, device_of
 
 _compiled: dict[tuple[Call, int], Any] = {}
@@ -83,7 +84,7 @@ def launcher(call: Call, index: int) -> Callable[..., None]:
         head += f"{runner.launch_cooperative_grid!r}, {runner.launch_pdl!r}, None, None, "
     parameters = ", ".join(f"p{i}" for i in range(len(pointers)))
     text = f"lambda stream, {parameters}: {head}metadata, None, None, None, {arguments}, {constants})"
-    return eval(text, scope)  # type: ignore[no-any-return]  # noqa: S307  # numbers and fixed names only
+    return direct(call, kernel, eval(text, scope))  # noqa: S307  # numbers and fixed names only
 
 
 def _layout(argument: Any, names: Any) -> str:
