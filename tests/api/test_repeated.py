@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +40,11 @@ def _no_executables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "_executables", {})
 
 
+def kept() -> set[Any]:
+    """The keys of executables: of calls of one layout."""
+    return {key for key, found in dispatch._executables.items() if not isinstance(found, dispatch.Site)}
+
+
 def parts(made: Any) -> list[torch.Tensor]:
     return list(made) if isinstance(made, tuple) else [made]
 
@@ -55,12 +62,12 @@ def test_a_repeated_fold_has_the_bits_of_the_first(
     x, y = (LAYOUTS[layout](values.to(dtype)) for values in (X * 3, X.abs() + 1))
     for dim in (0, 1, (0, 1)):
         tf.reduce(x, MONOIDS[name], dim, keepdim)
-        before = len(dispatch._executables)
-        again = parts(tf.reduce(y, MONOIDS[name], dim, keepdim))
-        assert len(dispatch._executables) == before
+        before = kept()
+        again = [parts(tf.reduce(y, MONOIDS[name], dim, keepdim)) for _ in range(4)]
+        assert kept() == before
         dispatch._executables.clear()
         first = parts(tf.reduce(y, MONOIDS[name], dim, keepdim))
-        for mine, want in zip(again, first, strict=True):
+        for mine, want in ((m, w) for made in again for m, w in zip(made, first, strict=True)):
             assert (mine.shape, mine.stride(), mine.dtype) == (want.shape, want.stride(), want.dtype)
             assert torch.equal(bits_of(mine), bits_of(want))
             assert mine.untyped_storage().data_ptr() != y.untyped_storage().data_ptr()
@@ -77,12 +84,12 @@ def test_elements_whose_squares_float32_does_not_hold_are_folded_again_in_a_repe
 
 def test_autocast_and_threads_are_seen() -> None:
     want, softmax, prefixes = tf.logsumexp(X, 1), tf.softmax(X, 1), tf.scan(X, monoids.SUM, 1)
-    keys = set(dispatch._executables)
+    keys = kept()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(tf.logsumexp(X, 1), want)
         assert torch.equal(tf.softmax(X, 1), softmax)
         assert torch.equal(tf.scan(X, monoids.SUM, 1), prefixes)
-    assert keys == set(dispatch._executables), "a call inside autocast is known by no key"
+    assert keys == kept(), "a call inside autocast is known by no key"
     before = switch.call_key([X], monoids.SUM, 1, ())
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
@@ -131,13 +138,60 @@ MAPS: dict[str, Callable[[torch.Tensor], Any]] = {
 def test_a_repeated_map_has_the_bits_of_the_first(name: str, scale: float) -> None:
     x, y = X.float() + 0.25, (X.float() * 0.5 - 1.125) * scale
     MAPS[name](x)
-    before = len(dispatch._executables)
-    again = parts(MAPS[name](y))
-    assert before == len(dispatch._executables) == 1
+    before = kept()
+    again = [parts(MAPS[name](y)) for _ in range(4)]
+    assert before == kept()
+    assert len(before) == 1
     dispatch._executables.clear()
-    assert all(map(torch.equal, again, parts(MAPS[name](y))))
+    first = parts(MAPS[name](y))
+    assert all(all(map(torch.equal, made, first)) for made in again)
     with tf.backend("reference"):
         want = parts(MAPS[name](y))
-    for mine, definition in zip(again, want, strict=True):
+    for mine, definition in zip(again[0], want, strict=True):
         atol = floor(definition, mine.dtype, 1e-6) if mine.is_floating_point() else 0
         torch.testing.assert_close(mine, definition, rtol=1e-5, atol=atol, equal_nan=True)
+
+
+WEIGHT = torch.linspace(0.5, 1.5, 7)
+ASKED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "fold": lambda x, w: tf.logsumexp(x, 1),
+    "map": lambda x, w: tf.softmax(x, 1),
+    "norm": lambda x, w: tf.layer_norm(x, (7,), w),
+    "scan": lambda x, w: tf.cumsum(x, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ASKED)
+def test_calls_in_any_order_record_what_each_asks_for(name: str, seed: int) -> None:
+    """Of one site: with and without a gradient, recorded or not, parameters and tensors, views of other layouts, modes."""
+    rng, x = random.Random(seed), X.float()
+    given = [
+        x,
+        x.clone().requires_grad_(),
+        torch.nn.Parameter(x.clone()),
+        x.double(),
+        torch._neg_view(-x),
+        x[:, :7],
+    ]
+    weights = [WEIGHT, WEIGHT.clone().requires_grad_(), torch.nn.Parameter(WEIGHT.clone())]
+    modes = [
+        contextlib.nullcontext,
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autocast("cpu", torch.bfloat16),
+    ]
+    want = ASKED[name](x[:, :7], WEIGHT) if name != "norm" else torch.layer_norm(x[:, :7], (7,), WEIGHT)
+    call = ASKED[name]
+    for _ in range(120):
+        one, w = rng.choice(given), rng.choice(weights)
+        if name == "norm" and one.dtype == torch.float64:
+            w = w.detach().double()
+        mode = rng.choice(modes)
+        for _ in range(rng.choice((1, 2, 4))):
+            with mode():
+                made = call(one, w)
+            records = mode not in (torch.no_grad, torch.inference_mode)
+            asks = one.requires_grad or (name == "norm" and w.requires_grad)
+            assert made.requires_grad == (records and asks)
+            torch.testing.assert_close(made.detach().float(), want, rtol=2e-2, atol=1e-2)

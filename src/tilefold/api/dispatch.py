@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.api.replays import Made, Tape
 from tilefold.api.requests import Request
@@ -23,7 +24,7 @@ from tilefold.errors import BackendError
 from tilefold.planner.device import H200, INTERPRETED, Device, device_of
 from tilefold.planner.least_time import with_least_time
 from tilefold.planner.plan import Plan
-from tilefold.runtime.switch import ExplainedError, forced_backend, is_explaining
+from tilefold.runtime.switch import Alike, ExplainedError, forced_backend, is_explaining, whole_dims
 
 if TYPE_CHECKING:
     from tilefold.backends.triton.call import Call
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 _last = threading.local()
 
-# Executables of repeated calls, by all that a plan and its code depend on.
+# Executables of repeated calls, by all that a plan and its code depend on; and the sites of calls.
 _executables: dict[Any, Any] = {}
 MOST = 4096
 
@@ -65,11 +66,49 @@ def repeated(key: Any, *tensors: Tensor) -> list[Tensor] | None:
         executable = _executables.get(key)
     except TypeError:  # no dtype, no guarantee: the checks say so
         return None
-    if executable is None:
-        return None
+    return None if executable is None else _latest(executable, tensors)
+
+
+def _latest(executable: Any, tensors: Sequence[Tensor]) -> list[Tensor] | None:
     _last.plan = executable.plan
     results: list[Tensor] | None = _called(executable, tensors)
     return results
+
+
+class Site(NamedTuple):
+    """Of calls that differ in nothing but their tensors' layouts the executable of the latest layout, and its key.
+
+    Once a layout came twice in a row, with a question that costs less than a key.
+    """
+
+    key: Any
+    alike: Alike | None
+    executable: Any
+
+
+def again(
+    key_of: Callable[..., Any], tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ...]
+) -> tuple[Any, list[Tensor] | None]:
+    """(the key, `repeated` of it) of a call; no key where it was not needed. `key_of` is `call_key` or `named_key`."""
+    if is_dynamo_compiling() or (
+        dim is not None and type(dim) is not int and (dim := whole_dims(dim)) is None
+    ):
+        return None, None
+    site = (what, dim, rest, len(tensors))
+    try:
+        found: Site | None = _executables.get(site)
+    except TypeError:  # no dtype, no guarantee: the checks say so
+        return None, None
+    if found is not None and found.alike is not None and found.alike(tensors):
+        made = _latest(found.executable, tensors)
+        return (key_of(tensors, what, dim, rest) if made is None else None), made
+    key = key_of(tensors, what, dim, rest)
+    executable = None if key is None else _executables.get(key)
+    if executable is None:
+        return key, None
+    twice = found is not None and found.key == key
+    keep(site, Site(key, Alike(tensors) if twice else None, executable))
+    return key, _latest(executable, tensors)
 
 
 def _called(executable: Any, tensors: Sequence[Tensor]) -> Any:

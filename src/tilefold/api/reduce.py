@@ -172,11 +172,12 @@ def fold_tensors(
         type(dim) is tuple and not dim and all(t.shape == tensors[0].shape for t in tensors)
     )
     if alone and out is None and init is None and not (autocast and is_left(tensors)):
-        key = call_key(tensors, monoid, dim, (keepdim, return_state, dtype, convert, guarantee))
+        rest = (keepdim, return_state, dtype, convert, guarantee)
+        key, made = dispatch.again(call_key, tensors, monoid, dim, rest)
+        if made is not None:
+            return made
         if return_state and getattr(monoid, "algebra", None) and monoid.algebra.identity is None:
             key = None  # these results are finished after each call
-        if (made := dispatch.repeated(key, *tensors)) is not None:
-            return made
     every = [*tensors, *tensors_of(init)]
     if out is None and is_plainly_differentiated(every):
         dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)

@@ -200,8 +200,8 @@ def map_tensors(
         results: list[Tensor] = between_graphs(map_tensors, tensors, monoid, apply, dim, names=names, **given)
         return results
     if key is None and out is None and not (autocast and is_left(every)):
-        key = call_key(every, monoid, dim, (apply, convert, guarantee, library))
-        if (made := dispatch.repeated(key, *every)) is not None:
+        key, made = dispatch.again(call_key, every, monoid, dim, (apply, convert, guarantee, library))
+        if made is not None:
             return made
     if out is None and is_plainly_differentiated(every):
         convert = as_dtype(convert, call)

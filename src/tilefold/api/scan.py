@@ -159,10 +159,9 @@ def scan_tensors(
         )
         return results
     if key is None and out is None and init is None and not (autocast and is_left(tensors)):
-        key = call_key(
-            tensors, monoid, dim, ("scan", exclusive, reverse, return_state, dtype, convert, guarantee)
-        )
-        if (made := dispatch.repeated(key, *tensors)) is not None:
+        rest = ("scan", exclusive, reverse, return_state, dtype, convert, guarantee)
+        key, made = dispatch.again(call_key, tensors, monoid, dim, rest)
+        if made is not None:
             return made
     every = [*tensors, *tensors_of(init)]
     if out is None and is_plainly_differentiated(every):

@@ -79,8 +79,8 @@ def log_softmax(
 
 def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarithm: bool) -> Tensor:
     call = "log_softmax" if logarithm else "softmax"
-    key = named_key([x], call, dim, (dtype, guarantee)) if out is None else None
-    if (made := dispatch.repeated(key, x)) is not None:
+    key, made = dispatch.again(named_key, [x], call, dim, (dtype, guarantee)) if out is None else (None, None)
+    if made is not None:
         return made[0]
     check_is_tensor(x, call)
     if dim is None:
@@ -215,8 +215,8 @@ def _row_norm(
     if out is None and type(eps) in _PLAIN:
         every = [t for t in (x, residual, weight, bias) if t is not None]
         given = (residual is not None, weight is not None, bias is not None)
-        key = named_key(every, call, normalized_shape, (eps, given, guarantee))
-        if (made := dispatch.repeated(key, *every)) is not None:
+        key, made = dispatch.again(named_key, every, call, normalized_shape, (eps, given, guarantee))
+        if made is not None:
             return _with_sum(made, x, residual, out)
     check_is_tensor(x, call)
     check_memory(x, call)
@@ -502,8 +502,8 @@ def normalize(
         return redirected(normalize, {}, input, p, dim, eps, out, guarantee)
     key = None
     if out is None and type(p) in _PLAIN and type(eps) in _PLAIN:
-        key = named_key([input], "normalize", every(dim), (p, eps, guarantee))
-        if (made := dispatch.repeated(key, input)) is not None:
+        key, made = dispatch.again(named_key, [input], "normalize", every(dim), (p, eps, guarantee))
+        if made is not None:
             return made[0]
     check_is_tensor(input, "normalize")
     need_float(input.dtype, "normalize")

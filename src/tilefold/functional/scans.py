@@ -167,8 +167,8 @@ def _prefixes(
     any_dim: bool = False,
 ) -> list[Tensor]:
     """The scan of a function of torch's; with `any_dim` torch looks at the dim where there are elements only."""
-    key = named_key([x], call, dim, (dtype, guarantee)) if out is None else None
-    if (made := dispatch.repeated(key, x)) is not None:
+    key, made = dispatch.again(named_key, [x], call, dim, (dtype, guarantee)) if out is None else (None, None)
+    if made is not None:
         return made
     check_is_tensor(x, call)
     if any_dim and not x.numel() and is_whole(dim):

@@ -145,10 +145,10 @@ def layout(t: Tensor, differentiated: bool = False) -> tuple[Any, ...] | None:
 
 
 class Alike:
-    """Whether tensors have the layouts of others, with nothing in force that sees their calls: `layouts` as one question.
+    """Whether tensors have the layouts of others, with nothing in force that sees their calls: `layout` of each at once.
 
-    torch's guards of compiled graphs answer it (a private class of torch's): class, dtype, device, sizes, strides, keys of
-    dispatch with those in force, and whether a gradient is asked for. None need a gradient here.
+    torch's guards of compiled graphs answer most of it (a private class of torch's): class, dtype, device, sizes, strides,
+    keys of dispatch with those in force, and `requires_grad`, whether or not gradients are recorded.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -158,19 +158,25 @@ class Alike:
             *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
         ).check
         self._places, self._threads = [t.data_ptr() & 15 for t in tensors], get_num_threads()
+        self._may_record, self._records = any(t.requires_grad for t in tensors), _is_grad_enabled()
 
     def __call__(self, tensors: Sequence[Tensor]) -> bool:
         """The answer."""
-        return (
-            not is_dynamo_compiling()
-            and _forced.get() == "auto"
-            and forward_ad._current_level < 0
-            and not _len_torch_dispatch_stack()
-            and not _is_tracing()
-            and self._check(*tensors)
-            and self._places == [t.data_ptr() & 15 for t in tensors]
-            and get_num_threads() == self._threads
-        )
+        if (
+            is_dynamo_compiling()
+            or _forced.get() != "auto"
+            or forward_ad._current_level >= 0
+            or _len_torch_dispatch_stack()
+            or _is_tracing()
+            or not self._check(*tensors)
+            or get_num_threads() != self._threads
+            or (self._may_record and _is_grad_enabled() != self._records)
+        ):
+            return False
+        for t, place in zip(tensors, self._places, strict=True):  # noqa: SIM110  # a generator costs more
+            if t.data_ptr() & 15 != place:
+                return False
+        return True
 
 
 def layouts(tensors: Sequence[Tensor | None]) -> tuple[Any, ...] | None:
@@ -188,7 +194,7 @@ def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ..
     equal ones mean the same.
     """
     if is_dynamo_compiling() or (
-        type(dim) is not int and dim is not None and (dim := _whole_dims(dim)) is None
+        type(dim) is not int and dim is not None and (dim := whole_dims(dim)) is None
     ):
         return None
     if len(tensors) == 1:
@@ -204,7 +210,7 @@ def named_key(
     return None if is_dynamo_compiling() or _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
 
 
-def _whole_dims(dims: Any) -> tuple[int, ...] | None:
+def whole_dims(dims: Any) -> tuple[int, ...] | None:
     """Several dims, each an int; None for others."""
     if not isinstance(dims, (tuple, list)):
         return None
