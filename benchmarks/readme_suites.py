@@ -27,7 +27,18 @@ from tilefold.bench.summary import (
     timed,
 )
 
-SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
+SUITES = (
+    "normalize",
+    "gradients",
+    "scan",
+    "segment",
+    "topk",
+    "transpose",
+    "atomic-sum",
+    "real",
+    "shapes",
+    "products",
+)
 OWN = ("three launches",)  # other forms of ours
 # Cells of a run of drawn problems whose plan has changed since; tests/planner/test_drawn_runs.py plans each again.
 CHANGED: dict[str, int] = {"shapes": 11}
@@ -48,6 +59,11 @@ SHOWN = (
     ("normalize", "softmax dim0 16384x8192 bf16"),
     ("normalize", "layer_norm dim1 16384x8192 bf16"),
     ("normalize", "rms_norm+residual dim1 16384x8192 bf16"),
+    ("gradients", "softmax dim1 16384x8192 bf16"),
+    ("gradients", "softmax dim1 8192x151936 bf16"),
+    ("gradients", "layer_norm dim1 16384x8192 bf16"),
+    ("gradients", "rms_norm dim1 4096x65536 bf16"),
+    ("gradients", "logsumexp dim1 16384x8192 bf16"),
     ("scan", "cumsum dim1 16384x8192 fp32"),
     ("scan", "cumsum dim0 16384x8192 fp32"),
     ("scan", "cumsum dim1 1x268435456 fp32"),
@@ -86,8 +102,8 @@ def fastest(case: CaseResult, variants: list[str]) -> str | None:
     return min(times, key=lambda variant: times[variant]) if times else None
 
 
-def row(case: CaseResult, variants: list[str]) -> list[str]:
-    """One case: its name, our time, torch's and torch.compile's, the fastest other, and two ratios."""
+def row(case: CaseResult, variants: list[str], what: str = "") -> list[str]:
+    """One case: its name and `what` is done, our time, torch's and torch.compile's, the fastest other, and two ratios."""
     ours, best = median_us(case, OURS), fastest(case, variants)
     rest = fastest(case, [variant for variant in variants if variant not in PEERS])
     theirs = [time_text(median_us(case, peer)) for peer in PEERS]
@@ -96,7 +112,7 @@ def row(case: CaseResult, variants: list[str]) -> list[str]:
     ratio = f"{best_us / ours:.1f}" if ours and best_us else "-"
     share = "".join(f"{fraction:.2f}" for fraction in fractions([case])) or "-"
     dim = ",".join(map(str, case.dims)) if case.dims else str(case.dim)
-    named = [f"{case.operation} dim {dim}", f"{shape_label(case)} {case.dtype}"]
+    named = [f"{case.operation}{what} dim {dim}", f"{shape_label(case)} {case.dtype}"]
     return [*named, time_text(ours), *theirs, other, ratio, share]
 
 
@@ -108,7 +124,8 @@ def shown(found: dict[str, SuiteResult], names: Sequence[tuple[str, str]]) -> li
         result = found.get(suite)
         case = next((c for c in result.cases if c.name == name and timed(c)), None) if result else None
         if result and case:
-            rows.append(row(case, others_of(result)))
+            what = ", forward and backward," if suite == "gradients" else ""
+            rows.append(row(case, others_of(result), what))
     return markdown(head, rows)
 
 

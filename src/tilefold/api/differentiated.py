@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._functorch import autograd_function
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.api import dispatch
 from tilefold.api.replays import Replay, Tape
@@ -127,7 +128,7 @@ class Differentiated:
 
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
         """The inputs' cotangents."""
-        if not self.kept:
+        if not self.kept or is_dynamo_compiling():
             return self.rule.backward(saved, grads, self._wrt)
         every = (*saved, *grads)
         there = [i for i, t in enumerate(every) if t is not None]

@@ -54,8 +54,10 @@ def several(base: Rings, vectors: int, rows: int, device: Device) -> Rings | Non
                 stage = shared_by(part, vectors, most, splits)
                 if stage is not None and rows * splits >= device.sms * programs:
                     late = LATE * max(0, splits - MANY_SPLITS) + SHORT_TURNS * (unroll == 1)
-                    empty = programs * GROUP_SMS % splits / (programs * GROUP_SMS)
+                    empty = 0 if base.extras else programs * GROUP_SMS % splits / (programs * GROUP_SMS)
                     found.append((loss + late + empty, len(found), stage))
+                if stage is not None and base.extras:
+                    break  # extra tensors' words come from the L2, for each program again: the fewest
     return min(found)[2] if found else None
 
 

@@ -56,7 +56,7 @@ SHORT_FILLED = 0.75  # of their places that have elements, at least
 SHORT_BESIDE = 8  # elements of extra tensors beside a vector, at most
 
 # docs/experiments/rings.md#long-rows:
-NARROW_BLOCKS = 16384  # of 16-bit rows without extra tensors: as `LONGEST_BLOCKS` of others
+NARROW_BLOCKS = 8192  # of 16-bit rows without extra tensors: as `LONGEST_BLOCKS` of others
 ODD_VECTORS = 1024  # of an odd row of several inputs: from which number on rings hold it
 
 # Of a row of two inputs whose states have one field: registers of a cluster hold so many as well
@@ -159,7 +159,9 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
         each = sum(d.itemsize for i, d in enumerate(problem.dtypes[inputs:]) if i not in apart)
         words = VECTOR_BYTES // 4 * each // rows.dtypes[0].itemsize
         return _beside(base, vectors, words, fields, problem.outputs, device)
-    if inputs > 1 or vectors <= (NARROW_BLOCKS if run == 8 else LONGEST_BLOCKS):
+    if inputs > 1:
+        return several(base, vectors, problem.outputs, device) if run == 8 else None
+    if vectors <= (NARROW_BLOCKS if run == 8 else LONGEST_BLOCKS):
         return None
     if vectors > LONGEST_BLOCKS:
         stage = _walking(base, vectors, (2, 1), device, lanes=WALKING_LANES // 2)
@@ -186,9 +188,13 @@ def last_rings(problem: Problem, program: Program, results: Dtypes, device: Devi
     if align == 1:
         if vectors <= ALONE_VECTORS:
             return None
-        whole = one(base, vectors, problem.outputs, device) if fields_of(program) == 1 else None
-        found_again = whole or again(base, vectors, problem.outputs, device)
-        return found_again or few(base, vectors, problem.outputs, device)
+        alone = fields_of(program) == 1
+        return (
+            several(base, vectors, problem.outputs, device)
+            or (one(base, vectors, problem.outputs, device) if alone else None)
+            or again(base, vectors, problem.outputs, device)
+            or few(base, vectors, problem.outputs, device)
+        )
     if not extras:
         return few(base, vectors, problem.outputs, device)
     lanes, most = ODD_TILES[rows.dtypes[0].itemsize]

@@ -158,25 +158,27 @@ class Alike:
             *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
         ).check
         self._places, self._threads = [t.data_ptr() & 15 for t in tensors], get_num_threads()
+        self._aligned = not any(self._places)
         self._may_record, self._records = any(t.requires_grad for t in tensors), _is_grad_enabled()
 
     def __call__(self, tensors: Sequence[Tensor]) -> bool:
-        """The answer."""
+        """The answer, where torch.compile does not trace."""
         if (
-            is_dynamo_compiling()
+            not self._check(*tensors)
             or _forced.get() != "auto"
-            or forward_ad._current_level >= 0
             or _len_torch_dispatch_stack()
+            or forward_ad._current_level >= 0
             or _is_tracing()
-            or not self._check(*tensors)
             or get_num_threads() != self._threads
             or (self._may_record and _is_grad_enabled() != self._records)
         ):
             return False
-        for t, place in zip(tensors, self._places, strict=True):  # noqa: SIM110  # a generator costs more
-            if t.data_ptr() & 15 != place:
-                return False
-        return True
+        if not self._aligned:
+            return [t.data_ptr() & 15 for t in tensors] == self._places
+        places = 0
+        for t in tensors:
+            places |= t.data_ptr()
+        return not places & 15
 
 
 def layouts(tensors: Sequence[Tensor | None]) -> tuple[Any, ...] | None:
