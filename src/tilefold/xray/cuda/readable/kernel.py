@@ -20,8 +20,20 @@ from tilefold.xray.cuda.readable.packs import found_packs
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.statements import Statements
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Load, Loop, Region, Store, regions, walk
-from tilefold.xray.cuda.readable.values import Place, leaves
+from tilefold.xray.cuda.readable.tree import (
+    Assembly,
+    Atomic,
+    If,
+    Load,
+    Loop,
+    Region,
+    Shuffle,
+    Store,
+    operands,
+    regions,
+    walk,
+)
+from tilefold.xray.cuda.readable.values import Place, Value, leaves
 from tilefold.xray.ptx import Module, Variable, parse
 
 Lines = Callable[[str, int], str]
@@ -195,6 +207,7 @@ def _written(
         return lines(module.file(place[0]), place[1])
 
     sheet = Sheet(lifted.body, taken, source_names.Names(compiled.ttgir), line_of, careful)
+    sheet.steps |= set(_steps(lifted.body, scopes))
     write = Expressions(lifted.graph, sheet, kinds, sums, scopes)
     folds = Folds(write)
     memory = Memory(write, lifted.body)
@@ -220,6 +233,14 @@ def _written(
     halves = any("half" in text or "bfloat16" in text for text in (*body, *sheet.helpers.values()))
     head = _around(lifted, kinds, memory, sheet, {str(leaf.data[0]) for leaf in used})
     return "\n".join([*_includes(lifted, kinds, halves), *head, *body, "}"]) + "\n"
+
+
+def _steps(body: Region, scopes: Scopes) -> Iterator[Value]:
+    """Values that others at their own place are made of, or effects that give such."""
+    yield from (a for v in scopes.homes for a in v.args if a.place == v.place)
+    for effect in walk(body):
+        inside = isinstance(effect, Shuffle) or (isinstance(effect, Store) and effect.space == "shared")
+        yield from (v for v in operands(effect) if inside and v.place == effect.place)
 
 
 def _includes(lifted: Lifted, kinds: Kinds, halves: bool) -> Iterator[str]:

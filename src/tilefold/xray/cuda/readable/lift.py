@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tilefold.xray.cuda.readable.blocks import Flow, NaturalLoop, UnreadableError
 from tilefold.xray.cuda.readable.counted import counted
 from tilefold.xray.cuda.readable.effects import Effects, Places
+from tilefold.xray.cuda.readable.olds import without_olds
 from tilefold.xray.cuda.readable.tree import Carried, Effect, If, Loop, Region
 from tilefold.xray.cuda.readable.values import Graph, Value
 from tilefold.xray.ptx import Entry, Module, Variable
@@ -59,7 +60,7 @@ def lift(
     lifter = _Lifter(entry, places, memory, elements, waits)
     region = lifter.whole()
     local = sum(v.count or 1 for v in entry.variables if v.space == ".local")
-    region = counted(region, lifter.graph)
+    region = counted(without_olds(region, lifter.graph), lifter.graph)
     return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)), local, fixed)
 
 

@@ -10,9 +10,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-Place = tuple[int, int, int]  # file, line and column of the kernel's own source
+Point = tuple[str, int, int]  # a file by its name, line and column
+
+
+class Place(NamedTuple):
+    """File, line and column of the kernel's own source, and the points of the user's functions there, the innermost first."""
+
+    file: int
+    line: int
+    column: int
+    points: tuple[Point, ...] = ()
+
+
 LEAVES = {"const", "parameter", "special", "shared", "local", "table", "undefined", "result", "variable"}
 _CONSTANT = {
     "add": lambda a, b: a + b,
