@@ -12,6 +12,7 @@ from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import Folds
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.heading import heading
 from tilefold.xray.cuda.readable.kinds import SIZES, TABLES, Kinds, table_name
 from tilefold.xray.cuda.readable.lift import Lifted, lift
 from tilefold.xray.cuda.readable.linear import Sums
@@ -206,7 +207,8 @@ def _written(
     def line_of(place: Place) -> str:
         return lines(module.file(place[0]), place[1])
 
-    sheet = Sheet(lifted.body, taken, source_names.Names(compiled.ttgir), line_of, careful)
+    named = source_names.Names(compiled.ttgir)
+    sheet = Sheet(lifted.body, taken, named, line_of, careful)
     sheet.steps |= set(_steps(lifted.body, scopes))
     write = Expressions(lifted.graph, sheet, kinds, sums, scopes)
     folds = Folds(write)
@@ -231,7 +233,8 @@ def _written(
         if any(leaf.data == (variable.name,) for leaf in used):
             sheet.helpers[variable.name] = _table(variable)
     halves = any("half" in text or "bfloat16" in text for text in (*body, *sheet.helpers.values()))
-    head = _around(lifted, kinds, memory, sheet, {str(leaf.data[0]) for leaf in used})
+    above = heading(compiled, named.tiles)
+    head = _around(lifted, kinds, memory, sheet, {str(leaf.data[0]) for leaf in used}, above)
     return "\n".join([*_includes(lifted, kinds, halves), *head, *body, "}"]) + "\n"
 
 
@@ -257,12 +260,15 @@ def _includes(lifted: Lifted, kinds: Kinds, halves: bool) -> Iterator[str]:
     yield ""
 
 
-def _around(lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet, used: set[str]) -> Iterator[str]:
-    """Everything before the kernel's statements."""
+def _around(
+    lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet, used: set[str], above: Iterator[str]
+) -> Iterator[str]:
+    """Everything before the kernel's statements; `above` stands between its functions and itself."""
     entry = lifted.entry
     yield from sheet.helpers.values()
     if sheet.helpers:
         yield ""
+    yield from above
     signature = []
     for k in range(len(entry.parameters)):
         name, kind = kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))

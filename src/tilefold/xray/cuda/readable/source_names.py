@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilefold.xray.cuda.readable.values import Place, Point
+from tilefold.xray.ir import Tensor, tensors
 from tilefold.xray.ptx.parser import path_of
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+) "(.+)"$', re.M)
@@ -84,6 +85,7 @@ class _Said:
     """What Triton's IR says of a point of the source."""
 
     name: str
+    line: tuple[str, int]
     kinds: set[str] = field(default_factory=set)
     made: str = ""  # in a word, by the operation there
     order: int = 0  # of the last operation there
@@ -99,11 +101,12 @@ class Names:
         for body in self._texts.values():
             for point, name in self._points(body):
                 if name:
-                    self._said.setdefault(point, _Said(name))
+                    self._said.setdefault(point, _Said(name, point[:2]))
+        self._made: list[tuple[int, _Said, str]] = []  # order and type of each operation that has a name
         self._read(ttgir)
         self._last: dict[tuple[str, int, str], int] = {}  # the last operation of a name in a line
-        for point, said in self._said.items():
-            key = (*point[:2], said.name)
+        for said in self._said.values():
+            key = (*said.line, said.name)
             if said.kinds - {"pointer"}:
                 self._last[key] = max(self._last.get(key, 0), said.order)
 
@@ -136,11 +139,25 @@ class Names:
             if ends and said is not None:
                 said.kinds.add(_kind(operation, ends[1].rsplit("->", 1)[-1]))
                 said.made, said.order = _word(operation), order
+                self._made.append((order, said, f"{operation} : {ends[1]}"))
                 found = _FUNCTION.search(row)
                 said.function = (found[1] or found[2]) if found and said.function is None else ""
 
     def _of(self, points: list[tuple[Point, str]]) -> _Said | None:
         return next((self._said[p] for p, _ in points if p in self._said), None)
+
+    @property
+    def tiles(self) -> list[tuple[str, Tensor]]:
+        """The tiles of numbers that have a name and are what their line makes, in the order in which they are made."""
+        found = []
+        for order, said, text in self._made:
+            operation, _, types = text.partition(" : ")
+            of = tensors(types.rsplit("->", 1)[-1])
+            kind = _kind(operation, types.rsplit("->", 1)[-1])
+            last = self._last.get((*said.line, said.name))
+            if order == last and of and (kind == "float" or operation == "tt.load"):
+                found.append((said.name, replace(of[0], element=of[0].pointee)))
+        return found
 
     def function(self, place: Place) -> str:
         """The mathematical function that Triton calls at a place; nothing where it calls none."""
@@ -175,8 +192,7 @@ class Names:
             )
         if step:
             return f"{said.name}_{step}"
-        point = next(p for p in place.points if p in self._said)
-        last = self._last.get((*point[:2], said.name), said.order)
+        last = self._last.get((*said.line, said.name), said.order)
         return said.name if said.order >= last or not said.made else f"{said.name}_{said.made}"
 
 
