@@ -262,7 +262,7 @@ class Expressions(Indices):
         if self.sums.is_sum(value) or (value.bits > 1 and value.op in ("mul", "and", "or", "xor", "shr")):
             kind = self._index_type(value, text)
         text = self._as(text, kind)
-        name = self.sheet.name_for(value, {"float": "x", "bool": "on"}.get(kind, "at"), kind)
+        name = self.sheet.name_for(value, {"float": "value", "bool": "on"}.get(kind, "at"), kind)
         self.sheet.say(f"const {kind} {name} = {text.text};", value.place)
         self.sheet.name(value, name, kind)
         if self.sums.is_sum(value) and value.bits == 32:
@@ -458,6 +458,11 @@ class Expressions(Indices):
         if first.op == "sar":
             signed = {32: "int", 64: "long long"}[first.bits]
             return Text(f"{given(0, signed).at(SHIFT)} >> {given(1).at(SUM)}", SHIFT, signed)
+        if first.op in ("div", "udiv"):
+            if not one:
+                raise NoFormulaError
+            kind = "int" if first.op == "div" else kind
+            return Text(f"{given(0, kind).at(PRODUCT)} / {constant}", PRODUCT, kind)
         if first.op == "not":
             return Text(f"~{given(0, kind).at(UNARY)}", UNARY, kind)
         if first.op not in ("and", "or", "xor", "mul"):

@@ -293,11 +293,11 @@ class Memory:
             value = (
                 _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
             )
-            name = self._sheet.name_for(parts[0], "x", kind)
+            name = self._sheet.name_for(parts[0], "loaded", kind)
             self._sheet.say(f"{kind} {name} = {value};", first.place)
             self._sheet.name(parts[0], name, kind)
             return
-        name = self._sheet.name_for(parts[0], "x", kind)
+        name = self._sheet.name_for(parts[0], "loaded", kind)
         loop = f"for (int i = 0; i < {len(group)}; ++i) " if len(group) > 1 else ""
         if len(first.results) == 1:
             value = (

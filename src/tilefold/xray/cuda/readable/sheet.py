@@ -86,6 +86,8 @@ class Sheet:
         """What the source calls a value of a type; a step on the way to another at its place is called a part of that."""
         step = step if value in self.steps else ""
         found = None if value.place is None else self._names.at(value.place, kind, step)
+        if found and kind == "bool" and not step and self._names.is_opposite(value):
+            found = f"not_{found}"
         return self.fresh(found or default)
 
     def function_of(self, value: Value) -> str:

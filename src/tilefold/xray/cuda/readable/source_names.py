@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tilefold.xray.cuda.readable.values import Place, Point
+from tilefold.xray.cuda.readable.values import OPPOSITE, Place, Point, Value
 from tilefold.xray.ir import Tensor, tensors
 from tilefold.xray.ptx.parser import path_of
 
@@ -20,6 +20,7 @@ _CALLED = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)")
 _PLACED = re.compile(r'"([^"]*)":(\d+):(\d+)')
 _OPERATION = re.compile(r'%[A-Za-z]\w*(?::\d+)? = "?([\w.]+)')
 _FUNCTION = re.compile(r"= math\.(\w+) |symbol = \"__nv_(\w+?)f?\"")
+_RELATION = re.compile(r"= arith\.(?:cmp[if] (?:[suo])?(lt|le|gt|ge|eq|ne),|(and|or)i )")
 _ENDS = re.compile(r".* : (.*?) loc\((#loc\d*)\)$")
 _FLOATS = ("float", "double", "__half", "__nv_bfloat16")
 # What comes of the values of a reduction, by the operation that joins two of them.
@@ -89,6 +90,7 @@ class _Said:
     kinds: set[str] = field(default_factory=set)
     made: str = ""  # in a word, by the operation there
     order: int = 0  # of the last operation there
+    relation: str = ""  # of a comparison, or how two truth values are joined
     function: str | None = None  # of mathematics, where nothing else is done there
 
 
@@ -139,12 +141,33 @@ class Names:
             if ends and said is not None:
                 said.kinds.add(_kind(operation, ends[1].rsplit("->", 1)[-1]))
                 said.made, said.order = _word(operation), order
+                if joins := _RELATION.search(row):
+                    said.relation = joins[1] or joins[2]
                 self._made.append((order, said, f"{operation} : {ends[1]}"))
                 found = _FUNCTION.search(row)
                 said.function = (found[1] or found[2]) if found and said.function is None else ""
 
     def _of(self, points: list[tuple[Point, str]]) -> _Said | None:
         return next((self._said[p] for p, _ in points if p in self._said), None)
+
+    def is_opposite(self, value: Value) -> bool:
+        """Whether a truth value is the opposite of what Triton's IR compares or joins at its place."""
+        said = self._of([(p, "") for p in value.place.points]) if value.place is not None else None
+        if said is None or not said.relation:
+            return False
+        if value.op in ("and", "or", "not"):
+            return value.op == {"and": "or", "or": "and"}.get(said.relation, "not")
+        if value.op != "compare" or said.relation not in OPPOSITE:
+            return False
+        own = value.data[0][:2]
+        if own in ("eq", "ne") or said.relation in ("eq", "ne"):
+            return own == OPPOSITE[said.relation]
+        # A bound that is a constant may be one further; else sides that changed places have the mirrored relation.
+        if value.args[1].constant is not None and value.data[1] != "f":
+            return own[0] != said.relation[0]
+        mirrored = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+        opposite = OPPOSITE[said.relation]
+        return own in (opposite, mirrored[opposite])
 
     @property
     def tiles(self) -> list[tuple[str, Tensor]]:
@@ -181,7 +204,7 @@ class Names:
             said.kinds or {k for s in self._said.values() if s.name == said.name for k in s.kinds} or {asked}
         )
         if not said.kinds and asked == "int":
-            return f"{said.name}_part"
+            return None
         if kind == "place" or asked not in kinds:
             return (
                 None

@@ -277,6 +277,8 @@ def _possible(graph: Graph, a: Value, full: int) -> int:
         }
         most = bounds.get(a.data[0], full)
         return (1 << most.bit_length()) - 1
+    if a.op == "udiv":
+        return _below(graph.possible(a.args[0]) // (a.args[1].constant or 1), full)
     if a.op not in ("shl", "shr", "and", "or", "xor", "add", "mul", "select", "zext"):
         return full
     held = [graph.possible(x) for x in a.args]

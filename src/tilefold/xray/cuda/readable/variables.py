@@ -210,8 +210,9 @@ class Variables:
                 (v.op, v.data if v.op == "ptx" else 0, tuple(a.op for a in v.args)) for v in (value, other)
             ]
             shape[1] = (shape[1][0], shape[1][1], ())
+            made = self._changed(value, variables)
             key = (
-                (kind, *shape, *map(self._origin, (value, other)))
+                (kind, *shape, *map(self._origin, (made, other)))
                 if kind == "float" and not self._sheet.one_by_one
                 else k
             )
@@ -222,9 +223,21 @@ class Variables:
         """A group by the name of what it takes first, of the values that may be that."""
         kind = self._write.kinds.of(variables[members[0]])
         default = {"float": "total", "int": "at", "bool": "on"}.get(kind, "held")
-        made = next((v.place for v in values if v.op not in LEAVES), None)
+        changed = [self._changed(v, variables) for v in values]
+        made = next((v.place for v in changed if v.op not in LEAVES), None)
         called = next((x for v in values if (x := self._called(v))), None)
+        if kind.endswith("*"):
+            bases = (self._write.kinds.base(v) for v in values)
+            said = [b for b in bases if b and (b.op == "parameter" or b in self._sheet.named)]
+            pointer = self._write.one(said[0]).text if said else ""
+            made, called = None, f"{pointer.removesuffix('_ptr')}_at" if pointer.isidentifier() else None
         return Group(self._sheet.name_of(made, called or default, kind), kind, members)
+
+    def _changed(self, value: Value, variables: Sequence[Value]) -> Value:
+        """What a choice gives a variable that it else leaves as it is; any other value itself."""
+        if value.op == "select" and (arms := {*value.args[1:]} & {*variables}):
+            return next((a for a in value.args[1:] if a not in arms), value)
+        return value
 
     def _called(self, value: Value) -> str:
         """The name of a value, or of the array that it is in, without a number behind it; nothing where it has none."""
