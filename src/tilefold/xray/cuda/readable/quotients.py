@@ -77,6 +77,6 @@ def _divisor(factor: int, power: int, bits: int) -> int | None:
 
     `factor` is (2 ** power + rest) / d: what x * rest adds to x / d must not reach the next quotient.
     """
-    divisor = ((1 << power) + factor // 2) // factor if factor else 0
+    divisor = (1 << power) // factor + 1 if factor else 0
     rest = factor * divisor - (1 << power)
     return divisor if divisor > 1 and 0 < rest <= 1 << (power - bits) else None
