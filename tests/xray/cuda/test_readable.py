@@ -189,8 +189,8 @@ FAULTS = {
     ),
     "a vector begins elsewhere": (
         "split",
-        r"4 \* tid",
-        r"4 * tid + 4",
+        r"y_ptr \+ 4 \* tid",
+        r"y_ptr + 4 * tid + 4",
     ),
     "a factor has the other sign": (
         "scan of pairs",
@@ -264,13 +264,13 @@ FAULTS = {
     ),
     "a scan's first lane takes another's": (
         "scan of pairs",
-        r"on \? x_5 : x_5 \* other",
-        r"x_5 * other",
+        r"on \? value_3 : value_3 \* other",
+        r"value_3 * other",
     ),
     "a scan is of another distance": (
         "scan of pairs",
-        r"x_9, 2\)",
-        r"x_9, 1)",
+        r"value_7, 2\)",
+        r"value_7, 1)",
     ),
     "a warp's total comes from another lane": (
         "scan of pairs",
