@@ -203,7 +203,7 @@ class Names:
         kinds = (
             said.kinds or {k for s in self._said.values() if s.name == said.name for k in s.kinds} or {asked}
         )
-        if not said.kinds and asked == "int":
+        if not said.kinds and asked != "float":
             return None
         if kind == "place" or asked not in kinds:
             return (
