@@ -435,3 +435,30 @@ def test_a_sign_shows_with_negative_sizes_alone() -> None:
     made = compiled(CASE_BOOK, "copy")
     verdict = prove(made, readable(made, read_line).replace("if (offs < n)", "if (offs < (unsigned)n)"))
     assert verdict == Verdict(False, "it stores other bits in y_ptr (negative sizes)")
+
+
+CLASHES = """
+import triton, triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    block_sum = tl.load(x_ptr + offs)
+    block = tl.sum(block_sum, 0) / 3.0
+    div_full = block_sum / block
+    tl.store(y_ptr + offs, div_full * tl.sum(div_full, 0))
+
+def xray_cases():
+    args = {"x_ptr": "*fp32[256]", "y_ptr": "*fp32[256]"}
+    return {"kernel": dict(kernel=kernel, args=args, constants={"BLOCK": 256})}
+"""
+
+
+@needs_nvcc
+def test_variables_give_way_to_functions_of_their_names(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(CLASHES, encoding="utf-8")
+    made = write_form(compiled(file, "kernel"))
+    assert (made.form, made.verdict.proven) == ("readable", True), made.fell_back
+    assert "div_full(" in made.text
+    assert "float div_full_2[2];" in made.text

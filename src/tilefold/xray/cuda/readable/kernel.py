@@ -192,8 +192,9 @@ def _written(
     lines: Lines,
     careful: frozenset[Region],
     failing: list[Region],
+    avoided: frozenset[str] = frozenset(),
 ) -> str:
-    """The text. A region in which something cannot be said is added to `failing`."""
+    """The text. A region in which something cannot be said is added to `failing`; no variable has an avoided name."""
     sums = Sums(lifted.graph)
     scopes = Scopes(lifted.body)
     tables = [v for v in module.variables if v.space in (".global", ".const")]
@@ -202,7 +203,7 @@ def _written(
         kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0]
         for k in range(len(lifted.entry.parameters))
     ]
-    taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"}), *(v.name for v in lifted.fixed)}
+    taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"}), *(v.name for v in lifted.fixed), *avoided}
 
     def line_of(place: Place) -> str:
         return lines(module.file(place[0]), place[1])
@@ -223,7 +224,9 @@ def _written(
     except (NoFormulaError, UnreadableError):
         failing += [] if statements.failed is None else [statements.failed]
         raise
-    if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters, *(sheet.taken - _RESERVED)}:
+    if shadowed := {*sheet.helpers} & (sheet.taken - _RESERVED - {*parameters} - avoided):
+        return _written(compiled, module, lifted, lines, careful, failing, avoided | shadowed)
+    if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters}:
         raise UnreadableError(
             f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form"
         )

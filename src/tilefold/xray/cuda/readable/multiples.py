@@ -8,7 +8,7 @@ from tilefold.xray.cuda.readable.values import Graph
 
 def multiples(region: Region, graph: Graph) -> dict[int, int]:
     """How many of the lowest bits are clear of each variable that begins with a multiple and grows by one, by its number."""
-    found = {}
+    found: dict[int, int] = {}
     for carried in _all(region):
         after, inside = carried.next, carried.inside
         if after.op != "add" or after.args[0] is not inside or after.args[1].constant is None:

@@ -53,7 +53,7 @@ def places(ptx: str) -> dict[int, Place]:
                 (Path(paths.get(own.file, "")).name, *own[1:3])
             ]
             if around:
-                call = Place(*map(int, around[-1]))
+                call = Place(int(around[-1][0]), int(around[-1][1]), int(around[-1][2]))
                 points += [(Path(paths.get(int(f), "")).name, int(x), int(y)) for f, x, y in around]
                 calls[own] = outer = calls.get(call, call)
                 own = outer
@@ -161,10 +161,10 @@ class Names:
             return False
         own = value.data[0][:2]
         if own in ("eq", "ne") or said.relation in ("eq", "ne"):
-            return own == OPPOSITE[said.relation]
+            return bool(own == OPPOSITE[said.relation])
         # A bound that is a constant may be one further; else sides that changed places have the mirrored relation.
         if value.args[1].constant is not None and value.data[1] != "f":
-            return own[0] != said.relation[0]
+            return bool(own[0] != said.relation[0])
         mirrored = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
         opposite = OPPOSITE[said.relation]
         return own in (opposite, mirrored[opposite])
