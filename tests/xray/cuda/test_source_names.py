@@ -86,6 +86,12 @@ def test_places_and_conditions_are_not_called_as_numbers_are() -> None:
     assert called(40, 9, "bool") is None
 
 
+def test_what_stands_at_a_loop_has_not_its_name() -> None:
+    """Code moves out of loops, to the place of the loop, which has the name of what it gives."""
+    loop = '#loc6 = loc("/a/mine.py":12:4)\n#loc15 = loc("total"(#loc6))\n'
+    assert Names(loop + IR).at(Place(1, 12, 4, (("mine.py", 12, 4),)), "float") is None
+
+
 def test_a_function_is_named_where_nothing_else_is_done() -> None:
     assert Names(IR).function(Place(1, 9, 1, (("mine.py", 9, 1),))) == "log"
     more = IR + "    %y_1 = arith.addf %y, %y : tensor<64xf32, #blocked> loc(#loc14)\n"

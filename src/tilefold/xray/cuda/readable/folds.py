@@ -136,8 +136,8 @@ class Folds:
         return head + shorter(name, text)
 
     # ------------------------------------------------------------------------------------------------ in a warp
-    def butterfly(self, effects: Sequence[Effect]) -> tuple[Value, int] | None:
-        """(the fold of a warp, shuffles that it takes) where effects begin with one; else None."""
+    def butterfly(self, effects: Sequence[Effect], least: int = 2) -> tuple[Value, int] | None:
+        """(the fold of a warp, shuffles that it takes, so many at least) where effects begin with one; else None."""
         first = effects[0]
         if not isinstance(first, Shuffle) or first.mode != "bfly" or first.by.constant is None:
             return None
@@ -157,7 +157,7 @@ class Folds:
             if following.by.constant != distance or uses[after] != 2:
                 break
             at = following
-        return found if found and found[1] > 1 else None
+        return found if found and found[1] >= least else None
 
     def _combined(self, shuffle: Shuffle) -> Value | None:
         """The operation on a value and what the other lane has of it."""

@@ -18,7 +18,7 @@ _LOC = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.M)
 _NAMED = re.compile(r'"([A-Za-z_]\w*)"\((#loc\d*)\)')
 _CALLED = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)")
 _PLACED = re.compile(r'"([^"]*)":(\d+):(\d+)')
-_OPERATION = re.compile(r'%[A-Za-z]\w*(?::\d+)? = "?([\w.]+)')
+_OPERATION = re.compile(r'%\w+(?::\d+)? = "?([\w.]+)')
 _FUNCTION = re.compile(r"= math\.(\w+) |symbol = \"__nv_(\w+?)f?\"")
 _RELATION = re.compile(r"= arith\.(?:cmp[if] (?:[suo])?(lt|le|gt|ge|eq|ne),|(and|or)i )")
 _ENDS = re.compile(r".* : (.*?) loc\((#loc\d*)\)$")
@@ -91,7 +91,6 @@ class _Said:
     made: str = ""  # in a word, by the operation there
     order: int = 0  # of the last operation there
     relation: str = ""  # of a comparison, or how two truth values are joined
-    function: str | None = None  # of mathematics, where nothing else is done there
 
 
 class Names:
@@ -105,6 +104,7 @@ class Names:
                 if name:
                     self._said.setdefault(point, _Said(name, point[:2]))
         self._made: list[tuple[int, _Said, str]] = []  # order and type of each operation that has a name
+        self._functions: dict[Point, str] = {}  # of mathematics, where nothing else is done
         self._read(ttgir)
         self._last: dict[tuple[str, int, str], int] = {}  # the last operation of a name in a line
         for said in self._said.values():
@@ -137,15 +137,18 @@ class Names:
             else:
                 continue
             ends = _ENDS.match(row)
-            said = self._of(self._points(self._texts.get(ends[2], ""))) if ends else None
+            points = self._points(self._texts.get(ends[2], "")) if ends else []
+            for point, _ in points[:1]:
+                found = _FUNCTION.search(row)
+                called = (found[1] or found[2]) if found else ""
+                self._functions[point] = called if point not in self._functions else ""
+            said = self._of(points)
             if ends and said is not None:
                 said.kinds.add(_kind(operation, ends[1].rsplit("->", 1)[-1]))
                 said.made, said.order = _word(operation), order
                 if joins := _RELATION.search(row):
                     said.relation = joins[1] or joins[2]
                 self._made.append((order, said, f"{operation} : {ends[1]}"))
-                found = _FUNCTION.search(row)
-                said.function = (found[1] or found[2]) if found and said.function is None else ""
 
     def _of(self, points: list[tuple[Point, str]]) -> _Said | None:
         return next((self._said[p] for p, _ in points if p in self._said), None)
@@ -184,8 +187,7 @@ class Names:
 
     def function(self, place: Place) -> str:
         """The mathematical function that Triton calls at a place; nothing where it calls none."""
-        said = self._of([(p, "") for p in place.points])
-        return (said.function or "") if said else ""
+        return self._functions.get(place.points[0], "") if place.points else ""
 
     def at(self, place: Place, kind: str, step: str = "") -> str | None:
         """The name of what is at a place, where values of a C++ type may have it.
@@ -200,19 +202,12 @@ class Names:
         if kind == "program":
             return said.name if [s.name for s in self._said.values()].count(said.name) == 1 else None
         asked = "float" if kind in _FLOATS else "bool" if kind == "bool" else "int"
-        kinds = (
-            said.kinds or {k for s in self._said.values() if s.name == said.name for k in s.kinds} or {asked}
-        )
-        if not said.kinds and asked != "float":
+        if not said.kinds and kind != "place":
+            return None  # a loop's own: what stands there may be anything that moved out of it
+        if kind == "place" or (asked == "int" and asked not in said.kinds):
+            return re.sub(r"_ptrs?$", "", said.name) + "_at"
+        if asked not in said.kinds:
             return None
-        if kind == "place" or asked not in kinds:
-            return (
-                None
-                if asked == "bool"
-                else f"{re.sub(r'_ptrs?$', '', said.name)}_at"
-                if asked == "int"
-                else None
-            )
         if step:
             return f"{said.name}_{step}"
         last = self._last.get((*said.line, said.name), said.order)
