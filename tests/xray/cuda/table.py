@@ -71,8 +71,8 @@ person would take. Functions above a kernel do not count. [Some of them whole](x
   is what a thread has of `mean`, `mean_sum` the sum that the line goes on with, `row_loaded` what is loaded before it is
   converted, `x_at` a place in memory. Of a function of yours that was inlined, its own names are taken. What has no name is
   called `value`, `at` (a whole number), `on` (a condition), `other` (of another lane).
-- Functions above the kernel: `block_sum` and its like are folds over all threads, also inside of loops; `log_f32` and its like
-  are functions of mathematics that the compiler wrote out. Divisions by constants are divisions again.
+- Functions above the kernel: `block_sum` and its like are folds over all threads, also inside of loops; `log_f32` and its
+  like are functions of mathematics that the compiler wrote out. Divisions by constants are divisions again.
 
 ## Lengths
 
