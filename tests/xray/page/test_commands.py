@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "kernels.py").write_text(KERNELS)
     (tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)  # of other tests
     return tmp_path
 
 
@@ -83,7 +85,7 @@ def test_what_cannot_be_done_is_one_line(folder: Path, arguments: list[str], lin
 
 
 def test_what_is_missing_is_said_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pygments", None)
+    monkeypatch.setitem(sys.modules, "pygments", None)
     shown = run(["xray", "kernels.py", "--case", "a", "--html", "a.html"])
     assert shown.exit_code == 2
     assert shown.stderr == "xray: pages need pygments, got none; pip install 'tilefold[cli]'\n"
