@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -89,6 +91,26 @@ def write_page(path: str, page: str, call: str) -> None:
         return
     write_file(path, page, call)
     sys.stdout.write(f"{path}: {len(page.encode()) / 1e3:.0f} kB, opens in any browser\n")
+
+
+def check_place(path: str, option: str, call: str) -> None:
+    """Before the work whose result is to be written to a file: whether it can be.
+
+    Raises:
+        ArgumentError: it cannot.
+    """
+    file = Path(path)
+    try:
+        if not file.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {str(file.parent)!r}")
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, "it may not be written")
+    except OSError as error:
+        raise ArgumentError(
+            f"{call}: {option} must be a file that can be written, got {path!r} ({error.strerror}); choose another"
+        ) from None
 
 
 def write_file(path: str, page: str, call: str) -> None:

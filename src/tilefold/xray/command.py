@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilefold.cli.output import complain, printable
+from tilefold.cli.pages import check_place
 from tilefold.cli.parser import EXIT_CODES, Parser, count, needed, numbers
 from tilefold.errors import ArgumentError
 from tilefold.xray.render.output import print_all, rich_is_here, show, write
@@ -166,6 +167,9 @@ def run(arguments: Sequence[str]) -> int:
     if _names_a_file_alone(options, arguments):
         _list(options.kernel)
         return 0
+    for option in ("html", "json", "cuda", *TEXTS):
+        if getattr(options, option) not in (None, "-"):
+            check_place(getattr(options, option), f"--{option}", "xray")
     jobs = _jobs(options)
     if options.cuda is not None:
         _write_cuda(options.cuda, jobs, options.form)
@@ -359,6 +363,8 @@ def read_reports(path: Path) -> list[Report]:
 
 def _diff(arguments: Sequence[str]) -> int:
     options = diff_parser().parse_args(arguments)
+    if options.html not in (None, "-"):
+        check_place(options.html, "diff --html", "xray")
     if options.cuda:
         _diff_cuda(options.first, options.second)
         return 0

@@ -14,7 +14,7 @@ from tilefold.xray.compile.source import load_file
 from tilefold.xray.cuda import write_form
 from tilefold.xray.explain import make_job
 from tilefold.xray.ptx import parse
-from xray.cuda.test_readable import ALL, OWN, cases, compiled
+from xray.cuda.test_readable import ALL, MOST, MOST_OF_OTHERS, OWN, cases, compiled
 
 PAGE = Path(__file__).parents[3] / "docs" / "xray-cuda.md"
 KERNELS = PAGE.with_name("xray-cuda-kernels.md")
@@ -57,12 +57,27 @@ HEAD = """\
 # Kernels as CUDA
 
 What `tilefold xray --cuda` writes of the case book's kernels and of some more (tests/xray/cuda/kernels.py): instructions of
-Triton's PTX, lines of the kernel in the plain and in the readable form, and whether nvcc's PTX of the readable file stores
-the same bits as Triton's, executed by the X-ray. [Some of them whole](xray-cuda-kernels.md), and in the
+Triton's PTX, lines of the kernel in the plain and in the readable form, the lines that a test allows it, and whether nvcc's
+PTX of the readable file stores the same bits as Triton's, executed by the X-ray. Allowed are one and a half times those of
+a study that translated the case book's kernels by hand (a masked copy 9, of one warp 13, of sixteen 8, a loop 13, two dims
+34, a static length 9, a dynamic one 29, a tail split off 36, sums 31, 31, and 41 with an atomic, a sigmoid 9), or what a
+person would take. Functions above a kernel do not count. [Some of them whole](xray-cuda-kernels.md), and in the
 [case book](../examples/casebook/casebook.md). Written by `tests/xray/cuda/table.py`.
 
-| kernel | instructions | plain | readable | bits equal |
-| --- | ---: | ---: | ---: | --- |
+## How it reads
+
+- Above a kernel stand its launch, and of each named tile the elements that a thread holds, as Triton's layouts give them.
+- A value has the name that the source gives the line's result. A step on the way to it is called after that: `mean_part`
+  is what a thread has of `mean`, `mean_sum` the sum that the line goes on with, `row_loaded` what is loaded before it is
+  converted, `x_at` a place in memory. Of a function of yours that was inlined, its own names are taken. What has no name is
+  called `value`, `at` (a whole number), `on` (a condition), `other` (of another lane).
+- Functions above the kernel: `block_sum` and its like are folds over all threads, also inside of loops; `log_f32` and its
+  like are functions of mathematics that the compiler wrote out. Divisions by constants are divisions again.
+
+## Lengths
+
+| kernel | instructions | plain | readable | allowed | bits equal |
+| --- | ---: | ---: | ---: | ---: | --- |
 """
 
 
@@ -146,7 +161,8 @@ def main() -> None:
         plain, readable = write_form(made, "plain"), write_form(made)
         said = "yes" if readable.verdict.proven else f"not proven: {readable.verdict.said}"
         said += f" (plain: {readable.fell_back})" if readable.fell_back else ""
-        rows.append(f"| {name} | {len(entry.instructions)} | {plain.lines} | {readable.lines} | {said} |")
+        lines = f"{plain.lines} | {readable.lines} | {MOST.get(name, MOST_OF_OTHERS)}"
+        rows.append(f"| {name} | {len(entry.instructions)} | {lines} | {said} |")
     KERNELS.write_text(kernels(), encoding="utf-8")
     others = PAGE.read_text(encoding="utf-8").partition(OTHERS)
     parts = [

@@ -53,7 +53,7 @@ def test_a_region_that_loops_say_wrong_stands_alone(monkeypatch: pytest.MonkeyPa
 
     def wrong(self: Folds, value: Any, name: str, kind: str, taken: Any, head: str) -> str:
         text = right(self, value, name, kind, taken, head)
-        return text.replace("+=", "-=").replace("denominator +", "denominator -")
+        return text.replace("+=", "-=").replace("denominator_part +", "denominator_part -")
 
     monkeypatch.setattr(Folds, "_said", wrong)
     made = write_form(compiled(OWN, "softmax"))

@@ -57,7 +57,7 @@ MOST = {
     "dot": 60,
     "matmul": 120,
     "matmul of four warps": 120,
-    "attention": 330,
+    "attention": 300,
     "attention of four warps": 250,
     "welford norm": 140,
     "described": 90,
@@ -68,6 +68,7 @@ MOST = {
     "fold of a fold with rounds": 26,
 }
 
+MOST_OF_OTHERS = 60
 
 # To compile a kernel, write its file and prove it; of the two GEMMs about 0.9 s.
 MOST_CPU_TIME_S = 10.0
@@ -111,7 +112,7 @@ def test_short_and_proven(file: Path, name: str) -> None:
     assert made.fell_back == ""
     assert made.verdict.proven, made.verdict
     assert made.text.startswith("// Proven: nvcc's PTX of this file stores the same bits as Triton's: ")
-    assert TRITON != (3, 6) or made.lines <= MOST.get(name, 60), made.text
+    assert TRITON != (3, 6) or made.lines <= MOST.get(name, MOST_OF_OTHERS), made.text
 
 
 @needs_nvcc
@@ -147,9 +148,40 @@ def test_a_masked_copy_reads_as_a_person_writes_it() -> None:
 def test_a_softmax_has_its_names_and_functions() -> None:
     text = readable(compiled(OWN, "softmax"), read_line)
     assert "float* out_ptr, int out_stride, const float* x_ptr, int x_stride, int n" in text
-    assert "numerator[i] = ex2_approx((x[i] - row_max_2) * 1.442695f);" in text
-    assert "block_max(row_max, smem)" in text
+    assert "numerator[i] = ex2_approx((x[i] - row_max) * 1.442695f);" in text
+    assert "const float row_max = block_max(row_max_part, smem);" in text
     assert "goto" not in text
+
+
+ROUNDS = """
+import triton, triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    _top = float("-inf")
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=0.0)
+        _top = tl.maximum(_top, tl.max(x, 0))
+        tl.store(y_ptr + start + offs, tl.log(_top))
+
+def xray_cases():
+    args = {"x_ptr": "*fp32[1024]", "y_ptr": "*fp32[1024]", "n": 1000}
+    return {f"{n} warps": dict(kernel=kernel, args=args, constants={"BLOCK": 512}, num_warps=n) for n in (2, 4, 8)}
+"""
+
+
+@pinned
+@needs_nvcc
+@pytest.mark.parametrize("warps", [2, 4, 8])
+def test_a_fold_of_all_threads_in_a_loop_and_a_function_are_calls(warps: int, tmp_path: Path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(ROUNDS, encoding="utf-8")
+    made = write_form(compiled(file, f"{warps} warps"))
+    assert made.verdict.proven, made.verdict
+    assert "const float _top_max = block_max(_top_part, smem);" in made.text
+    assert "log_f32(_top" in made.text
+    assert made.lines <= 30
 
 
 def test_only_standard_headers() -> None:
@@ -189,8 +221,8 @@ FAULTS = {
     ),
     "a vector begins elsewhere": (
         "split",
-        r"4 \* tid",
-        r"4 * tid + 4",
+        r"y_ptr \+ 4 \* tid",
+        r"y_ptr + 4 * tid + 4",
     ),
     "a factor has the other sign": (
         "scan of pairs",
@@ -199,8 +231,8 @@ FAULTS = {
     ),
     "a maximum is a minimum": (
         "softmax",
-        r"row_max = fmaxf",
-        r"row_max = fminf",
+        r"row_max_part = fmaxf",
+        r"row_max_part = fminf",
     ),
     "an exponential is the library's": (
         "softmax",
@@ -209,13 +241,13 @@ FAULTS = {
     ),
     "a sum is fused": (
         "layer norm",
-        r"centred\[i\] \* scale, x_3\[i\], x_4\[i\]\)",
-        r"centred[i], scale * x_3[i], x_4[i])",
+        r"centred\[i\] \* scale, w\[i\], b\[i\]\)",
+        r"centred[i], scale * w[i], b[i])",
     ),
     "a sum goes the other way": (
         "layer norm",
-        r"mean = mean \+ x_2\[i \+ 2\]",
-        r"mean = mean + x_2[7 - i]",
+        r"mean_part = mean_part \+ x\[i \+ 2\]",
+        r"mean_part = mean_part + x[7 - i]",
     ),
     "a row is one further": (
         "layer norm",
@@ -254,8 +286,8 @@ FAULTS = {
     ),
     "an `if` goes the other way": (
         "ragged",
-        r"if \(at < x\)",
-        r"if (at > x)",
+        r"if \(at < end\)",
+        r"if (at > end)",
     ),
     "a sum begins with another number": (
         "ragged",
@@ -264,13 +296,13 @@ FAULTS = {
     ),
     "a scan's first lane takes another's": (
         "scan of pairs",
-        r"on \? x_5 : x_5 \* other",
-        r"x_5 * other",
+        r"on \? value_3 : value_3 \* other",
+        r"value_3 * other",
     ),
     "a scan is of another distance": (
         "scan of pairs",
-        r"x_9, 2\)",
-        r"x_9, 1)",
+        r"value_7, 2\)",
+        r"value_7, 1)",
     ),
     "a warp's total comes from another lane": (
         "scan of pairs",
@@ -435,3 +467,30 @@ def test_a_sign_shows_with_negative_sizes_alone() -> None:
     made = compiled(CASE_BOOK, "copy")
     verdict = prove(made, readable(made, read_line).replace("if (offs < n)", "if (offs < (unsigned)n)"))
     assert verdict == Verdict(False, "it stores other bits in y_ptr (negative sizes)")
+
+
+CLASHES = """
+import triton, triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    block_sum = tl.load(x_ptr + offs)
+    block = tl.sum(block_sum, 0) / 3.0
+    div_full = block_sum / block
+    tl.store(y_ptr + offs, div_full * tl.sum(div_full, 0))
+
+def xray_cases():
+    args = {"x_ptr": "*fp32[256]", "y_ptr": "*fp32[256]"}
+    return {"kernel": dict(kernel=kernel, args=args, constants={"BLOCK": 256})}
+"""
+
+
+@needs_nvcc
+def test_variables_give_way_to_functions_of_their_names(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(CLASHES, encoding="utf-8")
+    made = write_form(compiled(file, "kernel"))
+    assert (made.form, made.verdict.proven) == ("readable", True), made.fell_back
+    assert "div_full(" in made.text
+    assert "float div_full_2[2];" in made.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "kernels.py").write_text(KERNELS)
     (tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)  # of other tests
     return tmp_path
 
 
@@ -83,7 +85,59 @@ def test_what_cannot_be_done_is_one_line(folder: Path, arguments: list[str], lin
 
 
 def test_what_is_missing_is_said_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pygments", None)
+    monkeypatch.setitem(sys.modules, "pygments", None)
     shown = run(["xray", "kernels.py", "--case", "a", "--html", "a.html"])
     assert shown.exit_code == 2
     assert shown.stderr == "xray: pages need pygments, got none; pip install 'tilefold[cli]'\n"
+
+
+def test_the_page_of_a_run_has_pages_to_compare_beside_it(folder: Path) -> None:
+    (folder / "all.html").write_text("<p>all")
+    for name in ("all.2.html", "all.10.html", "all.more.html"):
+        (folder / name).write_text("<p>one")
+    said = run(["xray", "diff", "all.html", "all.2.html"]).stderr
+    assert "got 'all.html' (a page of a run); take one of all.2.html, all.10.html\n" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ("--html", "no/x.html"),
+        ("--html", "kernels.py/x.html"),
+        ("--json", "no/x"),
+        ("--save", "kernels.py/x"),
+    ],
+)
+def test_a_place_that_cannot_be_written_ends_the_run_before_the_script(
+    folder: Path, option: str, path: str
+) -> None:
+    (folder / "script.py").write_text("print('it ran')")
+    shown = run(["xray", "run", option, path, "script.py"])
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert f"{option} must" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("nomodule", "No module named nomodule"), ("os.nomodule", "Error while"), ("json", "is a package")],
+)
+def test_a_module_that_is_none_is_said_in_one_line(folder: Path, name: str, said: str) -> None:
+    shown = run(["xray", "run", "-m", name])
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert re.fullmatch(
+        rf"xray: run -m must be given a module that python -m runs, got '{name}' \(.*{said}.*\); check .*\n",
+        shown.stderr,
+    )
+
+
+def test_an_import_that_a_module_s_own_code_misses_is_the_script_s(folder: Path) -> None:
+    (folder / "wants.py").write_text("import nomodule")
+    shown = run(["xray", "run", "-m", "wants"])
+    assert shown.exit_code == 1
+    assert re.search(r"the script ended early: ModuleNotFoundError at .*wants\.py:1: No module", shown.stderr)
+
+
+def test_cases_are_named_where_several_kernels_have_no_name(folder: Path) -> None:
+    shown = run(["xray", "kernels.py", "--html", "a.html"])
+    assert shown.exit_code == 2
+    assert "it has double, or name a case with --case" in shown.stderr

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import fnmatch
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,6 +89,7 @@ def parser() -> Parser:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a script, and show what it launched."""
+    from tilefold.cli.pages import check_place
     from tilefold.xray.capture.script import run_script
     from tilefold.xray.capture.session import LAUNCH
 
@@ -100,6 +103,11 @@ def run(arguments: Sequence[str]) -> int:
             raise ArgumentError(
                 "xray: run --html must name a file, beside which the pages are written, got '-'; name one"
             )
+    for option in ("html", "json"):
+        if getattr(options, option) not in (None, "-"):
+            check_place(getattr(options, option), f"run --{option}", "xray")
+    if options.save is not None:
+        _make_folder(options.save)
     captured, code, said = run_script(
         words, module=options.module is not None, target=options.target,
         budget=LAUNCH if options.budget is None else options.budget, every_configuration=options.configurations == "all",
@@ -223,7 +231,6 @@ def _save(folder: str, launches: Sequence[Any]) -> None:
     from tilefold.xray.capture.saving import reproducer
 
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
         for launch in launches:
             file = Path(folder) / f"launch_{launch.number}_{launch.kernel}.py"
             try:
@@ -231,6 +238,19 @@ def _save(folder: str, launches: Sequence[Any]) -> None:
             except CaptureError as error:
                 complain(str(error))
     except OSError as error:
-        raise ArgumentError(
-            f"xray: --save must name a folder that can be written, got {folder!r} ({error.strerror}); choose another"
-        ) from None
+        raise _refused(folder, error) from None
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "it may not be written")
+    except OSError as error:
+        raise _refused(folder, error) from None
+
+
+def _refused(folder: str, error: OSError) -> ArgumentError:
+    return ArgumentError(
+        f"xray: --save must name a folder that can be written, got {folder!r} ({error.strerror}); choose another"
+    )

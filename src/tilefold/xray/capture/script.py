@@ -22,7 +22,7 @@ def run_script(words: Sequence[str], *, module: bool, **options: Any) -> tuple[C
         What was captured; the exit code that the script would have; how it ended, where it did not end well.
 
     Raises:
-        ArgumentError: no such file.
+        ArgumentError: no such file, or no such module.
     """
     name, *rest = words
     if not module and not Path(name).is_file():
@@ -49,14 +49,35 @@ def _ended(name: str, module: bool) -> tuple[int, str]:
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         return code, f"it exits with {ended.code}" if code else ""
+    except ImportError as error:
+        if module and _is_runpy_s(error):
+            said = str(error).partition(" (")[0]
+            raise ArgumentError(
+                f"xray: run -m must be given a module that python -m runs, got {name!r} ({said}); check the name, "
+                "or write SCRIPT.py"
+            ) from None
+        return _failed(error)
     except CaptureError as error:
         return 1, str(error).removeprefix("xray: ")
     except Exception as error:
-        traceback.print_exception(type(error), error, _without_ours(error.__traceback__))
-        place = _last(error)
-        where = f" at {place}" if place else ""
-        return 1, f"{type(error).__name__}{where}: {str(error).strip().partition(chr(10))[0]}"
+        return _failed(error)
     return 0, ""
+
+
+def _failed(error: Exception) -> tuple[int, str]:
+    """An error that the script ended with, after its traceback."""
+    traceback.print_exception(type(error), error, _without_ours(error.__traceback__))
+    place = _last(error)
+    where = f" at {place}" if place else ""
+    return 1, f"{type(error).__name__}{where}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _is_runpy_s(error: ImportError) -> bool:
+    """Whether the search for the module itself failed, before any of it ran."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and "runpy" in trace.tb_frame.f_code.co_filename
 
 
 def _without_ours(trace: Any) -> Any:

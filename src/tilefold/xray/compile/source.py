@@ -24,8 +24,9 @@ def find_kernel(module: ModuleType, name: str) -> Any:
     found = kernels_of(module).get(name, getattr(module, name, None) if name else None)
     if found is None:
         known = [*kernels_of(module)]
+        cases = "" if cases_of(module) is None or name else ", or name a case with --case"
         raise ArgumentError(
-            f"xray: FILE.py::kernel must name a kernel of the file, got {name!r}; it has {', '.join(known) or 'none'}"
+            f"xray: FILE.py::kernel must name a kernel of the file, got {name!r}; it has {', '.join(known) or 'none'}{cases}"
         )
     return found
 

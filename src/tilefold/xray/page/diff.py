@@ -38,9 +38,14 @@ def read_page(path: Path) -> list[Document]:
         document: Document = json.loads(found[1] if found else "{}")
         from_json(document["report"])
     except (OSError, ValueError, TypeError, KeyError) as error:
+        beside = sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"), key=lambda p: (len(p.name), p.name))
+        pages = [
+            p.name for p in beside if re.fullmatch(r"\d+", p.name[len(path.stem) + 1 : -len(path.suffix)])
+        ]
+        got = "a page of a run" if pages else type(error).__name__
+        instead = f"take one of {', '.join(pages[:4])}" if pages else f"write one with --html {path.name}"
         raise ArgumentError(
-            f"xray: a page to compare must be one that --html wrote for a kernel, got {str(path)!r} "
-            f"({type(error).__name__}); write one with --html {path.name}"
+            f"xray: a page to compare must be one that --html wrote for a kernel, got {str(path)!r} ({got}); {instead}"
         ) from None
     return [document]
 

@@ -29,12 +29,13 @@ class Effects:
         memory: Mapping[str, tuple[str, str]],
         elements: Mapping[int, int],
         waits: Mapping[int, tuple[str, ...]],
+        zeros: Mapping[int, int],
     ) -> None:
         self._entry, self._memory, self._elements, self._waits = entry, memory, elements, waits
         self._points: dict[
             Value, Value
         ] = {}  # variables that walk through memory, by the address that they begin with
-        self.graph = Graph(entry.threads)
+        self.graph = Graph(entry.threads, zeros)
         self.dropped: list[str] = []
         self._places = places
         self._widths = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from tilefold.xray.cuda.readable import operations
+from tilefold.xray.cuda.readable import functions, operations
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
 from tilefold.xray.cuda.readable.indices import Indices, Pack
@@ -16,6 +16,7 @@ from tilefold.xray.cuda.readable.kinds import Kinds, table_name
 from tilefold.xray.cuda.readable.linear import Sums
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
+from tilefold.xray.cuda.readable.source_names import Names
 from tilefold.xray.cuda.readable.text import (
     AND,
     BIT_AND,
@@ -261,7 +262,7 @@ class Expressions(Indices):
         if self.sums.is_sum(value) or (value.bits > 1 and value.op in ("mul", "and", "or", "xor", "shr")):
             kind = self._index_type(value, text)
         text = self._as(text, kind)
-        name = self.sheet.name_of(value.place, {"float": "x", "bool": "on"}.get(kind, "at"), kind)
+        name = self.sheet.name_for(value, {"float": "value", "bool": "on"}.get(kind, "at"), kind)
         self.sheet.say(f"const {kind} {name} = {text.text};", value.place)
         self.sheet.name(value, name, kind)
         if self.sums.is_sum(value) and value.bits == 32:
@@ -305,7 +306,7 @@ class Expressions(Indices):
         try:
             kind = self.kinds.of(pack[0])
             text = self.expression(pack).to(kind)
-            name = self.sheet.name_of(pack[-1].place, "values", kind)
+            name = self.sheet.name_for(pack[-1], "values", kind)
             self.sheet.say(f"{kind} {name}[{len(pack)}];", pack[-1].place)
             self.sheet.say(f"for (int i = 0; i < {len(pack)}; ++i) {name}[i] = {text.text};")
             self.sheet.own(name, kind, pack)
@@ -315,6 +316,10 @@ class Expressions(Indices):
     # ----------------------------------------------------------------------------------------------- expressions
     def expression(self, pack: Pack) -> Text:
         """The operation that makes a pack of what it is made of."""
+        return (self._function(pack) if pack[0].op not in LEAVES else None) or self.made(pack)
+
+    def made(self, pack: Pack) -> Text:
+        """The same, though it is what a function gives."""
         first = pack[0]
         if any(self.sums.is_sum(v) for v in pack):
             return self.sum(pack)
@@ -325,6 +330,33 @@ class Expressions(Indices):
         if first.op in LEAVES:
             return self._leaf(pack)
         return self._operation(pack)
+
+    def _function(self, pack: Pack) -> Text | None:
+        """A call of a function of mathematics that the compiler wrote out; None where a pack is no such."""
+        name, kind = self.sheet.function_of(pack[0]), self.kinds.of(pack[0])
+        if not name or kind not in ("float", "double"):
+            return None
+        found = [functions.Written(v) for v in pack]
+        given = tuple(f.argument for f in found if f.argument is not None)
+        if not all(f.is_function and f.shape == found[0].shape for f in found):
+            return None
+        if any(self.kinds.of(a) != kind for a in given):
+            return None
+        inner = Sheet(scope := functions.alone(pack[0]), {"x"}, Names(""), lambda place: "")
+        inner.helpers = self.sheet.helpers
+        inner.name(given[0], "x", kind)
+        result = Expressions(self.graph, inner, self.kinds, self.sums, Scopes(scope)).made((pack[0],))
+        own = [line for line in inner.lines[scope] if not line.startswith("//")]
+        lines = [*(f"  {line}" for line in own), f"  return {result.to(kind).text};"]
+        head = f"{name}_{'f32' if kind == 'float' else 'f64'}"
+        text = "\n".join([f"({kind} x) {{", *lines, "}"])
+        known = next((n for n, t in self.sheet.helpers.items() if t.endswith(text)), None)
+        if known is None:
+            known, k = head, 1
+            while known in self.sheet.helpers:
+                known, k = f"{head}_{k + 1}", k + 1
+            self.sheet.put(self.sheet.helpers, known, f"static __device__ {kind} {known}{text}")
+        return Text(f"{known}({self.say(given, kind).text})", PRIMARY, kind)
 
     def _leaf(self, pack: Pack) -> Text:
         first = pack[0]
@@ -426,6 +458,11 @@ class Expressions(Indices):
         if first.op == "sar":
             signed = {32: "int", 64: "long long"}[first.bits]
             return Text(f"{given(0, signed).at(SHIFT)} >> {given(1).at(SUM)}", SHIFT, signed)
+        if first.op in ("div", "udiv"):
+            if not one:
+                raise NoFormulaError
+            kind = "int" if first.op == "div" else kind
+            return Text(f"{given(0, kind).at(PRODUCT)} / {constant}", PRODUCT, kind)
         if first.op == "not":
             return Text(f"~{given(0, kind).at(UNARY)}", UNARY, kind)
         if first.op not in ("and", "or", "xor", "mul"):

@@ -9,7 +9,7 @@ from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
 from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.text import PRIMARY, Text
-from tilefold.xray.cuda.readable.tree import Effect, Shuffle
+from tilefold.xray.cuda.readable.tree import Effect, Shuffle, walk
 from tilefold.xray.cuda.readable.values import LEAVES, Value
 
 _LONGEST = 4096
@@ -27,6 +27,8 @@ class Folds:
         self._write, self._sheet = write, write.sheet
         write.folded, write.is_fold = self.fold, self.is_fold
         self._changing: set[Value] = set()  # variables that may go on changing
+        effects = (e for e in walk(write.scopes.root) if isinstance(e, Shuffle) and e.mode == "bfly")
+        self._shuffled = {e.value: e for e in effects}
 
     # ---------------------------------------------------------------------------------------------- in a thread
     def is_fold(self, value: Value) -> bool:
@@ -71,7 +73,7 @@ class Folds:
                 tuple(s[k] for s in steps) if len(steps[0]) > 1 else (start, *(s[0] for s in steps))
             )
         first = self._write.one(start, kind)
-        name = self._sheet.name_of(value.place, "total", kind)
+        name = self._sheet.name_for(self._ends(value), "total", kind)
         at = self._begun(value, name, kind, first, steps)
         while at < len(steps):
             end = len(steps)
@@ -99,6 +101,12 @@ class Folds:
         text = operations.written(value, given, self._sheet.helpers).text
         self._sheet.say(f"{kind} {name} = {text};", value.place)
         return 1
+
+    def _ends(self, value: Value) -> Value:
+        """The warp's fold that goes on with a thread's, or the value itself."""
+        while (shuffle := self._shuffled.get(value)) and (after := self._combined(shuffle)) is not None:
+            value = after
+        return value
 
     def _suggest(self, pack: Pack) -> None:
         """Values that are folded go together, unless stores say otherwise."""
@@ -128,8 +136,8 @@ class Folds:
         return head + shorter(name, text)
 
     # ------------------------------------------------------------------------------------------------ in a warp
-    def butterfly(self, effects: Sequence[Effect]) -> tuple[Value, int] | None:
-        """(the fold of a warp, shuffles that it takes) where effects begin with one; else None."""
+    def butterfly(self, effects: Sequence[Effect], least: int = 2) -> tuple[Value, int] | None:
+        """(the fold of a warp, shuffles that it takes, so many at least) where effects begin with one; else None."""
         first = effects[0]
         if not isinstance(first, Shuffle) or first.mode != "bfly" or first.by.constant is None:
             return None
@@ -149,7 +157,7 @@ class Folds:
             if following.by.constant != distance or uses[after] != 2:
                 break
             at = following
-        return found if found and found[1] > 1 else None
+        return found if found and found[1] >= least else None
 
     def _combined(self, shuffle: Shuffle) -> Value | None:
         """The operation on a value and what the other lane has of it."""
@@ -167,7 +175,7 @@ class Folds:
         name = before.text
         goes_on = first.value in self._changing and self._write.scopes.uses[first.value] == 2
         if not goes_on or self._write.scopes.defined.get(first.value) not in (None, self._sheet.region):
-            name = self._sheet.name_of(first.place, "part", kind)
+            name = self._sheet.name_for(result, "part", kind)
             self._sheet.say(f"{kind} {name} = {before.text};", first.place)
         given = [
             Text(t, PRIMARY, kind) for t in (name, f"__shfl_xor_sync(~0u, {name}, s)")

@@ -92,7 +92,7 @@ class Indices(ABC):
                 if not any(t.type == "unsigned" for _, t in terms):
                     return None
                 text = _added(sorted(terms, key=lambda t: t[0] < 0), constant, 32).text
-                name = self.sheet.name_of(pack[0].place, "index", "int")
+                name = self.sheet.name_of(pack[0].place, "index", "place")
                 self.sheet.say(f"auto {name} = [&](int i) -> int {{ return {text}; }};", pack[0].place)
                 self.sheet.put(self.sheet.known, key, (name, home))
             finally:

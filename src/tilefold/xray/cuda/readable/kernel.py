@@ -12,6 +12,7 @@ from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import Folds
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.heading import heading
 from tilefold.xray.cuda.readable.kinds import SIZES, TABLES, Kinds, table_name
 from tilefold.xray.cuda.readable.lift import Lifted, lift
 from tilefold.xray.cuda.readable.linear import Sums
@@ -20,8 +21,20 @@ from tilefold.xray.cuda.readable.packs import found_packs
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.statements import Statements
-from tilefold.xray.cuda.readable.tree import Assembly, Atomic, If, Load, Loop, Region, Store, regions, walk
-from tilefold.xray.cuda.readable.values import Place, leaves
+from tilefold.xray.cuda.readable.tree import (
+    Assembly,
+    Atomic,
+    If,
+    Load,
+    Loop,
+    Region,
+    Shuffle,
+    Store,
+    operands,
+    regions,
+    walk,
+)
+from tilefold.xray.cuda.readable.values import Place, Value, leaves
 from tilefold.xray.ptx import Module, Variable, parse
 
 Lines = Callable[[str, int], str]
@@ -179,8 +192,9 @@ def _written(
     lines: Lines,
     careful: frozenset[Region],
     failing: list[Region],
+    avoided: frozenset[str] = frozenset(),
 ) -> str:
-    """The text. A region in which something cannot be said is added to `failing`."""
+    """The text. A region in which something cannot be said is added to `failing`; no variable has an avoided name."""
     sums = Sums(lifted.graph)
     scopes = Scopes(lifted.body)
     tables = [v for v in module.variables if v.space in (".global", ".const")]
@@ -189,12 +203,14 @@ def _written(
         kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0]
         for k in range(len(lifted.entry.parameters))
     ]
-    taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"}), *(v.name for v in lifted.fixed)}
+    taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"}), *(v.name for v in lifted.fixed), *avoided}
 
     def line_of(place: Place) -> str:
         return lines(module.file(place[0]), place[1])
 
-    sheet = Sheet(lifted.body, taken, source_names.Names(compiled.ttgir), line_of, careful)
+    named = source_names.Names(compiled.ttgir)
+    sheet = Sheet(lifted.body, taken, named, line_of, careful)
+    sheet.steps |= set(_steps(lifted.body, scopes))
     write = Expressions(lifted.graph, sheet, kinds, sums, scopes)
     folds = Folds(write)
     memory = Memory(write, lifted.body)
@@ -208,7 +224,9 @@ def _written(
     except (NoFormulaError, UnreadableError):
         failing += [] if statements.failed is None else [statements.failed]
         raise
-    if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters, *(sheet.taken - _RESERVED)}:
+    if shadowed := {*sheet.helpers} & (sheet.taken - _RESERVED - {*parameters} - avoided):
+        return _written(compiled, module, lifted, lines, careful, failing, avoided | shadowed)
+    if shadowed := {*sheet.helpers} & {lifted.entry.name, *parameters}:
         raise UnreadableError(
             f"cuda: functions and variables must have different names, got {min(shadowed)}; take the plain form"
         )
@@ -218,8 +236,17 @@ def _written(
         if any(leaf.data == (variable.name,) for leaf in used):
             sheet.helpers[variable.name] = _table(variable)
     halves = any("half" in text or "bfloat16" in text for text in (*body, *sheet.helpers.values()))
-    head = _around(lifted, kinds, memory, sheet, {str(leaf.data[0]) for leaf in used})
+    above = heading(compiled, named.tiles)
+    head = _around(lifted, kinds, memory, sheet, {str(leaf.data[0]) for leaf in used}, above)
     return "\n".join([*_includes(lifted, kinds, halves), *head, *body, "}"]) + "\n"
+
+
+def _steps(body: Region, scopes: Scopes) -> Iterator[Value]:
+    """Values that others at their own place are made of, or effects that give such."""
+    yield from (a for v in scopes.homes for a in v.args if a.place == v.place)
+    for effect in walk(body):
+        inside = isinstance(effect, Shuffle) or (isinstance(effect, Store) and effect.space == "shared")
+        yield from (v for v in operands(effect) if inside and v.place == effect.place)
 
 
 def _includes(lifted: Lifted, kinds: Kinds, halves: bool) -> Iterator[str]:
@@ -236,12 +263,15 @@ def _includes(lifted: Lifted, kinds: Kinds, halves: bool) -> Iterator[str]:
     yield ""
 
 
-def _around(lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet, used: set[str]) -> Iterator[str]:
-    """Everything before the kernel's statements."""
+def _around(
+    lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet, used: set[str], above: Iterator[str]
+) -> Iterator[str]:
+    """Everything before the kernel's statements; `above` stands between its functions and itself."""
     entry = lifted.entry
     yield from sheet.helpers.values()
     if sheet.helpers:
         yield ""
+    yield from above
     signature = []
     for k in range(len(entry.parameters)):
         name, kind = kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from tilefold.xray.cuda.readable.blocks import Flow, NaturalLoop, UnreadableError
 from tilefold.xray.cuda.readable.counted import counted
 from tilefold.xray.cuda.readable.effects import Effects, Places
+from tilefold.xray.cuda.readable.multiples import holds, multiples
+from tilefold.xray.cuda.readable.olds import without_olds
 from tilefold.xray.cuda.readable.tree import Carried, Effect, If, Loop, Region
 from tilefold.xray.cuda.readable.values import Graph, Value
 from tilefold.xray.ptx import Entry, Module, Variable
@@ -58,8 +60,13 @@ def lift(
         raise UnreadableError("cuda: memory of a block must have one name, got several; take the plain form")
     lifter = _Lifter(entry, places, memory, elements, waits)
     region = lifter.whole()
+    if zeros := multiples(region, lifter.graph):  # which make some sums of what is or is not one
+        again = _Lifter(entry, places, memory, elements, waits, zeros)
+        other = again.whole()
+        if holds(other, again.graph):
+            lifter, region = again, other
     local = sum(v.count or 1 for v in entry.variables if v.space == ".local")
-    region = counted(region, lifter.graph)
+    region = counted(without_olds(region, lifter.graph), lifter.graph)
     return Lifted(entry, lifter.graph, region, tuple(dict.fromkeys(lifter.dropped)), local, fixed)
 
 
@@ -73,8 +80,9 @@ class _Lifter(Effects):
         memory: Mapping[str, tuple[str, str]],
         elements: Mapping[int, int],
         waits: Mapping[int, tuple[str, ...]],
+        zeros: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        super().__init__(entry, places, memory, elements, waits)
+        super().__init__(entry, places, memory, elements, waits, zeros)
         self._flow = Flow(entry)
         self._widths |= dict.fromkeys(self._flow.predicates, 1)
         self._inside: list[int] = []  # heads of the loops around

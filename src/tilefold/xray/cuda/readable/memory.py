@@ -293,11 +293,11 @@ class Memory:
             value = (
                 _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
             )
-            name = self._sheet.name_of(first.place, "x", kind)
+            name = self._sheet.name_for(parts[0], self._default(first), kind)
             self._sheet.say(f"{kind} {name} = {value};", first.place)
             self._sheet.name(parts[0], name, kind)
             return
-        name = self._sheet.name_of(first.place, "x", kind)
+        name = self._sheet.name_for(parts[0], self._default(first), kind)
         loop = f"for (int i = 0; i < {len(group)}; ++i) " if len(group) > 1 else ""
         if len(first.results) == 1:
             value = (
@@ -308,6 +308,14 @@ class Memory:
         else:
             self._vectors(first, name, kind, len(parts), place, loop, guard, old)
         self._sheet.own(name, kind, parts)
+
+    def _default(self, effect: Load) -> str:
+        """The name of what is loaded, where the source has none: after the pointer."""
+        base = self._write.kinds.base(effect.address) if effect.space == "global" else None
+        known = base is not None and (base.op == "parameter" or base in self._sheet.named)
+        text = self._write.one(base).text if base is not None and known else ""
+        found = re.fullmatch(r"([A-Za-z]\w*?)(?:_ptrs?|_pointer|_at|_row)(?:_\d+)?", text)
+        return found[1] if found else "loaded"
 
     def _vectors(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilefold.xray.cuda.readable import quotients
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.values import Graph, Value
 from tilefold.xray.ptx import Address, Immediate, Instruction, Operand, Pair, Register, Vector
@@ -123,7 +124,13 @@ def _integer(graph: Graph, instruction: Instruction, read: Operands) -> Value | 
         return None  # of floats, of 16 bits, or of two halves at once, of which none carries into the other
     match opcode, words[:-1]:
         case ("add" | "sub" | "and" | "or" | "xor", ()):
-            return graph.binary(opcode, read(1), read(2))
+            a, b = read(1), read(2)
+            quotient = None
+            if opcode == "add" and bits_of(kind) == 32:
+                quotient = quotients.by_product(graph, a, b)
+            elif opcode == "and" and bits_of(kind) == 32:
+                quotient = quotients.by_mask(graph, a, b.constant)
+            return quotient or graph.binary(opcode, a, b)
         case ("mul", ("lo",)):
             return graph.binary("mul", read(1), read(2))
         case ("mad", ("lo",)):
@@ -152,8 +159,11 @@ def _shifted(graph: Graph, instruction: Instruction, read: Operands) -> Value | 
     if opcode == "shr":
         value, by = read(1), min(numbers[0], width)
         if kind[0] != "s" or not graph.possible(value) >> (width - 1):
-            return graph.shr(value, by)
-        return graph.make("sar", value, graph.const(min(by, width - 1)), bits=width)
+            quotient = quotients.by_unsigned_product(graph, value, by) if kind[0] != "s" else None
+            return quotient or graph.shr(value, by)
+        return quotients.by_shift(graph, value, by) or graph.make(
+            "sar", value, graph.const(min(by, width - 1)), bits=width
+        )
     if opcode == "bfe" and numbers[1] and numbers[0] + numbers[1] <= width:
         field = graph.binary("and", graph.shr(read(1), numbers[0]), graph.const((1 << numbers[1]) - 1, width))
         if kind[0] == "u":

@@ -33,7 +33,7 @@ def block_reduction(effects: Sequence[Effect], folds: Folds, graph: Graph, sums:
         return None
     inside, count = first
     rest = effects[count:]
-    second = folds.butterfly(rest[3:]) if len(rest) > 3 else None
+    second = folds.butterfly(rest[3:], least=1) if len(rest) > 3 else None
     if second is None or len(rest) < second[1] + 6:
         return None
     outside, more = second

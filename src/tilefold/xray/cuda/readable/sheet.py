@@ -32,6 +32,7 @@ class Sheet:
         self.known: dict[
             Hashable, tuple[Any, Region]
         ] = {}  # sums, pointers and functions that have a name, with their region
+        self.steps: set[Value] = set()  # of which others are made at the same place
         self.helpers: dict[str, str] = {}
         self.tops: list[str] = []
         self.lines: dict[Region, list[str]] = {root: []}
@@ -80,6 +81,18 @@ class Sheet:
         """What the source calls what is at a place, if that is of a type's kind; "program" asks for a name of one place."""
         found = self._names.at(place, kind) if place is not None else None
         return self.fresh(found or default)
+
+    def name_for(self, value: Value, default: str, kind: str, step: str = "part") -> str:
+        """What the source calls a value of a type; a step on the way to another at its place is called a part of that."""
+        step = step if value in self.steps else ""
+        found = None if value.place is None else self._names.at(value.place, kind, step)
+        if found and kind == "bool" and not step and self._names.is_opposite(value):
+            found = f"not_{found}"
+        return self.fresh(found or default)
+
+    def function_of(self, value: Value) -> str:
+        """The mathematical function whose result a value is; nothing where it is none, or a step of one."""
+        return "" if value.place is None or value in self.steps else self._names.function(value.place)
 
     def counter_name(self, place: Place | None) -> str:
         """What the source calls the variable of a `for` at a place."""

@@ -124,7 +124,7 @@ class Statements:
     def _shuffle(self, effect: Shuffle) -> None:
         kind = self._write.kinds.of(effect.result)
         value, by = self._write.one(effect.value, kind), self._write.one(effect.by, "int")
-        name = self._sheet.name_of(effect.place, "other", kind)
+        name = self._sheet.name_for(effect.result, "other", kind, "other")
         self._sheet.say(
             f"const {kind} {name} = {_SHUFFLES[effect.mode]}(~0u, {value.text}, {by.text});", effect.place
         )
@@ -144,7 +144,7 @@ class Statements:
         call = f"{operations.atomic(effect, kind, self._sheet.helpers)}({', '.join([place, *values])})"
         when = "" if guard is None else f"if ({guard.text}) "
         if effect.result is not None and effect.result in self._write.scopes.homes:
-            name = self._sheet.name_of(effect.place, "before", kind)
+            name = self._sheet.name_for(effect.result, "before", kind)
             self._sheet.say(f"{kind} {name} = 0;", effect.place)
             self._sheet.name(effect.result, name, kind)
             call = f"{name} = {call}"
@@ -264,7 +264,7 @@ class Statements:
         if effect.results[0] not in self._write.scopes.homes:
             self._sheet.say(f"{'' if guard is None else f'if ({guard.text}) '}{call};", effect.place)
             return
-        name = self._sheet.name_of(effect.place, "got", kind)
+        name = self._sheet.name_for(effect.results[0], "got", kind)
         value = call if guard is None else f"{guard.at(OR)} ? {call} : 0"
         self._sheet.say(f"{kind} {name} = {value};", effect.place)
         self._sheet.name(effect.results[0], name, kind)

@@ -8,11 +8,23 @@ holds. Nothing here has an order: the tree of effects (`tree`) has that.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-Place = tuple[int, int, int]  # file, line and column of the kernel's own source
+Point = tuple[str, int, int]  # a file by its name, line and column
+
+
+class Place(NamedTuple):
+    """File, line and column of the kernel's own source, and the points of the user's functions there, the innermost first."""
+
+    file: int
+    line: int
+    column: int
+    points: tuple[Point, ...] = ()
+
+
 LEAVES = {"const", "parameter", "special", "shared", "local", "table", "undefined", "result", "variable"}
 _CONSTANT = {
     "add": lambda a, b: a + b,
@@ -43,10 +55,12 @@ class Value:
 
 
 class Graph:
-    """Makes values. `threads` of a block bound the number of a thread."""
+    """Makes values. `threads` of a block bound the number of a thread; `zeros` says of variables, by their numbers, how many
+    of the lowest bits are clear.
+    """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, zeros: Mapping[int, int] = MappingProxyType({})) -> None:
+        self.threads, self.zeros = threads, zeros
         self.place: Place | None = None
         self._held: dict[tuple[Any, ...], Value] = {}
         self._possible: dict[Value, int] = {}
@@ -266,6 +280,10 @@ def _possible(graph: Graph, a: Value, full: int) -> int:
         }
         most = bounds.get(a.data[0], full)
         return (1 << most.bit_length()) - 1
+    if a.op == "variable":
+        return full & -(1 << graph.zeros.get(a.data[0], 0))
+    if a.op == "udiv":
+        return _below(graph.possible(a.args[0]) // (a.args[1].constant or 1), full)
     if a.op not in ("shl", "shr", "and", "or", "xor", "add", "mul", "select", "zext"):
         return full
     held = [graph.possible(x) for x in a.args]

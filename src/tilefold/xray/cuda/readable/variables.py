@@ -46,7 +46,7 @@ class Variables:
             variables, [a for _, a, _ in effect.merged], [b for _, _, b in effect.merged]
         ):
             first = effect.merged[members[0]]
-            group = self._named(variables, members, first[1])
+            group = self._named(variables, members, *first[1:])
             simple = not effect.other.effects
             others = tuple(effect.merged[m][2] for m in members)
             self._declare(group, others if simple else None)
@@ -70,7 +70,8 @@ class Variables:
         ):
             if members == (counter,):
                 continue
-            group = self._named(inside, members, effect.carried[members[0]].next)
+            first = effect.carried[members[0]]
+            group = self._named(inside, members, first.next, first.first)
             self._declare(group, tuple(effect.carried[m].first for m in members))
             self._held(group, inside)
             found.append(group)
@@ -209,16 +210,46 @@ class Variables:
                 (v.op, v.data if v.op == "ptx" else 0, tuple(a.op for a in v.args)) for v in (value, other)
             ]
             shape[1] = (shape[1][0], shape[1][1], ())
-            key = (kind, *shape) if kind == "float" and not self._sheet.one_by_one else k
+            made = self._changed(value, variables)
+            key = (
+                (kind, *shape, *map(self._origin, (made, other)))
+                if kind == "float" and not self._sheet.one_by_one
+                else k
+            )
             groups.setdefault(key, []).append(k)
         return [tuple(g) for g in groups.values()]
 
-    def _named(self, variables: Sequence[Value], members: tuple[int, ...], value: Value) -> Group:
+    def _named(self, variables: Sequence[Value], members: tuple[int, ...], *values: Value) -> Group:
+        """A group by the name of what it takes first, of the values that may be that."""
         kind = self._write.kinds.of(variables[members[0]])
         default = {"float": "total", "int": "at", "bool": "on"}.get(kind, "held")
-        return Group(
-            self._sheet.name_of(value.place if value.op not in LEAVES else None, default, kind), kind, members
-        )
+        changed = [self._changed(v, variables) for v in values]
+        made = next((v.place for v in changed if v.op not in LEAVES), None)
+        called = next((x for v in values if (x := self._called(v))), None)
+        if kind.endswith("*"):
+            bases = (self._write.kinds.base(v) for v in values)
+            said = [b for b in bases if b and (b.op == "parameter" or b in self._sheet.named)]
+            pointer = self._write.one(said[0]).text if said else ""
+            made, called = None, f"{pointer.removesuffix('_ptr')}_at" if pointer.isidentifier() else None
+        return Group(self._sheet.name_of(made, called or default, kind), kind, members)
+
+    def _changed(self, value: Value, variables: Sequence[Value]) -> Value:
+        """What a choice gives a variable that it else leaves as it is; any other value itself."""
+        if value.op == "select" and (arms := {*value.args[1:]} & {*variables}):
+            return next((a for a in value.args[1:] if a not in arms), value)
+        return value
+
+    def _called(self, value: Value) -> str:
+        """The name of a value, or of the array that it is in, without a number behind it; nothing where it has none."""
+        text = self._sheet.named[value].text if value in self._sheet.named else ""
+        found = re.fullmatch(r"([A-Za-z]\w*?)(?:_\d+)?(?:\[\d+\])?", text)
+        return found[1] if found else ""
+
+    def _origin(self, value: Value) -> object:
+        """What values have in common that belong to one tile: the name of their array, or where they are made."""
+        if value in self._sheet.arrays:
+            return self._sheet.arrays[value][0]
+        return self._called(value) or (value.place if value.op != "const" else None)
 
     def _held(self, group: Group, values: Sequence[Value]) -> None:
         pack = tuple(values[m] for m in group.members)
