@@ -50,8 +50,8 @@ _ONE_REMEDY = (
 )  # fmt: skip
 _ISSUED = ("redundant-threads", "idle-warps", "repeated-dot")  # that leave schedulers to other programs
 _WEIGHED = (
-    *_ISSUED, "older-tensor-core", "fold-in-loop", "bank-conflict", "wasted-sectors", "small-axis-shuffles", "read-again",
-    "per-element-atomic", "scalar-access", "narrow-copy",
+    *_ISSUED, "spill", "older-tensor-core", "fold-in-loop", "bank-conflict", "wasted-sectors", "small-axis-shuffles",
+    "read-again", "per-element-atomic", "scalar-access",
 )  # fmt: skip
 _MOVING = ("tt.load", "tt.store", "tt.atomic_rmw")
 _STRONG = ("acq_rel", "acquire", "release")
@@ -103,7 +103,10 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
     if PARTIAL in found.reason and "and the same is stored" not in said:
         # No other launch helps, and the kernel does not say where its partial results lie.
         return replace(found, severity="note", change=said)
-    useless = said.startswith(NO_GAIN) and (found.code in _ONE_REMEDY or _by_trial(found))
+    # Registers that stay spilled are a fact; those that cost less than more warps do are none to mend.
+    useless = said.startswith(NO_GAIN) and (
+        found.code in _ONE_REMEDY or _by_trial(found) or (found.code == "spill" and remedy.measure == CLOCKS)
+    )
     refuted = changed is not None and not remedy.precision and (found.code in _ONE_REMEDY or _by_trial(found))
     same = remedy.precision and changed is None and found.code == "tf32-dot"
     if found.severity == "warning" and (useless or refuted or same):
@@ -461,12 +464,10 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
             (remedy.compiled, trials.run(remedy.compiled).outcomes),
         )
     )
-    remedy = replace(remedy, saved=max(before - after, 0) / max(before, 1))
-    if found.severity != "note":
-        return remedy
     writes = not any(o.name == "tt.load" for o in moves)
     advice = transposing((found.file, found.line), evidence, writes=writes)
-    return replace(remedy, advice=advice) if remedy.after <= _MUCH * remedy.before else None
+    remedy = replace(remedy, saved=max(before - after, 0) / max(before, 1), advice=advice)
+    return remedy if found.severity != "note" or remedy.after <= _MUCH * remedy.before else None
 
 
 def _folded(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:

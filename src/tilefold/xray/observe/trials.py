@@ -173,11 +173,11 @@ class Trials:
         return self._clocks[compiled]
 
     def _weigh(self, done: Execution, compiled: Compiled) -> int:
-        chip, resident = compiled.job.chip, -(-self._count // compiled.job.chip.sms)
-        if resident > 1:
-            held = occupancy(chip, offline.resources(compiled), compiled.num_warps).blocks
-            resident = max(min(resident, held), 1)
-        return round(clocks_of(done.outcomes, resident))
+        """With registers that are spilled, once a thread: the PTX has none of that."""
+        chip, used = compiled.job.chip, offline.resources(compiled)
+        held = max(occupancy(chip, used, compiled.num_warps).blocks, 1)
+        spilled = (used.spill_stores + used.spill_loads) * 32 * compiled.num_warps * len(done.outcomes)
+        return round(clocks_of(done.outcomes, min(held, -(-self._count // chip.sms))) + spilled / PORT)
 
     def _programs(self, given: Sequence[Program] | None) -> tuple[Program, ...]:
         if self.execution is None:

@@ -36,7 +36,7 @@ _NEVER_WHOLE = (
     "nothing to do by itself: no tile of the executed programs is whole, so there is none that could go without a mask; "
     "where the mask is alike for neighbours in every launch, tl.max_constancy tells the compiler so"
 )
-_TOGETHER = "tried: alone "
+_TOGETHER, _NOT_GROWN = "tried: alone ", "it does not grow)"
 _OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
 WHOLE = 16  # bytes that one thread can move at once
 _OPERATIONS = {
@@ -122,16 +122,16 @@ def _unless_it_loses(cause: Cause, causes: Causes, promises: Sequence[Mapping[st
         lost = causes.loses(cause.promise) if cause.promise else causes.loses_unmasked()
         if not lost:
             return cause
-        rest: dict[str, int] = {}
+        rest, together = dict[str, int](), dict[str, int]()
         for promise in promises if cause.promise else ():
+            together = _both(together, promise)
             rest = _both(rest, {} if promise == cause.promise else promise)
-        together = _both(rest, cause.promise)
         # Atomics are computed in a layout of their own, too, as wide as what is known of their places.
         for promised in (together, _both(together, causes.of_atomics())) if cause.promise else ():
             if not causes.loses(promised, without=rest):
                 return replace(
                     cause,
-                    change=f"{causes.divided(promised)} ({_TOGETHER}{lost}; all of these together do not grow it)",
+                    change=f"{causes.divided(promised)} ({_TOGETHER}{lost}; with all of these {_NOT_GROWN}",
                     promise=promised,
                 )
         said = cause.change if cause.promise else "it"
@@ -387,8 +387,10 @@ class Causes:
             UntriedError: it was not executed.
         """
         ttir = self._evidence.compiled.ttir
-        lost = self._loses(promising_each(ttir, promise))
-        if lost or not without or without == promise:
+        # An array that begins elsewhere is another launch, which is not executed.
+        moved = any(a.pointer and a.name in promise for a in self._evidence.compiled.parameters)
+        lost = self._loses(promising_each(ttir, promise), executed=not moved)
+        if lost or moved or not without or without == promise:
             return lost
         with contextlib.suppress(UntriedError):
             old, new = (
@@ -402,13 +404,13 @@ class Causes:
         """The same of the kernel without the masks."""
         return self._loses(self._unmasked)
 
-    def _loses(self, ttir: str) -> str:
+    def _loses(self, ttir: str, *, executed: bool = True) -> str:
         """More spills; or no fewer clocks in all units together, where the kernel was executed; else more barriers."""
         kernels = (self._evidence.compiled, self._trials.compile(ttir))
         before, after = (_spilled(offline.resources(k)) for k in kernels)
         if after > before:
             return f"bytes spilled a thread {before:,} -> {after:,}"
-        if self._evidence.execution is None:
+        if self._evidence.execution is None or not executed:
             return self._barriers(ttir)
         old, new = self._clocks(ttir)
         return "" if new < old else f"{CLOCKS} {old:,} -> {new:,}"
@@ -425,7 +427,11 @@ class Causes:
                 old, new = self._clocks(ttir)
                 said = f"{CLOCKS} {old:,} -> {new:,})"
                 if new < old:
-                    change = f"{cause.change[:-1]}: {said}" if together else f"{cause.change} (tried: {said}"
+                    change = (
+                        f"{cause.change.removesuffix(_NOT_GROWN)}{said}"
+                        if together
+                        else f"{cause.change} (tried: {said}"
+                    )
                     return replace(cause, change=change), old - new
         return cause, 0
 
