@@ -145,12 +145,19 @@ TOOLS = (
         ),
     ),
     Mutant(
-        "a promise is refused for its barriers alone",
+        "a promise need save no clocks",
         "xray/observe/vectors.py",
-        'return "" if new < old else',
-        'return "" if new < 0 else',
+        'return "" if new < old else f"{CLOCKS} {old:,} -> {new:,}"',
+        'return "" if new < 2 * old else f"{CLOCKS} {old:,} -> {new:,}"',
+        ("tests/xray/observe/test_vectors.py::test_a_promise_has_to_save_clocks[120-True]",),
+    ),
+    Mutant(
+        "one warp keeps four schedulers busy",
+        "xray/observe/trials.py",
+        "return max(float(each.sum()) / SCHEDULERS, busiest / resident) +",
+        "return float(each.sum()) / SCHEDULERS +",
         (
-            "tests/xray/observe/test_vectors.py::test_barriers_are_weighed_against_all_that_a_promise_saves[90-False]",
+            "tests/xray/observe/test_remedies.py::test_a_program_keeps_as_many_schedulers_busy_as_it_has_warps",
         ),
     ),
     Mutant(

@@ -222,11 +222,12 @@ def clocks_of(outcomes: Sequence[Outcome], resident: int = 1) -> float:
 
 
 def _issuing(outcome: Outcome, resident: int) -> float:
-    """Clocks in which a program's warps issue, or wait at barriers: an even share of the schedulers, and no less than the
-    busiest of them takes."""
-    each = outcome.issued.sum(0) + BARRIER * outcome.barriers
+    """Clocks in which a program's warps issue: an even share of the schedulers, and no less than the busiest of them takes; and
+    those in which all of its warps wait at barriers."""
+    each = outcome.issued.sum(0)
     busiest = max(int(each[first::SCHEDULERS].sum()) for first in range(SCHEDULERS))
-    return max(float(each.sum()) / SCHEDULERS, busiest / resident)
+    waiting = BARRIER * outcome.barriers
+    return max(float(each.sum()) / SCHEDULERS, busiest / resident) + waiting / resident
 
 
 def difference(compiled: Compiled, ours: Memory, theirs: Memory, *, exact: bool = False) -> Difference | None:
