@@ -103,10 +103,7 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
     if PARTIAL in found.reason and "and the same is stored" not in said:
         # No other launch helps, and the kernel does not say where its partial results lie.
         return replace(found, severity="note", change=said)
-    # Registers that stay spilled are a fact; those that cost less than more warps do are none to mend.
-    useless = said.startswith(NO_GAIN) and (
-        found.code in _ONE_REMEDY or _by_trial(found) or (found.code == "spill" and remedy.measure == CLOCKS)
-    )
+    useless = said.startswith(NO_GAIN) and (found.code in _ONE_REMEDY or _by_trial(found))
     refuted = changed is not None and not remedy.precision and (found.code in _ONE_REMEDY or _by_trial(found))
     same = remedy.precision and changed is None and found.code == "tf32-dot"
     if found.severity == "warning" and (useless or refuted or same):

@@ -222,7 +222,7 @@ def clocks_of(outcomes: Sequence[Outcome], resident: int = 1) -> float:
 
 
 def _issuing(outcome: Outcome, resident: int) -> float:
-    """Clocks in which a program's warps issue: an even share of the schedulers, and no less than the busiest of them takes; and
+    """Clocks in which a program's warps issue, an even share of the schedulers and no less than the busiest one takes, and
     those in which all of its warps wait at barriers."""
     each = outcome.issued.sum(0)
     busiest = max(int(each[first::SCHEDULERS].sum()) for first in range(SCHEDULERS))
