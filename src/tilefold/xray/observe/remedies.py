@@ -259,7 +259,8 @@ def _warp_group(found: Observation, report: Report, evidence: Evidence, trials: 
 
 
 def _other_warps(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
-    """Half and twice the warps against conflicts of shared memory, measured by all passes; those with the fewest."""
+    """Half and twice the warps against conflicts of shared memory, measured by passes at its lines; of those that have fewer
+    the ones whose units take the fewest clocks together."""
     assert evidence.execution is not None
     if found.severity == "note" or found.reason.startswith(TURNED):
         return None
@@ -268,17 +269,14 @@ def _other_warps(found: Observation, report: Report, evidence: Evidence, trials:
     before, issued, all_ = _spare(evidence.compiled, outcomes, places), _issued(outcomes), _passes(outcomes)
     half = report.num_warps // 2
     made = [(w, trials.launch(warps=w)) for w in (half, half // 2, 2 * report.num_warps) if 1 <= w <= 16]
-    ran = [(w, kernel, trials.run(kernel).outcomes) for w, kernel in made]
+    ran = [(w, kernel, trials.run(kernel).outcomes, trials.clocks(kernel)[1]) for w, kernel in made]
     # Fewer passes here by more elsewhere, or by many more instructions, are no gain.
-    after, _, kernel, warps = min(
-        (
-            _spare(kernel, o, places) if _issued(o) <= 1.1 * issued and _passes(o) <= all_ else before,
-            n,
-            kernel,
-            w,
-        )
-        for n, (w, kernel, o) in enumerate(ran)
-    )
+    left = [
+        _spare(kernel, o, places) if _issued(o) <= 1.1 * issued and _passes(o) <= all_ else before
+        for _, kernel, o, _ in ran
+    ]
+    best = min(range(len(ran)), key=lambda n: (left[n] > _FEWER * before, ran[n][3]))
+    after, (warps, kernel, *_) = left[best], ran[best]
     tried = f"num_warps={warps}" if after < before else " or ".join(f"num_warps={w}" for w, _ in made)
     saved = (before - after) / max(before, 1)
     return Remedy(
