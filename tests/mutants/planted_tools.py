@@ -152,6 +152,15 @@ TOOLS = (
         ("tests/xray/observe/test_vectors.py::test_a_promise_has_to_save_clocks[120-True]",),
     ),
     Mutant(
+        "a remedy may cost more elsewhere than it gains",
+        "xray/observe/remedies.py",
+        "if after >= before and not (found.code in _ISSUED and after == before):",
+        "if after >= 2 * before and not (found.code in _ISSUED and after == before):",
+        (
+            "tests/xray/observe/test_remedies.py::test_what_gains_by_its_measure_and_costs_more_elsewhere_is_no_gain",
+        ),
+    ),
+    Mutant(
         "one warp keeps four schedulers busy",
         "xray/observe/trials.py",
         "return max(float(each.sum()) / SCHEDULERS, busiest / resident) +",
