@@ -49,9 +49,10 @@ _ONE_REMEDY = (
     "wasted-sectors", "small-axis-shuffles",
 )  # fmt: skip
 _ISSUED = ("redundant-threads", "idle-warps", "repeated-dot")  # that leave schedulers to other programs
+# Not atomics, which wait for each other at one place: no unit here counts that.
 _WEIGHED = (
     *_ISSUED, "spill", "older-tensor-core", "fold-in-loop", "bank-conflict", "wasted-sectors", "small-axis-shuffles",
-    "read-again", "per-element-atomic", "scalar-access",
+    "read-again", "scalar-access",
 )  # fmt: skip
 _MOVING = ("tt.load", "tt.store", "tt.atomic_rmw")
 _STRONG = ("acq_rel", "acquire", "release")
