@@ -145,12 +145,28 @@ TOOLS = (
         ),
     ),
     Mutant(
-        "a promise is refused for its barriers alone",
+        "a promise need save no clocks",
         "xray/observe/vectors.py",
-        'return "" if new < old else',
-        'return "" if new < 0 else',
+        'return "" if new < old else f"{CLOCKS} {old:,} -> {new:,}"',
+        'return "" if new < 2 * old else f"{CLOCKS} {old:,} -> {new:,}"',
+        ("tests/xray/observe/test_vectors.py::test_a_promise_has_to_save_clocks[120-True]",),
+    ),
+    Mutant(
+        "a remedy may cost more elsewhere than it gains",
+        "xray/observe/remedies.py",
+        "if after >= before and not (found.code in _ISSUED and after == before):",
+        "if after >= 2 * before and not (found.code in _ISSUED and after == before):",
         (
-            "tests/xray/observe/test_vectors.py::test_barriers_are_weighed_against_all_that_a_promise_saves[90-False]",
+            "tests/xray/observe/test_remedies.py::test_what_gains_by_its_measure_and_costs_more_elsewhere_is_no_gain",
+        ),
+    ),
+    Mutant(
+        "one warp keeps four schedulers busy",
+        "xray/observe/trials.py",
+        "return max(float(each.sum()) / SCHEDULERS, busiest / resident) +",
+        "return float(each.sum()) / SCHEDULERS +",
+        (
+            "tests/xray/observe/test_remedies.py::test_a_program_keeps_as_many_schedulers_busy_as_it_has_warps",
         ),
     ),
     Mutant(

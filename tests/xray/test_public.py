@@ -60,7 +60,7 @@ def test_every_claim_about_a_checkout_is_labelled(page: Any, results: dict[str, 
 
 def test_what_is_said_of_kernels_that_nothing_was_made_with_is_true(page: Any) -> None:
     sets = json.loads(page.UNSEEN.read_text())
-    for unseen, kernels in zip(sets, (40, 36, 42, 42, 47, 52, 52, 40), strict=True):
+    for unseen, kernels in zip(sets, (40, 36, 42, 42, 47, 52, 52, 40, 48), strict=True):
         now = [x for x in unseen["labels"] if x.get("after")]  # of sets that were judged again
         assert sum(count for _, _, count in unseen["sources"].values()) == kernels
         assert all(x["true_after"] for x in now if x["severity"] == "error")

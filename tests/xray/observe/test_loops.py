@@ -360,3 +360,9 @@ def test_a_layout_of_narrow_accesses_goes_by_divisors_that_the_values_have(
         told = re.findall(r"(stride_\w) = \1 // (\d+) \* \2", o.change)
         assert told
         assert all(args[name] % int(divisor) == 0 for name, divisor in told), o.change
+        # Without the change of layout the kernel has to take fewer clocks.
+        before, after = (
+            int(n.replace(",", ""))
+            for n in re.search(r"clocks of all units ([\d,]+) -> ([\d,]+)", o.change).groups()
+        )
+        assert after < before or (o.severity, o.change.startswith("nothing was gained")) == ("note", True)

@@ -15,9 +15,10 @@ from tilefold import xray
 from tilefold.xray.compile.job import Compiled, Resources
 from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.explain import make_job
-from tilefold.xray.machine import Memory
+from tilefold.xray.machine import Memory, Outcome
+from tilefold.xray.machine.log import Release
 from tilefold.xray.observe import remedies, resources
-from tilefold.xray.observe.trials import Difference, UntriedError, difference
+from tilefold.xray.observe.trials import BARRIER, Difference, UntriedError, clocks_of, difference
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import PLANTED, XY, double
 from xray.versions import TRITON
@@ -207,6 +208,68 @@ def test_a_change_without_a_gain_says_so() -> None:
     assert said(10, 5) == "launch with num_warps=1 (tried: instructions 10 -> 5, and the same is stored)"
 
 
+def issuing(*each: int, barriers: int = 0) -> Outcome:
+    """A program of so many warps, each of which issues one instruction so often."""
+    nothing = np.zeros(0, np.int64)
+    releases = (Release(0, 32 * len(each)),) * barriers
+    return Outcome((0, 0, 0), (), (), (), releases, np.array([each]), *[nothing] * 4)
+
+
+@pytest.mark.parametrize(
+    ("each", "resident", "clocks"),
+    [
+        ((400,), 1, 400),
+        ((200, 200), 1, 200),
+        ((100,) * 4, 1, 100),
+        ((50,) * 8, 1, 100),
+        ((400, 0, 0, 0), 1, 400),
+        ((100, 0, 0, 0, 100, 0, 0, 0), 1, 200),  # both on one scheduler
+        ((400,), 2, 200),
+        ((400,), 4, 100),
+        ((400,), 32, 100),
+    ],
+)
+def test_a_program_keeps_as_many_schedulers_busy_as_it_has_warps(
+    each: tuple[int, ...], resident: int, clocks: int
+) -> None:
+    assert clocks_of([issuing(*each)], resident) == clocks
+
+
+@pytest.mark.parametrize("warps", [1, 4, 16])
+def test_all_warps_wait_at_a_barrier_while_other_programs_go_on(warps: int) -> None:
+    program = issuing(*[0] * warps, barriers=2)
+    assert clocks_of([program]) == 2 * BARRIER
+    assert clocks_of([program], 4) == BARRIER / 2
+
+
+@pytest.mark.parametrize(
+    ("code", "clocks", "measure", "saved"),
+    [
+        ("bank-conflict", (1000, 700), "passes", 0.6),
+        ("bank-conflict", (1000, 400), "passes", 1.0),
+        ("bank-conflict", (1000, 990), "clocks of all units", 1.0),
+        ("bank-conflict", (1000, 1100), "clocks of all units", 1.0),
+        ("fold-in-loop", (1000, 990), "passes", 1.0),
+        ("fold-in-loop", (1000, 1000), "clocks of all units", 1.0),
+        ("idle-warps", (1000, 1000), "passes", 1.0),
+        ("idle-warps", (1000, 1001), "clocks of all units", 1.0),
+        ("strong-atomic", (1000, 1100), "passes", 1.0),  # its orders are in no unit
+    ],
+)
+def test_what_gains_by_its_measure_and_costs_more_elsewhere_is_no_gain(
+    code: str, clocks: tuple[int, int], measure: str, saved: float
+) -> None:
+    """And at stake is no more than all units save, where everything else changes, too."""
+    remedy = remedies.Remedy("another launch", None, "passes", 500, 0)  # type: ignore[arg-type]
+    found = Observation(code, "warning", "kernels.py", 1, "", "", "")
+    trials: Any = SimpleNamespace(clocks=lambda _: clocks)
+    weighed = remedies._unless_it_slows(found, remedy, trials)
+    assert (weighed.measure, weighed.saved) == (measure, saved)
+    assert remedies._said("launch so", weighed, None).startswith("nothing was gained") == (
+        measure != "passes"
+    )
+
+
 @pytest.fixture(scope="module")
 def doubled() -> Compiled:
     return compile_job(make_job(double, XY, {"BLOCK": 128}))
@@ -252,9 +315,15 @@ def sums_of_two(x_ptr, y_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @pytest.mark.skipif(TRITON >= (3, 9), reason="this Triton's layouts make no conflict here")
 def test_conflicts_are_tried_with_other_warps() -> None:
-    report = xray.explain(sums_of_two, XY, {"ROWS": 32, "COLUMNS": 128})
-    (found,) = [o for o in report.observations if o.code == "bank-conflict"]
-    assert "launch with num_warps=1 (tried: passes beyond the least at its lines 96 -> 0" in found.change
+    """One warp, which issues all that four did, has to leave its SM's other schedulers to other programs."""
+    for grid, severity, said in (
+        (4096, "warning", "launch with num_warps=1 (tried: passes beyond the least at its lines 288 -> 0"),
+        (1, "note", "nothing was gained by num_warps="),
+    ):
+        report = xray.explain(sums_of_two, XY, {"ROWS": 32, "COLUMNS": 128}, grid=grid)
+        (found,) = [o for o in report.observations if o.code == "bank-conflict"]
+        assert found.severity == severity
+        assert said in found.change
 
 
 @triton.jit

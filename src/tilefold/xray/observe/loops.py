@@ -17,7 +17,7 @@ from tilefold.xray.observe.joined import NARROWED
 from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, lifts, masked_moves, spread_into
 from tilefold.xray.observe.stakes import sampled
-from tilefold.xray.observe.trials import BARRIER, Trials, UntriedError
+from tilefold.xray.observe.trials import BARRIER, CLOCKS, NO_GAIN, Trials, UntriedError
 from tilefold.xray.observe.values import is_elementwise
 from tilefold.xray.observe.vectors import divided, divisors_of, promising_each, unpromised
 from tilefold.xray.observe.wants import wants
@@ -111,7 +111,7 @@ def layout_in_loop(report: Report, evidence: Evidence, trials: Trials) -> Iterat
         reason, change = _cause(place, (inside or changes)[0], evidence, trials)
         yield Observation(
             "layout-in-loop",
-            "warning",
+            "note" if change.startswith(NO_GAIN) else "warning",
             *place,
             f"a tile of {'x'.join(map(str, tile.shape))} {tile.element} changes its layout through shared memory {where}: "
             f"{passes} passes and {barriers} barriers in the executed programs",
@@ -133,15 +133,18 @@ def _cause(place: tuple[str, int], change: Operation, evidence: Evidence, trials
     )
     promise = divisors_of(evidence, names)
     try:
-        text = promising_each(evidence.compiled.ttir, promise)
-        made = read(trials.compile(text).ttgir) if promise else None
+        compiled = trials.compile(promising_each(evidence.compiled.ttir, promise))
+        made = read(compiled.ttgir) if promise else None
     except UntriedError:
         made = None
     if made is not None and not any(o.name == change.name and line_of(o.place) == place for o in made.walk()):
-        return (
-            f"{NARROWED} {differ}",
-            f"{divided(evidence, promise)} (compiled so: no change)",
-        )
+        advice, came = divided(evidence, promise), ""
+        with contextlib.suppress(UntriedError):
+            before, after = trials.clocks(compiled)
+            came = f"tried, {CLOCKS} {before:,} -> {after:,}"
+            if after >= before:
+                return f"{NARROWED} {differ}", f"{NO_GAIN}{advice}: {came}"
+        return f"{NARROWED} {differ}", f"{advice} (compiled so: no change{came and f'; {came}'})"
     return differ, (
         "let the loop work in one of the two layouts (transpose, reshape or reduce behind it), or change the order of "
         "dims that a tile is loaded in"

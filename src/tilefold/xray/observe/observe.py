@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tilefold.xray.evidence import Evidence
@@ -55,7 +56,7 @@ def observe(
 ) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
     """What every finder finds: errors, then warnings, then notes; within these the costliest first. And, as notes of the
     report, which finders stopped at a bound. `stages` follows the trials; None: there are none."""
-    trials = Trials(evidence.compiled, evidence.execution, stages)
+    trials = Trials(evidence.compiled, evidence.execution, stages, math.prod(report.grid))
     found: list[Observation] = []
     started = [finder(report, evidence) for finder in _FINDERS]
     started += [finder(report, evidence, trials) for finder in _TRYING]

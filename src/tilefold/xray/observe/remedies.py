@@ -25,10 +25,10 @@ from tilefold.xray.observe.threads import SHORT, axis_of
 from tilefold.xray.observe.trials import (
     BARRIER,
     CLOCKS,
+    NO_GAIN,
     Difference,
     Trials,
     UntriedError,
-    clocks_of,
     difference,
 )
 from tilefold.xray.observe.vectors import dividing
@@ -41,13 +41,18 @@ _MUCH = 0.5  # of the bytes of all requests, which a change leaves at most that 
 _GAIN = 0.98  # of what there was: what leaves more is no gain
 _FEWER = 0.8  # of all passes through shared memory: other warps change everything else, too
 _SPILLED = "bytes spilled a thread"
-_NO_GAIN = "nothing was gained by "
 _ORDERED = 3  # loads whose dims are tried in the other order
 _SECTOR = 32  # bytes; of elements as many suffice, too
 # Codes that say that one change gains something: where it gains nothing, or stores something else, they are notes.
 _ONE_REMEDY = (
     "older-tensor-core", "redundant-threads", "idle-warps", "repeated-dot", "strong-atomic", "fold-in-loop", "bank-conflict",
     "wasted-sectors", "small-axis-shuffles",
+)  # fmt: skip
+_ISSUED = ("redundant-threads", "idle-warps", "repeated-dot")  # that leave schedulers to other programs
+# Not atomics, which wait for each other at one place: no unit here counts that.
+_WEIGHED = (
+    *_ISSUED, "spill", "older-tensor-core", "fold-in-loop", "bank-conflict", "wasted-sectors", "small-axis-shuffles",
+    "read-again", "scalar-access",
 )  # fmt: skip
 _MOVING = ("tt.load", "tt.store", "tt.atomic_rmw")
 _STRONG = ("acq_rel", "acquire", "release")
@@ -85,6 +90,7 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
         if not remedy.precision and changed is None:
             rounded = difference(evidence.compiled, ours, theirs, exact=True) is not None
             remedy = _unless_it_spills(replace(remedy, rounded=rounded), report)
+            remedy = _unless_it_slows(found, remedy, trials)
     except UntriedError as reason:
         unshown = _by_trial(found) or (found.code == "bank-conflict" and trials.wanted)
         severity = "note" if unshown and found.severity == "warning" else found.severity
@@ -98,7 +104,7 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
     if PARTIAL in found.reason and "and the same is stored" not in said:
         # No other launch helps, and the kernel does not say where its partial results lie.
         return replace(found, severity="note", change=said)
-    useless = said.startswith(_NO_GAIN) and (found.code in _ONE_REMEDY or _by_trial(found))
+    useless = said.startswith(NO_GAIN) and (found.code in _ONE_REMEDY or _by_trial(found))
     refuted = changed is not None and not remedy.precision and (found.code in _ONE_REMEDY or _by_trial(found))
     same = remedy.precision and changed is None and found.code == "tf32-dot"
     if found.severity == "warning" and (useless or refuted or same):
@@ -116,6 +122,21 @@ def _unless_it_spills(remedy: Remedy, report: Report) -> Remedy:
     if after <= before:
         return remedy
     return replace(remedy, measure="bytes spilled a program", before=before, after=after)
+
+
+def _unless_it_slows(found: Observation, remedy: Remedy, trials: Trials) -> Remedy:
+    """The remedy; where its kernel takes more clocks of all units than the kernel, with these as its measure: no gain."""
+    if found.code not in _WEIGHED or remedy.after > remedy.gain * remedy.before:
+        return remedy
+    before, after = trials.clocks(remedy.compiled)
+    if after >= before and not (found.code in _ISSUED and after == before):
+        return replace(remedy, measure=CLOCKS, before=before, after=after)
+    if found.code != "bank-conflict":
+        return remedy
+    # Of other warps, which change everything else, too: at stake is no more than what all of it saves.
+    if after > _GAIN * before:
+        return replace(remedy, measure=CLOCKS, before=before, after=after, gain=_GAIN)
+    return replace(remedy, saved=min(remedy.saved, (before - after) / max(remedy.before, 1)))
 
 
 def _by_trial(found: Observation) -> bool:
@@ -187,7 +208,7 @@ def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
     if changed is not None:
         return f"not {remedy.what}: tried, and then other values are stored ({changed})"
     if remedy.after >= remedy.before or remedy.after > remedy.gain * remedy.before:
-        return f"{_NO_GAIN}{remedy.what}: tried, {came}" + ("" if change == WARPS else f"; {change}")
+        return f"{NO_GAIN}{remedy.what}: tried, {came}" + ("" if change == WARPS else f"; {change}")
     rounding = " but for rounding" if remedy.rounded else ""
     if (
         remedy.what.startswith("num_warps=") and remedy.measure != "bytes moved"
@@ -239,7 +260,8 @@ def _warp_group(found: Observation, report: Report, evidence: Evidence, trials: 
 
 
 def _other_warps(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
-    """Half and twice the warps against conflicts of shared memory, measured by all passes; those with the fewest."""
+    """Half and twice the warps against conflicts of shared memory, measured by passes at its lines; of those that have fewer
+    the ones whose units take the fewest clocks together."""
     assert evidence.execution is not None
     if found.severity == "note" or found.reason.startswith(TURNED):
         return None
@@ -248,17 +270,14 @@ def _other_warps(found: Observation, report: Report, evidence: Evidence, trials:
     before, issued, all_ = _spare(evidence.compiled, outcomes, places), _issued(outcomes), _passes(outcomes)
     half = report.num_warps // 2
     made = [(w, trials.launch(warps=w)) for w in (half, half // 2, 2 * report.num_warps) if 1 <= w <= 16]
-    ran = [(w, kernel, trials.run(kernel).outcomes) for w, kernel in made]
+    ran = [(w, kernel, trials.run(kernel).outcomes, trials.clocks(kernel)[1]) for w, kernel in made]
     # Fewer passes here by more elsewhere, or by many more instructions, are no gain.
-    after, _, kernel, warps = min(
-        (
-            _spare(kernel, o, places) if _issued(o) <= 1.1 * issued and _passes(o) <= all_ else before,
-            n,
-            kernel,
-            w,
-        )
-        for n, (w, kernel, o) in enumerate(ran)
-    )
+    left = [
+        _spare(kernel, o, places) if _issued(o) <= 1.1 * issued and _passes(o) <= all_ else before
+        for _, kernel, o, _ in ran
+    ]
+    best = min(range(len(ran)), key=lambda n: (left[n] > _FEWER * before, ran[n][3]))
+    after, (warps, kernel, *_) = left[best], ran[best]
     tried = f"num_warps={warps}" if after < before else " or ".join(f"num_warps={w}" for w, _ in made)
     saved = (before - after) / max(before, 1)
     return Remedy(
@@ -441,12 +460,10 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
             (remedy.compiled, trials.run(remedy.compiled).outcomes),
         )
     )
-    remedy = replace(remedy, saved=max(before - after, 0) / max(before, 1))
-    if found.severity != "note":
-        return remedy
     writes = not any(o.name == "tt.load" for o in moves)
     advice = transposing((found.file, found.line), evidence, writes=writes)
-    return replace(remedy, advice=advice) if remedy.after <= _MUCH * remedy.before else None
+    remedy = replace(remedy, saved=max(before - after, 0) / max(before, 1), advice=advice)
+    return remedy if found.severity != "note" or remedy.after <= _MUCH * remedy.before else None
 
 
 def _folded(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
@@ -508,10 +525,8 @@ def _placed(found: Observation, report: Report, evidence: Evidence, trials: Tria
 def _whole(text: str, what: str, evidence: Evidence, trials: Trials) -> Remedy:
     """Another TTIR, measured in the clocks of all units: what it costs in one it may gain in another."""
 
-    def count(outcomes: Sequence[Outcome]) -> int:
-        return round(clocks_of(outcomes, evidence.compiled.num_warps))
-
-    return _text(text, what, CLOCKS, count, evidence, trials)
+    made = trials.compile(text)
+    return Remedy(what, made, CLOCKS, *trials.clocks(made))
 
 
 def _other_order(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:

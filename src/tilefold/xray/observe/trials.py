@@ -22,13 +22,15 @@ from tilefold.xray.machine.run import Turns
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.build import PORT
+from tilefold.xray.report.occupancy import occupancy
 from tilefold.xray.stages import Stages
 
 BARRIER = 32  # instructions that a warp could issue while a barrier keeps it
 CLOCKS = "clocks of all units"
+NO_GAIN = "nothing was gained by "
 STEPS = 150_000  # instructions of a warp, times the trials
 TRIALS = 32
-_ISSUE = 4  # instructions of warps that an SM issues in a clock
+SCHEDULERS = 4  # of an SM, each of which issues an instruction of its warps in a clock
 _LONGER, _FEWEST = 4, 1000  # blocks that a variant may take: times the kernel's instructions, and at least
 _MANTISSA = {"fp64": 52, "fp32": 23, "fp16": 10, "bf16": 7, "fp8e5": 2, "fp8e4nv": 3}
 _SPARE_BITS = 4  # by which results may differ where sums come in another order
@@ -59,14 +61,17 @@ class Difference:
 class Trials:
     """Variants of one compiled kernel, executed. The first execution is what they are compared with."""
 
-    def __init__(self, compiled: Compiled, execution: Execution | None, stages: Stages | None) -> None:
-        """`stages` follows them; None: nothing is tried."""
-        self.compiled, self.execution, self._stages = compiled, execution, stages
+    def __init__(
+        self, compiled: Compiled, execution: Execution | None, stages: Stages | None, count: int = 1
+    ) -> None:
+        """`stages` follows them; None: nothing is tried. `count`: the programs of the grid."""
+        self.compiled, self.execution, self._stages, self._count = compiled, execution, stages, count
         self._left, self._done = STEPS, TRIALS
         self._compiled = {compiled.ttir.strip(): compiled}
         self._launched: dict[Job, Compiled] = {}
         self._kept: dict[tuple[Compiled, tuple[Program, ...], int, Turns], Memory] = {}
         self._last: tuple[Compiled, Execution] | None = None
+        self._clocks: dict[Compiled, tuple[int, int]] = {}
 
     @property
     def wanted(self) -> bool:
@@ -155,6 +160,25 @@ class Trials:
             self._kept[key] = self._run(compiled, chosen, sign, turns).memory
         return self._kept[key]
 
+    def clocks(self, compiled: Compiled) -> tuple[int, int]:
+        """Clocks of all units that the executed programs take, and those of a variant of them.
+
+        Raises:
+            UntriedError: it cannot be executed, or takes too many steps.
+        """
+        if compiled not in self._clocks:
+            other = self.run(compiled)
+            assert self.execution is not None
+            self._clocks[compiled] = self._weigh(self.execution, self.compiled), self._weigh(other, compiled)
+        return self._clocks[compiled]
+
+    def _weigh(self, done: Execution, compiled: Compiled) -> int:
+        """With registers that are spilled, once a thread: the PTX has none of that."""
+        chip, used = compiled.job.chip, offline.resources(compiled)
+        held = max(occupancy(chip, used, compiled.num_warps).blocks, 1)
+        spilled = (used.spill_stores + used.spill_loads) * 32 * compiled.num_warps * len(done.outcomes)
+        return round(clocks_of(done.outcomes, min(held, -(-self._count // chip.sms))) + spilled / PORT)
+
     def _programs(self, given: Sequence[Program] | None) -> tuple[Program, ...]:
         if self.execution is None:
             raise UntriedError("the kernel was not executed")
@@ -185,14 +209,25 @@ class Trials:
             raise kind(f"not executed: {said}") from None
 
 
-def clocks_of(outcomes: Sequence[Outcome], warps: int) -> float:
-    """Clocks of an SM in all its units, added up: what is issued, passes through shared memory, bytes from L2, barriers."""
+def clocks_of(outcomes: Sequence[Outcome], resident: int = 1) -> float:
+    """Clocks of an SM in all its units, added up: what is issued, passes through shared memory, bytes from L2, barriers.
+
+    A warp stays with one of the schedulers, so a program of fewer warps than these keeps fewer of them busy, unless the other
+    programs that the SM holds (`resident`, of such programs) take turns with it.
+    """
     return sum(
-        (o.instructions + BARRIER * warps * o.barriers) / _ISSUE
-        + shared_cost(o.accesses).passes
-        + global_cost(o.accesses).moved / PORT
+        _issuing(o, resident) + shared_cost(o.accesses).passes + global_cost(o.accesses).moved / PORT
         for o in outcomes
     )
+
+
+def _issuing(outcome: Outcome, resident: int) -> float:
+    """Clocks in which a program's warps issue, an even share of the schedulers and no less than the busiest one takes, and
+    those in which all of its warps wait at barriers."""
+    each = outcome.issued.sum(0)
+    busiest = max(int(each[first::SCHEDULERS].sum()) for first in range(SCHEDULERS))
+    waiting = BARRIER * outcome.barriers
+    return max(float(each.sum()) / SCHEDULERS, busiest / resident) + waiting / resident
 
 
 def difference(compiled: Compiled, ours: Memory, theirs: Memory, *, exact: bool = False) -> Difference | None:

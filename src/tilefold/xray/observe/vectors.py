@@ -26,7 +26,7 @@ from tilefold.xray.observe.addresses import (
     turned,
 )
 from tilefold.xray.observe.joined import BACKWARDS, TURNED, UNPROVEN
-from tilefold.xray.observe.trials import CLOCKS, Trials, UntriedError, clocks_of
+from tilefold.xray.observe.trials import CLOCKS, NO_GAIN, Trials, UntriedError
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
 from tilefold.xray.report.static import Lines, access_of, line_of
@@ -36,8 +36,7 @@ _NEVER_WHOLE = (
     "nothing to do by itself: no tile of the executed programs is whole, so there is none that could go without a mask; "
     "where the mask is alike for neighbours in every launch, tl.max_constancy tells the compiler so"
 )
-_TOGETHER = "tried: alone "
-_NO_GAIN = "nothing was gained by "
+_TOGETHER, _NOT_GROWN = "tried: alone ", "it does not grow)"
 _OWN = 1.5  # times as often as a thread asks for a place, up to which no other one does
 WHOLE = 16  # bytes that one thread can move at once
 _OPERATIONS = {
@@ -115,30 +114,35 @@ def _spoiled(line: Line) -> bool:
 
 
 def _unless_it_loses(cause: Cause, causes: Causes, promises: Sequence[Mapping[str, int]]) -> Cause:
-    """A promise that makes spills or barriers grow alone, and not with those of all entries, is given with these; one that
-    does with these, too, is no remedy."""
+    """A promise that gains nothing alone, and something beside those of all entries, is given with these; one that does not
+    gain with these, too, is no remedy."""
     if cause.severity != "warning" or not (cause.promise or cause.reason.startswith(_MASKED)):
         return cause
-    with contextlib.suppress(UntriedError):
-        if not cause.promise:
-            lost = causes.loses_unmasked()
-            return replace(cause, severity="note", change=f"{_NO_GAIN}it: tried, {lost}") if lost else cause
-        lost = causes.loses(cause.promise)
+    try:
+        lost = causes.loses(cause.promise) if cause.promise else causes.loses_unmasked()
         if not lost:
             return cause
-        together: dict[str, int] = {}
-        for promise in promises:
-            together |= {n: max(d, together.get(n, 1)) for n, d in promise.items()}
+        rest, together = dict[str, int](), dict[str, int]()
+        for promise in promises if cause.promise else ():
+            together = _both(together, promise)
+            rest = _both(rest, {} if promise == cause.promise else promise)
         # Atomics are computed in a layout of their own, too, as wide as what is known of their places.
-        for promised in (together, together | causes.of_atomics()):
-            if not causes.loses(promised):
+        for promised in (together, _both(together, causes.of_atomics())) if cause.promise else ():
+            if not causes.loses(promised, without=rest):
                 return replace(
                     cause,
-                    change=f"{causes.divided(promised)} ({_TOGETHER}{lost}; all of these together do not grow it)",
+                    change=f"{causes.divided(promised)} ({_TOGETHER}{lost}; with all of these {_NOT_GROWN}",
                     promise=promised,
                 )
-        return replace(cause, severity="note", change=f"{_NO_GAIN}{cause.change}: tried, {lost}")
-    return cause
+        said = cause.change if cause.promise else "it"
+        return replace(cause, severity="note", change=f"{NO_GAIN}{said}: tried, {lost}")
+    except UntriedError as reason:
+        return replace(cause, severity="note", change=f"{cause.change}; not tried: {reason}")
+
+
+def _both(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """The promises of both: of a number the greater divisor."""
+    return {n: max(one.get(n, 1), other.get(n, 1)) for n in {**one, **other}}
 
 
 @dataclass(frozen=True)
@@ -375,27 +379,41 @@ class Causes:
         }  # fmt: skip
         return divisors_of(self._evidence, unpromised(self._evidence, places))
 
-    def loses(self, promise: Mapping[str, int]) -> str:
-        """What a promise costs, spills or barriers, where it makes either grow; nothing where it does not."""
-        return self._loses(promising_each(self._evidence.compiled.ttir, promise))
+    def loses(self, promise: Mapping[str, int], without: Mapping[str, int] | None = None) -> str:
+        """What a promise costs where it gains nothing: spills, or clocks of all units; nothing where it gains. `without`:
+        other promises, beside which it has to gain, too.
+
+        Raises:
+            UntriedError: it was not executed.
+        """
+        ttir = self._evidence.compiled.ttir
+        # An array that begins elsewhere is another launch, which is not executed.
+        moved = any(a.pointer and a.name in promise for a in self._evidence.compiled.parameters)
+        lost = self._loses(promising_each(ttir, promise), executed=not moved)
+        if lost or moved or not without or without == promise:
+            return lost
+        with contextlib.suppress(UntriedError):
+            old, new = (
+                self._clocks(promising_each(ttir, without))[1],
+                self._clocks(promising_each(ttir, promise))[1],
+            )
+            return "" if new < old else f"{CLOCKS} {old:,} -> {new:,} beside the others"
+        return lost
 
     def loses_unmasked(self) -> str:
         """The same of the kernel without the masks."""
         return self._loses(self._unmasked)
 
-    def _loses(self, ttir: str) -> str:
-        """More spills; or more barriers, unless all units together take fewer clocks with them."""
+    def _loses(self, ttir: str, *, executed: bool = True) -> str:
+        """More spills; or no fewer clocks in all units together, where the kernel was executed; else more barriers."""
         kernels = (self._evidence.compiled, self._trials.compile(ttir))
         before, after = (_spilled(offline.resources(k)) for k in kernels)
         if after > before:
             return f"bytes spilled a thread {before:,} -> {after:,}"
-        said = self._barriers(ttir)
-        if not said:
-            return ""
-        with contextlib.suppress(UntriedError):
-            old, new = self._clocks(ttir)
-            return "" if new < old else f"{said}, {CLOCKS} {old:,} -> {new:,}"
-        return said
+        if self._evidence.execution is None or not executed:
+            return self._barriers(ttir)
+        old, new = self._clocks(ttir)
+        return "" if new < old else f"{CLOCKS} {old:,} -> {new:,}"
 
     def gaining(self, cause: Cause, *, told: bool) -> tuple[Cause, int]:
         """A cause with what its promise gains in all units together, and these clocks, where it does more than widen the
@@ -409,7 +427,11 @@ class Causes:
                 old, new = self._clocks(ttir)
                 said = f"{CLOCKS} {old:,} -> {new:,})"
                 if new < old:
-                    change = f"{cause.change[:-1]}: {said}" if together else f"{cause.change} (tried: {said}"
+                    change = (
+                        f"{cause.change.removesuffix(_NOT_GROWN)}{said}"
+                        if together
+                        else f"{cause.change} (tried: {said}"
+                    )
                     return replace(cause, change=change), old - new
         return cause, 0
 
@@ -421,12 +443,9 @@ class Causes:
         return f"barriers in the PTX {before} -> {after}" if after > before else ""
 
     def _clocks(self, ttir: str) -> tuple[int, int]:
-        """Clocks of the executed programs, as they are and of another TTIR."""
-        execution, made = self._evidence.execution, self._trials.compile(ttir)
-        if execution is None:
-            raise UntriedError("the kernel was not executed")
-        old, new = (clocks_of(x.outcomes, made.num_warps) for x in (execution, self._trials.run(made)))
-        return round(old), round(new)
+        """Clocks of the executed programs, as they are and of another TTIR. What it stores is not compared: a promise that
+        holds changes nothing but the order of sums."""
+        return self._trials.clocks(self._trials.compile(ttir))
 
     def _sufficient(self, names: list[str], place: Place, width: int) -> tuple[list[str], int, str]:
         """Arguments with which an access is as wide, the least power of two that has to divide them, and a word where that
@@ -502,8 +521,8 @@ def divided(evidence: Evidence, promise: Mapping[str, int]) -> str:
         given = ", ".join(f"{n} is {held[n]}" for n in told if n in held)
         said.append(
             f"say at the top of the kernel {'; '.join(f'{n} = {n} // {d} * {d}' for n, d in told.items())}"
-            f" (tl.multiple_of of an argument itself is lost{f'; {given}' if given else ''})"
-            + (" where the values are such" if told.keys() - held.keys() else "")
+            f" (tl.multiple_of of an argument itself is lost{f'; {given}' if given else ''}), which is right only where "
+            f"{_are_multiples(told)}"
         )
     return ", and ".join(said)
 
@@ -532,6 +551,10 @@ def _multiples(promise: Mapping[str, int]) -> str:
     for name, divisor in promise.items():
         by_divisor.setdefault(divisor, []).append(name)
     return " and ".join(f"{' and '.join(names)} a multiple of {d}" for d, names in by_divisor.items())
+
+
+def _are_multiples(promise: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} is a multiple of {divisor}" for name, divisor in promise.items())
 
 
 def _spilled(used: Resources) -> int:

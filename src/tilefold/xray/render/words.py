@@ -66,7 +66,8 @@ def _spread(alike: list[Layout]) -> str:
     if first.elements is None or first.lanes is None or first.warps is None:
         return f"{tile}: {first.kind}"
     copies = f", {first.copies} copies" if first.copies and first.copies > 1 else ""
-    return f"{tile}: {dims(first.elements)} a thread, {dims(first.lanes)} lanes, {dims(first.warps)} warps{copies}"
+    warps = f"{dims(first.warps)} warp{'s' * (dims(first.warps) != '1')}"
+    return f"{tile}: {dims(first.elements)} a thread, {dims(first.lanes)} lanes, {warps}{copies}"
 
 
 def plural(n: int, thing: str) -> str:

@@ -246,7 +246,8 @@ class Report:
     def _repr_html_(self) -> str:
         """What notebooks show: the launch, lines (numbers are a program's), observations; `--html` writes a whole page."""
         grid = "x".join(map(str, self.grid))
-        launch = f"{self.kernel}: {self.target} ({self.chip}), {self.num_warps} warps, grid {grid}, Triton {self.triton}"
+        warps = f"{self.num_warps} warp{'s' * (self.num_warps > 1)}"
+        launch = f"{self.kernel}: {self.target} ({self.chip}), {warps}, grid {grid}, Triton {self.triton}"
         n = max(len(self.programs), 1)
         lines = [
             (x.line, x.text, x.sass, "" if x.work is None else x.work.issued // n, "\n".join(a.told(n) for a in x.accesses))
