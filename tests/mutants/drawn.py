@@ -177,7 +177,7 @@ TESTS = ROOT / "tests"
 COMMON = {
     "backends/triton/kernels/scan_prefixes": ("backends/test_scan_sums.py", "backends/test_scans_across.py"),
     "backends/triton/kernels/scan_elements": ("backends/test_scans_across.py",),
-    "backends/triton/kernels/scans": ("backends/test_scans_across.py",),
+    "backends/triton/kernels/scans": ("backends/test_scans_across.py", "backends/test_scan_sums.py"),
     "backends/triton/kernels/moves": ("api/test_transpose.py",),
     "backends/triton/move_calls": ("api/test_transpose.py",),
     "backends/triton/kernels/selections": ("api/test_topk.py",),
@@ -185,6 +185,7 @@ COMMON = {
     "planner/moves": ("api/test_transpose.py",),
     "algebra/derivatives": ("api/test_gradients.py",),
     "bench/result_commands": ("bench/test_compare.py", "bench/test_plots.py", "bench/test_selection.py"),
+    "bench/suites": ("bench/test_suites_peers.py",),
     "planner": ("planner/test_plans.py",),
     "backends/triton": ("backends/test_interpret.py", "fuzz/test_fuzz.py"),
     "xray/capture": (
