@@ -179,14 +179,29 @@ COMMON = {
     "backends/triton/kernels/scan_prefixes": ("backends/test_scan_sums.py", "backends/test_scans_across.py"),
     "backends/triton/kernels/scan_elements": ("backends/test_scans_across.py",),
     "backends/triton/kernels/scans": ("backends/test_scans_across.py", "backends/test_scan_sums.py"),
-    "backends/triton/kernels/map_rows": ("backends/test_maps_offline.py",),
-    "backends/triton/kernels/map_blocks": ("backends/test_maps_offline.py",),
+    "backends/triton/kernels/map_rows": ("backends/test_maps_offline.py", "backends/test_interpret.py"),
+    "backends/triton/kernels/map_blocks": ("backends/test_maps_offline.py", "backends/test_interpret.py"),
     "backends/triton/kernels/map_groups": ("backends/test_groups_offline.py",),
     "backends/triton/kernels/product_rows": ("planner/products/test_row.py", "backends/test_products.py"),
     "backends/triton/kernels/moves": ("api/test_transpose.py",),
-    "backends/triton/move_calls": ("api/test_transpose.py",),
     "backends/triton/kernels/selections": ("api/test_topk.py",),
-    "backends/triton/selection_calls": ("api/test_topk.py",),
+    "backends/triton/product_calls": ("planner/test_plans.py", "backends/test_packed_products.py"),
+    # what launches are given is written down with the plans
+    **{
+        f"backends/triton/{name}": ("planner/test_plans.py",)
+        for name in (
+            "call",
+            "lower",
+            "atomic_calls",
+            "group_calls",
+            "map_calls",
+            "move_calls",
+            "scan_calls",
+            "segment_calls",
+            "selection_calls",
+            "shared_calls",
+        )
+    },
     "backends/triton/launch": ("backends/test_executable.py",),
     "backends/cpu/row_tiles": ("api/test_reduce_map.py",),
     "planner/moves": ("api/test_transpose.py",),
@@ -210,7 +225,7 @@ COMMON = {
     "xray/observe": ("xray/observe/test_planted.py",),
     "xray/render": ("xray/test_command.py",),
 }
-SLOW = ("backends/triton",)  # of which a file named alike goes first
+SLOW = ("backends/triton",)  # of which files named alike go first
 
 
 @functools.cache
@@ -234,7 +249,7 @@ def nearest(path: Path) -> tuple[str, ...]:
             if len(found) >= NEAR or any(_likeness(f, path) for f in found):
                 mine = [f for f in found if _likeness(f, path) == 2]
                 alike = [f for f in found if slow and _likeness(f, path)]
-                return _named([*mine, *common, *alike[:1], *slow, *found])
+                return _named([*mine, *common, *alike[:2], *slow, *found])
         found |= dict.fromkeys(folder if len(folder) <= FEW else ())
     return _named([*common, *slow, *found, *folder])
 
