@@ -213,6 +213,7 @@ COMMON = {
     "bench/result_commands": ("bench/test_compare.py", "bench/test_plots.py", "bench/test_selection.py"),
     "checkpoints/tables": ("checkpoints/test_describe.py",),
     "cli/plan": ("test_cli.py",),
+    "bench/ours": ("bench/test_suites.py",),
     "bench/suites": ("bench/test_suites_peers.py",),
     "planner": ("planner/test_plans.py",),
     "backends/triton": ("backends/test_interpret.py", "fuzz/test_fuzz.py"),
