@@ -207,6 +207,7 @@ COMMON = {
     "planner/moves": ("api/test_transpose.py",),
     "planner/groups": ("backends/test_groups_offline.py",),
     "planner/products/operands": ("planner/products/test_matmul.py", "api/test_products.py"),
+    **{f"api/{name}_gradients": ("api/test_other_operations.py",) for name in ("product", "move", "segment")},
     "api/matmul": ("api/test_products.py",),
     "functional": ("functional/test_functional.py", "functional/test_corners.py"),
     "algebra/derivatives": ("api/test_gradients.py",),
