@@ -39,7 +39,7 @@ def test_a_case_of_another_shape_is_made() -> None:
 
 @pytest.mark.parametrize("name", FOLDS)
 def test_folds_of_the_table_are_of_what_it_says(name: str) -> None:
-    """Where a case is made our answer and torch's pass; over several dims, or of floats, one is made unless torch has none."""
+    """Our answer and torch's pass; of floats, and over several dims, there is a case unless torch has none."""
     for dim in (1, (0, 2)):
         for dtype in ("fp32", "int32"):
             case = make_fold(name, dim, (6, 5, 4), dtype)
