@@ -28,6 +28,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,19 +38,27 @@ import torch
 import tilefold
 from tilefold import math as tm
 from tilefold import monoids
+from tilefold.api import dispatch
 from tilefold.api.dispatch import lowered
 from tilefold.api.requests import Reduction, Scan
+from tilefold.backends.triton.lower import calls_of
 from tilefold.bench.suites import load_suite, suite_names
 from tilefold.errors import TilefoldError
+from tilefold.planner.chips import NAMED
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan
-from tilefold.planner.device import H200
+from tilefold.planner.device import H200, Device, of_chip
+from tilefold.planner.least_time import with_least_time
 from tilefold.planner.plan import Plan
 from tilefold.runtime.switch import ExplainedError, explaining
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 SMALL, LARGE = 1 << 15, 1 << 28  # elements: answered on a CPU as well; planned alone
+BACKWARD = 1 << 22  # elements, which have memory here
+PLANS, PLANS_SEED = 600, 77
+LIMITS = Path(__file__).with_name("limits.json")
+CHIPS = ("h200", "h200", "a100", "b200")  # of the calls near to limits, in turn
 SHOWN = 8  # calls of each kind of difference
 
 FOLDS = ("sum", "prod", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "aminmax", "any", "all", "count_nonzero",
@@ -60,6 +69,8 @@ CATALOGUE = ("SUM", "LOGSUMEXP", "WELFORD", "DESCRIBE", "ARGMAX", "SUM_COMPENSAT
 MAPS = ("softmax", "log_softmax", "layer_norm", "rms_norm", "normalize", "group_norm")
 SCANS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 OTHERS = ("affine", "segment", "topk", "transpose", "matmul", "scan", "map", "reduce")
+DIFFERENTIATED = ("sum", "prod", "mean", "amax", "max", "var", "std", "logsumexp", "vector_norm", *MAPS * 3, *SCANS,
+                  "affine", "segment", "topk", "transpose", "matmul", "map")  # fmt: skip
 NAMES = (*FOLDS, *MAPS * 3, *SCANS * 2, *OTHERS * 3)
 
 
@@ -95,7 +106,14 @@ def drawn(seed: int, number: int) -> tuple[str, Callable[[], Any], bool]:
     name = rng.choice(NAMES)
     small = rng.random() < 0.5
     rank = rng.choice((1, 2, 2, 2, 3, 3, 4))
-    shape = _shape(rng, rank, SMALL if small else LARGE)
+    return _drawn(rng, name, _shape(rng, rank, SMALL if small else LARGE), small)
+
+
+def _drawn(
+    rng: random.Random, name: str, shape: tuple[int, ...], small: bool
+) -> tuple[str, Callable[[], Any], bool]:
+    """A call of this operation on tensors of this shape."""
+    rank = len(shape)
     dtype = rng.choice(
         FLOATS if name in (*FLOATING, *MAPS, "logcumsumexp", "affine", "map") else (*FLOATS, *FLOATS, *WHOLE)
     )
@@ -256,27 +274,101 @@ def _lowered(call: Callable[[], Any]) -> tuple[str, list[Any]] | None:
     return None
 
 
-PLANS, PLANS_SEED = 600, 77
+def drawn_at_limits(seed: int, number: int) -> tuple[str, Callable[[], Any]]:
+    """A call on tensors whose sizes are powers of two, or one more or less, where most limits of the planner lie."""
+    rng = random.Random(f"limits {seed} {number}")
+    bits, shape = rng.uniform(3, 27), list[int]()
+    for _ in range(rng.choice((1, 2, 2, 2, 3, 3, 4))):
+        power = round(rng.uniform(0, bits))
+        bits -= power
+        shape.append(max(1, (1 << power) + rng.choice((0, 0, 0, 1, -1))))
+    rng.shuffle(shape)
+    said, call, _ = _drawn(rng, rng.choice(NAMES), tuple(shape), small=False)
+    return said, call
 
 
-def plan_lines(count: int = PLANS, seed: int = PLANS_SEED) -> Iterator[str]:
-    """Of each of so many drawn calls: its text, then the notes of its plans for an H200 and, of folds and scans, for a CPU's
-    loops (of 1 to 4 threads), each with a hash of all its settings."""
-    for number in range(count):
-        said, call, _ = drawn(seed, number)
-        try:
-            with explaining():
-                call()
-        except ExplainedError as found:
-            request, tensors = found.request, list(found.tensors)
-            plans = [
-                request.plan(tensors, H200, library=True)[1],
-                *_cpu_plans(request, tensors, number % 4 or 4),
-            ]
-            notes = (f"{p.note} {_of((p.strategy, p.working, p.workspaces))[:6]}" for p in plans)
-            yield " | ".join((f"{number} {said}", *notes))
-        except TilefoldError as error:
-            yield f"{number} {said} | {type(error).__name__}"
+def drawn_backward(seed: int, number: int) -> tuple[str, Callable[[], Any]]:
+    """A call that is differentiated with regard to every tensor of floats, and its derivatives."""
+    rng = random.Random(f"backward {seed} {number}")
+    shape = _shape(rng, rng.choice((1, 2, 2, 2, 3)), BACKWARD)
+    dtype = rng.choice(FLOATS)
+    guarantee = rng.choice(("run_to_run",) * 3 + ("batch_invariant",))
+    name, dim = rng.choice(DIFFERENTIATED), rng.randrange(len(shape))
+    options, text = _options(name, rng, shape, dim, sorted(rng.sample(range(len(shape)), 1)), guarantee)
+    given = list[torch.Tensor]()
+
+    def tensor(sizes: tuple[int, ...] = shape, dtype: torch.dtype = dtype, turn: int = 0) -> torch.Tensor:
+        given.append(torch.empty(sizes, dtype=dtype, requires_grad=True))
+        return given[-1]
+
+    def call() -> None:
+        made = options(tensor)
+        results = [t for t in (made if isinstance(made, tuple) else (made,)) if t.requires_grad]
+        torch.autograd.grad(results, given, [torch.empty_like(t) for t in results], allow_unused=True)
+
+    return f"{name} {'x'.join(map(str, shape))} {str(dtype)[6:]} {text} {guarantee}", call
+
+
+def _asked(call: Callable[[], Any]) -> list[tuple[Any, list[torch.Tensor]]]:
+    """What a call asks for, and what its derivatives ask for; every result is 0."""
+    found = list[tuple[Any, list[torch.Tensor]]]()
+
+    def answered(request: Any, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        found.append((request, list(tensors)))
+        return [torch.zeros(shape, dtype=dtype) for shape, dtype in request.results]
+
+    with (
+        mock.patch.object(dispatch, "_backend_of", return_value="interpret"),
+        mock.patch.object(dispatch, "_interpreted", answered),
+    ):
+        call()
+    return found
+
+
+def plan_lines(seed: int = PLANS_SEED) -> Iterator[str]:
+    """The plans of drawn calls, a line each, and of those that `limits.py` found to come near to the planner's limits."""
+    for number in range(PLANS):
+        yield plan_line("", number, seed=seed)
+    for kind, numbers in json.loads(LIMITS.read_text(encoding="utf-8")).items():
+        for number in numbers:
+            yield plan_line(kind, number, seed=seed)
+
+
+def plan_line(kind: str, number: int, *, seed: int = PLANS_SEED, launches: bool = True) -> str:
+    """A call's text, and what `_plans_of` says of what it asks for; of every second one with its `launches`."""
+    draw = {"": drawn, "limits": drawn_at_limits, "backward": drawn_backward}[kind]
+    said, call, *_ = draw(seed, number)
+    parts = [f"{kind} {number} {said}".strip()]
+    chip = of_chip(NAMED[CHIPS[number % len(CHIPS)]]) if kind else H200
+    try:
+        for request, tensors in _asked(call) if kind == "backward" else _explained(call):
+            parts += _plans_of(request, tensors, chip, number % 4 or 4, launches and number % 2 == 1)
+    except TilefoldError as error:
+        parts.append(type(error).__name__)
+    return " | ".join(parts)
+
+
+def _explained(call: Callable[[], Any]) -> list[tuple[Any, list[torch.Tensor]]]:
+    try:
+        with explaining():
+            call()
+    except ExplainedError as found:
+        return [(found.request, list(found.tensors))]
+    return []
+
+
+def _plans_of(
+    request: Any, tensors: list[torch.Tensor], chip: Device, threads: int, launches: bool
+) -> Iterator[str]:
+    """The notes of a request's plans for a chip and, of folds and scans, for a CPU's loops, each with a hash of its settings;
+    a hash of the launches, and one of what `explain_plan` prints."""
+    problem, plan = request.plan(tensors, chip, library=True)
+    for p in (plan, *_cpu_plans(request, tensors, threads)):
+        yield f"{p.note} {_of((p.strategy, p.working, p.workspaces))[:6]}"
+    if launches:
+        made = [replace(c, source="") for c in calls_of(plan, problem, request.computation)]
+        text = str(with_least_time(plan, tensors, request.results, chip))
+        yield f"launched {_of(made)[:6]} said {_of(text)[:6]}"
 
 
 def _cpu_plans(request: Any, tensors: Sequence[torch.Tensor], threads: int) -> Iterator[Plan]:

@@ -22,9 +22,10 @@ from tilefold.api.reduce import requested
 from tilefold.api.requests import Reduction
 from tilefold.backends.triton import executable as executables
 from tilefold.backends.triton import launch
-from tilefold.errors import DtypeError
+from tilefold.errors import BackendError, DtypeError
 from tilefold.planner.chips import NAMED
 from tilefold.planner.device import H200, of_chip
+from tilefold.runtime.overrides import listed
 
 SRC = Path(tilefold.__file__).parent
 A100 = of_chip(NAMED["a100"])
@@ -113,3 +114,33 @@ def test_a_chip_that_cannot_convert_a_dtype_refuses_it_before_anything_is_writte
         DtypeError, match=r"mine: a GPU of compute capability 8\.0 must be able to convert the dtype"
     ):
         dispatch.lowered(request, tensors, A100)
+
+
+CALLS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "fold": lambda x: tilefold.argmax(x, dim=1),
+    "map": lambda x: tilefold.reduce_map(x, monoids.MAX, lambda x, largest: x - largest, dim=1),
+    "scan": lambda x: tilefold.cummax(x, dim=1),
+    "segments": lambda x: tilefold.segment_reduce(x, monoids.MAX, torch.tensor([0, 2, 3])),
+    "selection": lambda x: tilefold.topk(x, 2, dim=1),
+    "transpose": lambda x: tilefold.transpose(x, 0, 1),
+    "product": lambda x: tilefold.matmul(x, x.t()),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning")
+@pytest.mark.parametrize("name", CALLS)
+def test_every_backend_of_an_operation_answers_alike(name: str) -> None:
+    """Each is taken by its name; what there is not, and a GPU's for tensors that are on none, are refused by theirs."""
+    x = torch.tensor([[3.0, -1.0, 4.0, 1.5], [0.5, 9.0, -2.0, 6.0], [5.0, 3.5, 8.0, -7.0]])
+    want = listed(CALLS[name](x))
+    for backend in ("torch", "cpu", "reference", "interpret"):
+        with tilefold.backend(backend):
+            if backend == "torch" and name in ("map", "segments"):
+                with pytest.raises(BackendError, match="torch"):
+                    CALLS[name](x)
+                continue
+            found = listed(CALLS[name](x))
+        assert len(found) == len(want)
+        assert all(torch.equal(f, w) for f, w in zip(found, want, strict=True)), backend
+    with tilefold.backend("triton"), pytest.raises(BackendError, match=r"CUDA tensors, got cpu"):
+        CALLS[name](x)

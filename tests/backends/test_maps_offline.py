@@ -15,7 +15,9 @@ import torch
 import triton
 
 import tilefold
-from asked import by_ptx
+from asked import asked as asked_of
+from asked import by_ptx, run
+from tilefold import monoids
 from tilefold.api.dispatch import lowered
 from tilefold.api.reduce_map import kept
 from tilefold.api.requests import RowMap
@@ -140,6 +142,19 @@ def test_each_sector_is_read_once_and_written_once(
     stores = global_cost(a for o in outcomes for a in o.accesses if a.kind == "store")
     assert (loads.sectors, stores.sectors) == (sectors, sectors)
     assert not any(race.differing for o in outcomes for race in races(o))
+
+
+@pytest.mark.parametrize(("length", "cluster"), [(1000, 8), (1024, 8), (2048, 16), (1001, 8)])
+def test_clusters_hold_rows_of_whole_numbers(
+    length: int, cluster: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs send states once all have begun: on the machine it is an error to send them to one that has not."""
+    small_tiles(monkeypatch, FP32)
+    monkeypatch.setattr(maps, "SHARED_TILES", ((1, 4),))
+    x = torch.randint(-1000, 1000, (3, length), dtype=torch.int32)
+    request, tensors, plan = asked_of(lambda: tilefold.reduce_map(x, monoids.MAX, lambda x, m: x - m, dim=1))
+    assert (plan.stages[0].note[:11], plan.stages[0].splits) == ("shared_rows", cluster)
+    assert torch.equal(run(request, tensors).results[0].view(x.shape), x - x.amax(1, True))
 
 
 def test_the_report_names_clusters(monkeypatch: pytest.MonkeyPatch) -> None:

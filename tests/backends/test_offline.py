@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import triton
 
 import tilefold
+from asked import asked
 from backends.triton_cases import LARGE, MONOIDS, PIPED, Case
 from tilefold import math, monoids
 from tilefold.algebra import program as programs
@@ -207,3 +209,37 @@ def test_positions_that_no_element_is_read_for(length: int, beside: bool) -> Non
     program = programs.specialize(same.total, (x.dtype,))
     (found,), _ = running.fold([x], program, (0,), 90, ordered=False)
     assert found.item() == 0
+
+
+F16, F32 = torch.float16, torch.float32
+OVERLAPPED: dict[str, Callable[[Callable[..., Any]], Any]] = {
+    "columns": lambda t: tilefold.sum(t(524288, 2), dim=0),
+    "in order": lambda t: tilefold.reduce(t(1 << 22), monoids.LAST, dim=0),
+    "packed product": lambda t: tilefold.matmul(t(321, 7485, dtype=F16), t(7485, 256, dtype=F16)),
+    "split product": lambda t: tilefold.matmul(t(1, 32768, dtype=torch.bfloat16), t(32768, 16, dtype=torch.bfloat16)),
+    "segments of columns": lambda t: tilefold.segment_reduce(t(2048, 32), monoids.ARGMAX, OFFSETS * 256),
+    "segments of runs": lambda t: tilefold.segment_reduce(t(131072, dtype=F16), monoids.SUM, OFFSETS * 16384),
+    "segments of rows": lambda t: tilefold.segment_reduce(t(2, 7336, dtype=torch.int8), monoids.ARGMAX, OFFSETS * 917, dim=1),
+    "selection": lambda t: tilefold.topk(t(8192, 65, dtype=torch.int64), 6, 0),
+}  # fmt: skip
+OFFSETS = torch.arange(9, device="meta")
+
+
+@pytest.mark.parametrize("name", OVERLAPPED)
+def test_launches_begin_early_and_let_others_begin(name: str) -> None:
+    """A launch that begins early waits before it reads, one ahead lets the next begin; none does either unasked."""
+
+    def tensor(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    request, tensors, plan = asked(lambda: OVERLAPPED[name](tensor))
+    problem, _ = request.plan(tensors, H200, library=False)
+    made = dict(zip(plan.launched, calls_of(plan, problem, request.computation), strict=True))
+    assert any(step.releases for step in made)
+    assert any(step.early for step in made)
+    for step, call in made.items():
+        text = calls.compile_for(call, 90).asm["ptx"]
+        assert ("griddepcontrol.launch_dependents" in text) == step.releases, step.kernel
+        assert ("griddepcontrol.wait" in text) == step.early, step.kernel
+        if step.early and "ld.global" in text:
+            assert text.index("griddepcontrol.wait") < text.index("ld.global"), step.kernel

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tilefold.bench import gate
-from tilefold.bench.cases import outputs_of
+from tilefold.bench.cases import DTYPES, outputs_of
 from tilefold.bench.cpu_operations import OPERATIONS, SHAPES, operation_case
+from tilefold.bench.operations import OPERATIONS as FOLDS
+from tilefold.bench.operations import in_tilefold, make_fold
 from tilefold.bench.suites import cpu
 
 
@@ -32,3 +35,20 @@ def test_a_case_of_another_shape_is_made() -> None:
     assert made.name == "softmax dim1 3x5 fp32"
     assert cpu.make_case("softmax", 0, (3, 5), "fp32", None) is None
     assert cpu.make_case("sum", 1, (3, 5), "bf16", None) is None
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_folds_of_the_table_are_of_what_it_says(name: str) -> None:
+    """Our answer and torch's pass; of floats, and over several dims, there is a case unless torch has none."""
+    for dim in (1, (0, 2)):
+        for dtype in ("fp32", "int32"):
+            case = make_fold(name, dim, (6, 5, 4), dtype)
+            if case is None:
+                if dtype == "fp32" or (dim == 1 and name in ("var", "vector_norm")):
+                    with pytest.raises((RuntimeError, TypeError)):
+                        FOLDS[name].in_torch(torch.ones(6, 5, 4, dtype=DTYPES[dtype]), dim)
+                continue
+            x = case.draw("cpu")
+            want = case.reference(x)
+            for found in (in_tilefold(case)(x), case.torch_call(x)):
+                assert gate.fault(case, x, outputs_of(found), want) is None, case.name

@@ -6,6 +6,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -74,3 +75,24 @@ def test_results_of_ptx_are_recorded_of_the_first_calls_and_of_changed_ones(
     said = capsys.readouterr().out
     assert f"ptx: {changed} " in said
     assert "1 of them executed from PTX" in said
+
+
+def test_calls_nearest_to_limits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a function's comparisons, its minimum and its conditions; what it gives stays the same."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import limits
+
+    text = "def f(x, y):\n    if 4 < x <= 64 and y:\n        return min(x, 3 * y)\n    return x == y\n"
+    plain: dict[str, Any] = {}
+    exec(text, plain)
+    watch = limits.Watch()
+    told: dict[str, Any] = {f"{name}__": getattr(watch, name) for name in ("near", "ends", "truth")}
+    tree = limits.ast.fix_missing_locations(limits.Sites("f").visit(limits.ast.parse(text)))
+    exec(compile(tree, "f", "exec"), told)
+    calls = [(x, y) for x in (1, 3, 5, 9, 50, 63, 64, 70) for y in (0, 1, 3, 20)]
+    for number, (x, y) in enumerate(calls):
+        watch.call = "limits", number
+        assert told["f"](x, y) == plain["f"](x, y)
+    taken = {calls[number] for _, (_, number) in watch.found.values()}
+    assert {3, 5, 64, 70} <= {x for x, _ in taken}
+    assert {(9, 3), (63, 20)} <= taken, "of the minimum both sides, and where they are equal"

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import declared
 import pytest
 import torch
 
@@ -74,6 +75,12 @@ def test_small_cases_are_for_a_look_on_a_cpu(name: str) -> None:
     small, full = ([case.elements for case in suite.select(size, 0, 24)] for size in ("small", "full"))
     assert max(small) <= 1 << 20
     assert max(full) >= max(small)
+
+
+def test_suites_are_those_written_down() -> None:
+    """Sizes, bytes, tolerances and variants: one that means to change some writes them anew (declared.py)."""
+    written = declared.WRITTEN.read_text(encoding="utf-8").splitlines()
+    assert list(declared.lines()) == written
 
 
 def test_or_has_the_six_shapes_in_both_dtypes() -> None:

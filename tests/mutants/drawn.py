@@ -171,20 +171,56 @@ def _calls(node: ast.Call) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------ the nearest tests
 
 
-NEAR = 4  # test files at most
+NEAR = 3  # test files at most
+FEW = 4  # test files of a folder: all of them are near to its modules
 TESTS = ROOT / "tests"
 # What a module is tested by under another name, and the modules of a folder together.
 COMMON = {
     "backends/triton/kernels/scan_prefixes": ("backends/test_scan_sums.py", "backends/test_scans_across.py"),
     "backends/triton/kernels/scan_elements": ("backends/test_scans_across.py",),
-    "backends/triton/kernels/scans": ("backends/test_scans_across.py",),
+    "backends/triton/kernels/scans": ("backends/test_scans_across.py", "backends/test_scan_sums.py"),
+    "backends/triton/kernels/map_rows": ("backends/test_maps_offline.py", "backends/test_interpret.py"),
+    "backends/triton/kernels/map_blocks": ("backends/test_maps_offline.py", "backends/test_interpret.py"),
+    "backends/triton/kernels/map_groups": ("backends/test_groups_offline.py",),
+    "backends/triton/kernels/product_rows": ("planner/products/test_row.py", "backends/test_products.py"),
     "backends/triton/kernels/moves": ("api/test_transpose.py",),
-    "backends/triton/move_calls": ("api/test_transpose.py",),
     "backends/triton/kernels/selections": ("api/test_topk.py",),
-    "backends/triton/selection_calls": ("api/test_topk.py",),
+    "backends/triton/product_calls": ("planner/test_plans.py", "backends/test_packed_products.py"),
+    # what launches are given is written down with the plans
+    **{
+        f"backends/triton/{name}": ("planner/test_plans.py",)
+        for name in (
+            "call",
+            "lower",
+            "atomic_calls",
+            "group_calls",
+            "map_calls",
+            "move_calls",
+            "scan_calls",
+            "segment_calls",
+            "selection_calls",
+            "shared_calls",
+        )
+    },
+    "backends/triton/launch": ("backends/test_executable.py",),
+    "backends/cpu/row_tiles": ("api/test_reduce_map.py",),
     "planner/moves": ("api/test_transpose.py",),
+    "planner/groups": ("backends/test_groups_offline.py",),
+    "planner/products/operands": ("planner/products/test_matmul.py", "api/test_products.py"),
+    **{f"api/{name}_gradients": ("api/test_other_operations.py",) for name in ("product", "move", "segment")},
+    "api/products": ("api/test_other_operations.py",),
+    "api/on_cpu": ("api/test_other_operations.py",),
+    "problem/validate": ("api/test_reduce.py",),
+    "backends/cpu/selecting": ("api/test_topk.py",),
+    "backends/cpu/torch_product": ("api/test_on_cpu.py",),
+    "api/matmul": ("api/test_products.py",),
+    "functional": ("functional/test_functional.py", "functional/test_corners.py"),
     "algebra/derivatives": ("api/test_gradients.py",),
     "bench/result_commands": ("bench/test_compare.py", "bench/test_plots.py", "bench/test_selection.py"),
+    "checkpoints/tables": ("checkpoints/test_describe.py",),
+    "cli/plan": ("test_cli.py",),
+    "bench/ours": ("bench/test_suites.py",),
+    "bench/suites": ("bench/test_suites_peers.py",),
     "planner": ("planner/test_plans.py",),
     "backends/triton": ("backends/test_interpret.py", "fuzz/test_fuzz.py"),
     "xray/capture": (
@@ -196,18 +232,19 @@ COMMON = {
     "xray/observe": ("xray/observe/test_planted.py",),
     "xray/render": ("xray/test_command.py",),
 }
+SLOW = ("backends/triton",)  # of which files named alike go first
 
 
 @functools.cache
 def nearest(path: Path) -> tuple[str, ...]:
-    """The test files nearest to a module, at most four: where tests are named like it, its own; else also those of its
+    """The test files nearest to a module, at most three: where tests are named like it, its own; else also those of its
     package's modules that import it, of what imports these, and so on; its folder's, if these are all; those of what imports
     it anywhere. Of several as near those first that name it most. What its folder has in common comes behind its own.
     """
     name = path.relative_to(PACKAGE).as_posix()
-    common = [
-        TESTS / f for of, files in COMMON.items() if name.startswith((f"{of}/", f"{of}.")) for f in files
-    ]
+    keys = [of for of in COMMON if name.startswith((f"{of}/", f"{of}."))]
+    common = [TESTS / f for of in keys if of not in SLOW for f in COMMON[of]]
+    slow = [TESTS / f for of in keys if of in SLOW for f in COMMON[of]]
     package = PACKAGE / path.relative_to(PACKAGE).parts[0]
     folder = sorted([*(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")])
     found: dict[Path, None] = {}
@@ -218,9 +255,10 @@ def nearest(path: Path) -> tuple[str, ...]:
             )
             if len(found) >= NEAR or any(_likeness(f, path) for f in found):
                 mine = [f for f in found if _likeness(f, path) == 2]
-                return _named([*mine, *common, *found])
-        found |= dict.fromkeys(folder if len(folder) <= NEAR else ())
-    return _named([*common, *found, *folder])
+                alike = [f for f in found if slow and _likeness(f, path)]
+                return _named([*mine, *common, *alike[:2], *slow, *found])
+        found |= dict.fromkeys(folder if len(folder) <= FEW else ())
+    return _named([*common, *slow, *found, *folder])
 
 
 def _named(files: list[Path]) -> tuple[str, ...]:

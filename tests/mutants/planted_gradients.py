@@ -165,8 +165,8 @@ GRADIENTS = (
     Mutant(
         "a value of a row is taken for another extra tensor's",
         "backends/triton/map_calls.py",
-        "return [*apart, *(i for i in extras if i not in apart)]",
-        "return [*extras]",
+        "return [*apart, *extras_beside(problem, inputs)]",
+        "return [*range(len(problem.dtypes) - inputs)]",
         ("tests/backends/test_groups_offline.py::test_rows_have_values_of_their_own_and_store_some",),
     ),
     Mutant(

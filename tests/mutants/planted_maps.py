@@ -335,4 +335,25 @@ MAPS = (
         "narrow = reading.vector < reading.full_vector",
         ("tests/planner/test_blocks.py::test_rows_that_begin_between_vectors_are_two_of_these",),
     ),
+    Mutant(
+        "programs of a cluster send states before all have begun",
+        "backends/triton/kernels/map_rows.py",
+        "    if CLUSTER > 1:\n        others_have_begun()\n",
+        "    if CLUSTER > 1:\n",
+        ("tests/backends/test_maps_offline.py::test_clusters_hold_rows_of_whole_numbers",),
+    ),
+    Mutant(
+        "tiles of a CPU's map are no larger for many threads",
+        "backends/cpu/row_tiles.py",
+        "SHARE * (1 if few > 1 or alone else threads)",
+        "SHARE * (1 if few >= 1 or alone else threads)",
+        ("tests/backends/cpu/test_row_tiles.py",),
+    ),
+    Mutant(
+        "the copies of a group's rows are counted with what all rows share",
+        "planner/groups.py",
+        "sum(size for size, by_row in _operands(problem) if by_row)",
+        "sum(size for size, by_row in _operands(problem))",
+        ("tests/planner/test_plans.py",),
+    ),
 )

@@ -333,4 +333,18 @@ OPERATIONS = (
         "    def absorb(state: Any, given: Any) -> tuple[Any, ...]:\n        x = element(given) + 1.0",
         ("tests/algebra/test_powers.py::test_a_block_is_its_elements[describe-1.0]",),
     ),
+    Mutant(
+        "an exact quotient is that of its operands exchanged",
+        "algebra/proofs/exact.py",
+        "quotient, rest = divmod(a.value, b.value)",
+        "quotient, rest = divmod(b.value, a.value)",
+        ("tests/algebra/proofs/test_exact.py::test_operations_are_those_of_floats[floordiv]",),
+    ),
+    Mutant(
+        "the plan for the interpreter is asked of the tensors",
+        "api/dispatch.py",
+        "results = _interpreted(request, tensors)",
+        "results = _interpreted(tensors, request)",
+        ("tests/api/test_dispatch.py::test_every_backend_of_an_operation_answers_alike[fold]",),
+    ),
 )

@@ -694,4 +694,11 @@ TOOLS = (
             "tests/xray/observe/test_loops.py::test_a_layout_of_narrow_accesses_goes_by_divisors_that_the_values_have",
         ),
     ),
+    Mutant(
+        "a peer is given a norm's weight for its input",
+        "bench/suites/normalize.py",
+        "norms.rmsnorm(x, weight, eps=EPS)",
+        "norms.rmsnorm(weight, x, eps=EPS)",
+        ("tests/bench/test_suites_peers.py::test_answers_of_peers_pass_the_gate",),
+    ),
 )

@@ -18,7 +18,7 @@ from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.programs import Programs, shared_inputs
 from tilefold.planner.sizes import VECTOR_BYTES, WARP
-from tilefold.planner.stages.gathered import groups_of_geometry
+from tilefold.planner.stages.gathered import Groups
 
 DIVIDES = 16  # by definition the greatest power of two that Triton is told to divide a number
 
@@ -259,3 +259,10 @@ def _mask_runs(geometry: Geometry, stage: Stage, grid: Programs, order: Steps, f
     if first == lane_axis and stage.align == 1:
         return math.gcd(fact.contiguous[first], _begin_divides(stage, grid), power_of(geometry.length))
     return 1
+
+
+def groups_of_geometry(geometry: Geometry, operand: Operand) -> Groups:
+    """The groups of a geometry: flat, where groups have several results."""
+    if not geometry.flat:
+        return Groups(operand.along, 1, operand.inner, geometry.length)
+    return Groups(operand.outer[0], geometry.flat[-1], operand.inner, geometry.length)

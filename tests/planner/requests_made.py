@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.coalescing import Loads, Spread, loads_of, power_of, spread_over
+from planner.coalescing import Loads, Spread, groups_of_geometry, loads_of, power_of, spread_over
 from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.programs import Programs, programs_of, tiling_of
 from tilefold.planner.sizes import LINE_BYTES, SECTOR, VECTOR_BYTES, power_above
-from tilefold.planner.stages.gathered import groups_of_geometry
 
 Array = NDArray[Any]
 

@@ -74,7 +74,7 @@ def blocks_stage(
     if invariant and not reading.by_rows:
         return None
     most = cluster if _meets(problem, program) else 1
-    beside = extras_beside(problem, len(rows.dtypes)) > 0
+    beside = bool(extras_beside(problem, len(rows.dtypes)))
     small = rows.dtypes[0].itemsize <= 2
     if beside and reading.by_rows and small and len(rows.dtypes) == 1 and _fits(reading):
         return None

@@ -7,7 +7,7 @@ before, and programs map parts of them. What a group of rows sums up is summed i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilefold.planner.choose import plan_fold
@@ -130,11 +130,7 @@ def _most(problem: Problem, row: Row) -> int:
 
 def _each(problem: Problem, row: Row) -> int:
     """Elements of a tile that a thread has at most: as many as there are registers for."""
-    words = 0.0
-    for i, dtype in enumerate(problem.dtypes):
-        by_row = any(d.strides[i] for d in problem.output_dims)
-        by_column = any(d.strides[i] for d in problem.reduced_dims)
-        words += by_column * (1 + by_row) * dtype.itemsize / 4
+    words = sum(size * (1 + by_row) for size, by_row in _operands(problem)) / 4
     words += sum(d.itemsize / 4 for d in row.sums) + len(row.results)
     return max(FEWEST, min(MOST, power_below(int(WORDS / max(1.0, words)))))
 
@@ -157,18 +153,16 @@ def _stage(
     programs = max(1, WARPS_OF_AN_SM // warps)
     sms = int(chip.sms * RESIDENT) if cluster > 2 else chip.sms
     groups = max(1, min(blocks, sms * programs // parts))
-    turn = rows * columns * _each_bytes(problem)
+    turn = rows * columns * sum(size for size, by_row in _operands(problem) if by_row)
     stages = max(1, min(STAGES, chip.shared_bytes // programs // max(1, turn)))
     return Groups(rows, columns, parts, groups, cluster, folds, warps, stages)
 
 
-def _each_bytes(problem: Problem) -> int:
-    """Of an element: the bytes of all operands that vary along both axes."""
-    by_row, by_column = (
-        {i for d in dims for i, step in enumerate(d.strides) if step}
-        for dims in (problem.output_dims, problem.reduced_dims)
-    )
-    return sum(problem.dtypes[i].itemsize for i in by_row & by_column)
+def _operands(problem: Problem) -> Iterator[tuple[int, bool]]:
+    """Of each operand that varies along a row: the bytes of an element, and whether rows have their own."""
+    for i, dtype in enumerate(problem.dtypes):
+        if any(d.strides[i] for d in problem.reduced_dims):
+            yield dtype.itemsize, any(d.strides[i] for d in problem.output_dims)
 
 
 def _summing(

@@ -142,7 +142,7 @@ def whole_stage(
     narrow = all(d.itemsize == 4 for d in partial_dtypes(narrowed(program, problem.length)))
     if stage is None and reading.by_rows and cluster > 1 and narrow and fields_of(program) < MANY_FIELDS:
         stage = _shared_rows(reading, rows, results, cluster)
-        beside = extras_beside(problem, len(rows.dtypes)) > 0
+        beside = bool(extras_beside(problem, len(rows.dtypes)))
         if stage is not None and stage.align > 1 and beside:  # extra tensors' elements would come one by one
             stage = None
     if stage is None and reading.by_rows:

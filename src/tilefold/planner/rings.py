@@ -29,7 +29,7 @@ from tilefold.planner.ring_forms import (
     several,
 )
 from tilefold.planner.sizes import VECTOR_BYTES
-from tilefold.planner.stages.maps import Dtypes, extras_beside, extras_of_rows
+from tilefold.planner.stages.maps import Dtypes, extras_beside
 from tilefold.planner.stages.rows import Rings
 from tilefold.problem.canonical import Problem
 
@@ -112,8 +112,7 @@ def are_copied(problem: Problem, program: Program, results: Dtypes, reading: Rea
 
 def _shared_by_rows(problem: Problem, inputs: int, size: int) -> bool:
     """Whether each extra tensor that has more than one value a row is one row, contiguous and aligned, that all share."""
-    apart = extras_of_rows(problem, inputs)
-    others = [i for i in range(inputs, len(problem.dtypes)) if i - inputs not in apart]
+    others = [inputs + i for i in extras_beside(problem, inputs)]
     for i in others:
         dtype = problem.dtypes[i]
         own = any(d.strides[i] for d in problem.output_dims)
@@ -140,7 +139,7 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
     run, align = found
     inputs = len(rows.dtypes)
     extras = extras_beside(problem, inputs)
-    base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
+    base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=len(extras))
     vectors, fields = math.ceil((problem.length + align - 1) / run), fields_of(program)
     if align > 1:
         shared = inputs > 1 and extras and vectors > ODD_VECTORS
@@ -155,8 +154,7 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
         alone = _alone(base, vectors) if extras and many else None
         return alone or (_parted(base, vectors) if extras else None)
     if extras:
-        apart = extras_of_rows(problem, inputs)
-        each = sum(d.itemsize for i, d in enumerate(problem.dtypes[inputs:]) if i not in apart)
+        each = sum(problem.dtypes[inputs + i].itemsize for i in extras)
         words = VECTOR_BYTES // 4 * each // rows.dtypes[0].itemsize
         return _beside(base, vectors, words, fields, problem.outputs, device)
     if inputs > 1:
@@ -184,7 +182,7 @@ def last_rings(problem: Problem, program: Program, results: Dtypes, device: Devi
         return None
     run, align = found
     vectors = math.ceil((problem.length + align - 1) / run)
-    base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
+    base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=len(extras))
     if align == 1:
         if vectors <= ALONE_VECTORS:
             return None

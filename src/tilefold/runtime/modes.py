@@ -143,13 +143,6 @@ def is_plain() -> bool:
     )
 
 
-def is_transformed() -> bool:
-    """Whether tensors may carry a forward derivative or a dim of torch.vmap; never while Dynamo traces."""
-    if torch.compiler.is_dynamo_compiling():
-        return False
-    return forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
-
-
 def is_dual(t: torch.Tensor) -> bool:
     """Whether a tensor carries a forward derivative. A compiled graph enters torch's one level unseen by Python."""
     if forward_ad._current_level < 0 and torch._C._functorch.maybe_current_level() is None:

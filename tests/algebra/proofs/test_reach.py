@@ -14,9 +14,9 @@ from tilefold.algebra.proofs.reach import pool_of_many
 from tilefold.algebra.proofs.samples import Pool
 
 
-def pool(combine: Any, identity: Any, dtype: torch.dtype = torch.float64, **options: Any) -> Pool:
+def pool(combine: Any, identity: Any, *dtypes: torch.dtype, **options: Any) -> Pool:
     algebra = completed(Monoid(combine, identity, check=False, commutative=False, **options).algebra)
-    made = pool_of_many(algebra, (dtype,) * algebra.inputs)
+    made = pool_of_many(algebra, dtypes or (torch.float64,) * algebra.inputs)
     assert made is not None
     return made
 
@@ -82,3 +82,14 @@ def test_states_are_what_exact_arithmetic_makes_of_the_same_elements(dtype: torc
 def test_nothing_in_the_domain_is_no_pool() -> None:
     algebra = completed(Monoid(lambda a, b: a + b, 0, check=False, domain=(0.25, 0.5)).algebra)
     assert pool_of_many(algebra, (torch.int64,)) is None
+
+
+def test_elements_beside_truth_values_turn_too() -> None:
+    """Elements near a turn come with the truth value of their own input: of both."""
+    made = pool(
+        lambda a, b: (math.where((b.x > a.x + 1e-3) & b.seen, b.x, a.x), a.seen | b.seen), None, torch.float64, torch.bool,
+        fields=("x", "seen"), lift=lambda x, seen: (x, seen), dtypes=("compute", torch.bool),
+    )  # fmt: skip
+    a, b, _ = made.states
+    assert bool(((b[0] > a[0]) & (b[0] <= a[0] + 1e-3)).any())
+    assert a[1].unique().tolist() == [False, True]

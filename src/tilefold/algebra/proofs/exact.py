@@ -402,7 +402,11 @@ def _pow(a: Ball, b: Ball) -> Ball:
     if not b.error and b.value.is_finite() and abs(b.value) <= _POWERS and b.value == int(b.value):
         product = functools.reduce(_mul, [a] * int(abs(b.value)), Ball(_ONE))
         return product if b.value >= 0 else _divide(Ball(_ONE), product)
-    if (a.error and a.value <= a.error) or (b.error and a.value <= 0):
+    if (
+        (a.error and a.value <= a.error)
+        or (b.error and a.value <= 0)
+        or (a.value < 0 and not (a.value.is_finite() and b.value.is_finite()))
+    ):
         raise UndecidedError
     if abs(b.value) == Decimal("0.5"):
         return (_sqrt if b.value > 0 else _rsqrt)(a)

@@ -23,7 +23,8 @@ MakeMap = Callable[..., "list[Tensor] | WithRows | None"]
 _TOGETHER = (
     512  # elements of which torch adds up powers in float32, one after another in each part of a vector
 )
-# Norms of which a dtype holds the squares; reciprocal roots of mean squares of which either does.
+# Norms of which a dtype holds the squares; reciprocal roots of mean squares of which either does. They are orders of
+# magnitude within the dtypes' limits, so that sums of many squares are as well (not measured).
 _NORMS = {torch.float32: (1e-15, 1e18), torch.float64: (1e-140, 1e150)}
 _ROOTS = (0.0, 1e15)
 _BOUNDS = 1e-28  # an eps of which no reciprocal root is beyond these

@@ -12,7 +12,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
-SERIAL = 1 << 14  # elements that torch never shares out among threads
+SERIAL = 1 << 14  # elements that torch never shares out among threads: half of its GRAIN_SIZE
 
 
 def by_results(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -17,7 +17,8 @@ import torch
 from tilefold.algebra.program import Program, is_watched, quick_form
 from tilefold.planner.plan import Plan
 
-TOGETHER = 1 << 20  # elements that are copied at most, so that results that lie apart are folded at once
+# Elements that are copied at most, so that results that lie apart are folded at once (not measured).
+TOGETHER = 1 << 20
 Tensors = Sequence[torch.Tensor]
 Run = Callable[[Tensors, Program, tuple[int, ...], str], tuple[list[torch.Tensor], Plan]]
 

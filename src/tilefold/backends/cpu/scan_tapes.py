@@ -24,7 +24,7 @@ from tilefold.algebra.typing import element_dtype
 from tilefold.backends.cpu.elementwise import Call, Kernel, Kernels, Workspace, begin_kernel
 
 BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu.md#scans)
-# Elements of an operation on many steps, whose buffers are to stay in a core's cache.
+# Elements of an operation on many steps, whose buffers are to stay in a core's cache (not measured).
 TOGETHER = 1 << 16
 Tensor = torch.Tensor
 State = list[Tensor]

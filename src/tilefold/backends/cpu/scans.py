@@ -22,11 +22,12 @@ from tilefold.runtime.modes import is_plain
 Tensor = torch.Tensor
 State = list[Tensor]
 
-# Walks that no thread uses now, of the latest kinds of scans: their buffers are the next such scan's.
+# Walks that no thread uses now, of the latest kinds of scans: their buffers are the next such scan's (limits not measured).
 _walks: dict[_Kind, list[_Walk]] = {}
 MOST = 8  # kinds
 OF_A_KIND = 2
-# Elements of a scan with buffers of 2 MB or so. Of larger ones those of the latest kind are kept, up to so many bytes.
+# Elements of a scan with buffers of 2 MB or so. Of larger ones those of the latest kind are kept, up to so many bytes
+# (not measured).
 SMALL = 1 << 16
 MOST_BYTES = 1 << 25
 

@@ -67,7 +67,7 @@ def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor
 _BITS = {
     torch.float32: torch.int32, torch.float64: torch.int64, torch.int32: torch.int32, torch.int64: torch.int64,
 }  # fmt: skip
-FEW = 4096  # elements below which each operation counts
+FEW = 4096  # elements below which each operation counts (not measured)
 
 
 @kept_outside_modes(16)

@@ -23,6 +23,7 @@ from tilefold.planner.stages.maps import (
     Elements,
     Windows,
     elements_of,
+    extras_beside,
     extras_of_rows,
     folding,
     row_blocks,
@@ -238,17 +239,14 @@ def _none(problem: Problem) -> Dim:
 def extras_apart(problem: Problem, inputs: int) -> tuple[list[int], int]:
     """The order in which APPLY takes extra tensors, those of one value a row first, and a bit for each of these."""
     apart = extras_of_rows(problem, inputs)
-    extras = range(len(problem.dtypes) - inputs)
-    return [*apart, *(i for i in extras if i not in apart)], sum(1 << i for i in apart)
+    return [*apart, *extras_beside(problem, inputs)], sum(1 << i for i in apart)
 
 
 def _over(problem: Problem, row: Row) -> int:
     """A bit for each extra tensor, but those of one value a row, whose rows are its own."""
     n = row.program.algebra.inputs
     last = problem.output_dims[-1] if problem.output_dims else _none(problem)
-    apart = extras_of_rows(problem, n)
-    own = [bool(step) for i, step in enumerate(last.strides[n:]) if i not in apart]
-    return sum(1 << i for i, given in enumerate(own) if given)
+    return sum(1 << bit for bit, i in enumerate(extras_beside(problem, n)) if last.strides[n + i])
 
 
 def of_rows(problem: Problem, row: Row) -> tuple[Any, ...]:

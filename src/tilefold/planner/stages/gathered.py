@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilefold.planner.geometry import Geometry, Operand
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.problem.canonical import Dim, Problem
 
@@ -45,13 +44,6 @@ def groups_of(problem: Problem) -> Groups:
     if not outer:
         return Groups(last.strides[0], 1, folded, problem.length)
     return Groups(outer[0].strides[0], last.size, folded, problem.length)
-
-
-def groups_of_geometry(geometry: Geometry, operand: Operand) -> Groups:
-    """The same of a geometry: flat, where groups have several results."""
-    if not geometry.flat:
-        return Groups(operand.along, 1, operand.inner, geometry.length)
-    return Groups(operand.outer[0], geometry.flat[-1], operand.inner, geometry.length)
 
 
 def are_one_run(outputs: Sequence[Dim]) -> bool:

@@ -83,9 +83,10 @@ def extras_of_rows(problem: Problem, inputs: int) -> tuple[int, ...]:
     return tuple(i - inputs for i in extras if not any(d.strides[i] for d in problem.reduced_dims))
 
 
-def extras_beside(problem: Problem, inputs: int) -> int:
-    """How many extra tensors, behind so many inputs, have more than one value a row."""
-    return len(problem.dtypes) - inputs - len(extras_of_rows(problem, inputs))
+def extras_beside(problem: Problem, inputs: int) -> tuple[int, ...]:
+    """Which extra tensors, behind so many inputs, have more than one value a row."""
+    of_rows = extras_of_rows(problem, inputs)
+    return tuple(i for i in range(len(problem.dtypes) - inputs) if i not in of_rows)
 
 
 def row_step(problem: Problem, dim: Dim) -> int:
