@@ -101,10 +101,10 @@ class Fold(Call):
     def form(self) -> str:
         """By which rule the inputs' cotangents are made: what each needs is kept."""
         ends = self.ends
+        if 0 not in self.shape and self.reduced and ends.gradient.shares_ties:
+            return "ties"
         if 0 in self.shape or all(self.shape[d] == 1 for d in self.reduced):
             return "alone"
-        if ends.gradient.shares_ties:
-            return "ties"
         if not (ends.inits or ends.state) and ends.gradient.origins is not None:
             return "origins"
         if not ends.total_is_enough:
@@ -300,7 +300,10 @@ class Wide:
         gradient, g = ends.gradient, [t.expand(self.shape) for t in cotangents]
         first = [t.expand(self.shape) for t in before]
         if all(self.shape[d] == 1 for d in self.dims) or 0 in self.shape:
-            return cells(ends.of_lifts(wrt), [*self.placed(gradient), *g, *first])
+            x = self.placed(gradient)
+            if after is None and ends.total_is_enough:  # as of longer rows, also of one NaN
+                return cells(function_of(ends.by_total(wrt)), [*x, *cells(lifts_of(gradient), x), *g, *first])
+            return cells(ends.of_lifts(wrt), [*x, *g, *first])
         if ends.total_is_enough if after is None else needs_total_alone(gradient, after):
             if not ends.reads(wrt)[1]:
                 return cells(ends.of_cotangents(wrt, True), [*self.elements, *g])

@@ -47,7 +47,7 @@ def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
             return spread
         # torch's mean beside a variance is NaN too where several elements have no variance (monoids.WELFORD keeps it).
         lost = (count == 0) | (math.isnan(squares) & (count > 1))
-        return spread, math.where(lost, float("nan"), powers.times(mean, units.unit))
+        return spread, powers.times(mean, units.unit) + math.where(lost, float("nan"), 0.0)
 
     name = ("std" if root else "var") + ("_mean" if with_mean else "")
     return powers.moments(project, name)

@@ -10,18 +10,23 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilefold.algebra.derivatives.linear import add, chosen, div, mul, neg, number
+from tilefold.algebra.derivatives.linear import chosen, div, mul, neg, number
 from tilefold.algebra.expression import Value, apply
 
 Rule = Callable[[Any, Sequence[Any], Any], tuple[Any, ...]]
 
 
-def _first_of_equals(wins: str) -> Rule:
-    """The left one of two equal operands has it all: which one is, a tree of combinations decides alike however it is cut."""
+def _first_of_equals(loses: str) -> Rule:
+    """The left one of two equal operands has it all: which one is, a tree of combinations decides alike however it is cut.
+
+    So has the left one of NaN and a number; a NaN on the right has it beside a number.
+    """
 
     def rule(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
-        left = apply(wins, *v)
-        return chosen(left, g), chosen(left, g, False)
+        right = apply(loses, *v)
+        if number(v[1]) is None:
+            right = right | apply("ne", v[1], v[1])
+        return chosen(right, g, False), chosen(right, g)
 
     return rule
 
@@ -50,7 +55,10 @@ def _power(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
 
 
 def _magnitude(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
-    return (add(chosen(apply("gt", v[0], 0.0), g), chosen(apply("lt", v[0], 0.0), neg(g))),)
+    """As torch has it: 0 of a 0, and of NaN, unless the cotangent is no number."""
+    (x,) = v
+    sign = apply("where", apply("gt", x, 0.0), 1.0, apply("where", apply("lt", x, 0.0), -1.0, 0.0))
+    return (mul(g, sign),)
 
 
 RULES: dict[str, Rule] = {
@@ -60,8 +68,8 @@ RULES: dict[str, Rule] = {
     "rescale": lambda g, v, r: (mul(g, v[1]), mul(g, v[0])),
     "truediv": lambda g, v, r: (div(g, v[1]), neg(div(mul(g, r), v[1]))),
     "mod": lambda g, v, r: (g, neg(mul(g, apply("floordiv", *v)))),
-    "maximum": _first_of_equals("ge"),
-    "minimum": _first_of_equals("le"),
+    "maximum": _first_of_equals("lt"),
+    "minimum": _first_of_equals("gt"),
     "neg": lambda g, v, r: (neg(g),),
     "abs": _magnitude,
     "pow": _power,
