@@ -141,6 +141,57 @@ PLACED = Monoid(lambda a, b: a + b, 0, lift=lambda x, i: x * x * i, index=True)
 WITHOUT_IDENTITY = Monoid(lambda a, b: a + b, None)
 
 
+BATCHED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    **{
+        name: (LIKE_TORCH[name][0], LIKE_TORCH[name][2])
+        for name in (
+            "logsumexp over two apart", "var over a dim", "norm 3", "norm inf", "prod", "max", "aminmax", "softmax",
+            "layer_norm", "normalize", "cumsum", "logcumsumexp", "cummax",
+        )
+    },
+    "an affine scan": (lambda x, y: tilefold.scan((x, y), monoids.AFFINE, 1), (drawn(2, 3), drawn(2, 3, seed=1))),
+    "segments": (
+        lambda x: tilefold.segment_reduce(x, monoids.LOGSUMEXP, torch.tensor([0, 2, 2, 3])), (drawn(3, 2),),
+    ),
+    "top-k": (lambda x: tilefold.topk(x, 2, 0).values, (drawn(3, 2),)),
+    "a transpose": (lambda x: tilefold.transpose(x, 0, 1), (drawn(3, 2),)),
+    "a product": (
+        lambda x, y: tilefold.matmul(x, y, epilogue=lambda v: v * v, row=(monoids.SUM, None)), (drawn(3, 2), drawn(2, 3)),
+    ),
+    "a chunk": (lambda x: tilefold.reduce(x, monoids.LOGSUMEXP, 1, return_state=True)[1], (drawn(3, 2),)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("name", BATCHED)
+def test_cotangents_and_tangents_come_in_batches(name: str) -> None:
+    """`is_grads_batched`, and `vectorize`, which torch.autograd maps by a vmap of its own."""
+    function, given = BATCHED[name]
+    results = [r for r in listed(function(*given)) if r.requires_grad]
+    batches = [torch.randn(3, *r.shape, dtype=r.dtype) for r in results]
+    made = torch.autograd.grad(
+        results, given, batches, is_grads_batched=True, retain_graph=True, allow_unused=True
+    )
+    for i in range(3):
+        alone = torch.autograd.grad(
+            results, given, [b[i] for b in batches], retain_graph=True, allow_unused=True
+        )
+        for batch, one in zip(made, alone, strict=True):
+            assert (batch is None) == (one is None)
+            if one is not None:
+                torch.testing.assert_close(batch[i], one, rtol=1e-12, atol=1e-14)
+
+    def first(*given: Tensor) -> Tensor:
+        return next(r for r in listed(function(*given)) if r.is_floating_point())
+
+    forwards, backwards = (
+        torch.autograd.functional.jacobian(first, tuple(given), vectorize=True, strategy=f"{way}-mode")
+        for way in ("forward", "reverse")
+    )
+    for one, other in zip(forwards, backwards, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
 def test_a_fold_of_two_inputs_that_broadcast() -> None:
     """Each gradient has its input's shape."""
     x, w = drawn(3, 4), drawn(4, seed=1)

@@ -17,6 +17,7 @@ from torch._functorch import autograd_function
 from tilefold.api import dispatch
 from tilefold.api.replays import Replay, Tape
 from tilefold.planner.plan import Plan
+from tilefold.runtime.modes import is_batched, of_batches
 from tilefold.runtime.switch import layouts
 
 # Private names of torch, as its functorch uses them: a Function that a kernel of the dispatcher may apply, and the context in
@@ -126,6 +127,8 @@ class Differentiated:
         """The inputs' cotangents."""
         key = layouts((*saved, *grads)) if self.kept else None
         if key is None:
+            if any(g is not None and is_batched(g) for g in grads):
+                return of_batches(lambda each: self.rule.backward(saved, each, self._wrt), grads)
             return self.rule.backward(saved, grads, self._wrt)
         if key not in self._backwards:
             tape = Tape((*saved, *grads))
