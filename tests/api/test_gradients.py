@@ -800,6 +800,10 @@ FOLDS: tuple[tuple[Monoid, Callable[[Tensor], tuple[Tensor, ...]]], ...] = (
         monoids.welford(lambda n, mean, squares: (mean, squares), "moments"),
         lambda x: (x.mean(1, keepdim=True), x.var(1, correction=0, keepdim=True) * x.shape[1]),
     ),
+    (
+        Monoid(lambda a, b: a + b, 0, lift=lambda x, i: x * (i + 1), index=True, name="by place"),
+        lambda x: ((x * torch.arange(1, 1 + x.shape[1])).sum(1, keepdim=True),),
+    ),
 )
 
 
@@ -847,6 +851,31 @@ def test_drawn_maps(seed: int) -> None:
         for a, b in zip(got, want, strict=True):
             torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
         got, want = slopes(got), slopes(want)
+
+
+@pytest.mark.parametrize("dim", [0, 1, (0, 1), ()])
+def test_maps_of_folds_that_see_positions(dim: Any) -> None:
+    """An index has no derivative, what is chosen by it and what is made of it have."""
+    x, w = drawn(3, 4), drawn(4, seed=1)
+    length = 12 if dim == (0, 1) else 1 if dim == () else x.shape[dim]
+    where = torch.arange(length).reshape({0: (3, 1), 1: (1, 4), (0, 1): (3, 4)}.get(dim, ()))
+
+    def located(x: Tensor, w: Tensor) -> Any:
+        return tilefold.reduce_map(x, monoids.MAX_WITH_INDEX, lambda v, m, i, w: v * m * w + i, dim, extras=w)
+
+    def like(x: Tensor, w: Tensor) -> Tensor:
+        most = x.amax(dim, keepdim=True) if dim != () else x
+        first = torch.where(x == most, where, 0).sum(dim, keepdim=True) if dim != () else 0
+        return x * most * w + first
+
+    assert_alike(located, like, x, w)
+    assert_differentiated(located, x, w)
+    by_place, _ = FOLDS[-1]
+    made = tilefold.reduce_map(x, by_place, lambda v, total: v * total, dim)
+    (g,) = torch.autograd.grad(made.sum(), x, create_graph=True)
+    total = (x * (where + 1)).sum(dim, keepdim=True) if dim != () else x
+    (want,) = torch.autograd.grad((x * total).sum(), x, create_graph=True)
+    torch.testing.assert_close(g, want, rtol=1e-12, atol=1e-12)
 
 
 def saved(call: Callable[..., Any], given: Sequence[Tensor]) -> int:
