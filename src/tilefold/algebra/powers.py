@@ -291,6 +291,25 @@ def moments(project: Function, name: str, *, of_sums: bool = False, beside: floa
     )
 
 
+@constant_in_graphs
+@kept_outside_modes(64)
+def spread(correction: float, root: bool, with_mean: bool) -> Monoid:
+    """WELFORD that ends in M2 / max(0, count - correction): its root, and the mean beside it, if asked for."""
+
+    def project(count: Any, mean: Any, squares: Any, units: Units) -> Any:
+        made = squares / math.maximum(count - correction, 0.0)
+        if correction < 0:  # else 0 / 0 says it
+            made = math.where(count == 0, float("nan"), made)
+        made = times(math.sqrt(made) if root else times(made, units.unit), units.unit)
+        if not with_mean:
+            return made
+        # torch's mean beside a variance is NaN too where several elements have no variance (WELFORD keeps it).
+        lost = (count == 0) | (math.isnan(squares) & (count > 1))
+        return made, times(mean, units.unit) + math.where(lost, float("nan"), 0.0)
+
+    return moments(project, ("std" if root else "var") + ("_mean" if with_mean else ""))
+
+
 def _counted() -> Monoid:
     """Welford's own count is a float, which is exact up to 2^24 elements only."""
     sums = Sums(
