@@ -8,8 +8,8 @@ import torch
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
-from tilefold.algebra.program import Program
 from tilefold.algebra.powers import spread
+from tilefold.algebra.program import Program
 from tilefold.planner.in_order import PARTIAL_WORDS, partials_in_order
 from tilefold.planner.plan import Stage
 from tilefold.planner.registers import LIFTED_WORDS, fields_of, state_words, within_registers

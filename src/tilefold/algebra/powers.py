@@ -449,9 +449,13 @@ def powers(p: float, project: Function, name: str) -> Monoid:
         return math.where((of == 0) | math.isinf(of), 1.0, of)
 
     def part(x: Any, of: Any) -> Any:
-        """(x / of)^p of a magnitude x. A power below 1 has no slope at 0; the magnitude's stands for it, which is 0."""
+        """(x / of)^p of a magnitude x. A power below 1 has no slope at 0: it is 0 there, unless the cotangent is NaN."""
         power = math.pow(x / size(of), p)
-        return power if p > 1 else math.where(x == 0, x if p > 0 else x + INFINITY, power)
+        return power if p > 1 else math.where(x == 0, x * x if p > 0 else x * x + INFINITY, power)
+
+    def magnitude(x: Any) -> Any:
+        """|x|, whose slope is 1 or -1 everywhere: of 0, whose own is 0, a NaN would be lost."""
+        return math.maximum(x * 1.0, -x * 1.0)
 
     def combine(a: Any, b: Any) -> tuple[Any, Any]:
         of = extreme(a.extreme, b.extreme)
@@ -463,7 +467,7 @@ def powers(p: float, project: Function, name: str) -> Monoid:
     def absorb(state: Any, x: Any) -> tuple[Any, Any]:
         of = extreme(state.extreme, block(abs(x * 1.0)))
         ratio = math.where(state.extreme == of, 1.0, part(state.extreme, of))
-        return of, state.sum * ratio + math.block_sum(part(abs(x), of))
+        return of, state.sum * ratio + math.block_sum(part(magnitude(x), of))
 
     def finish(of: Any, total: Any) -> Any:
         root = math.pow(total, 1.0 / p)
@@ -474,7 +478,7 @@ def powers(p: float, project: Function, name: str) -> Monoid:
         combine,
         (nothing, 0),
         fields=("extreme", "sum"),
-        lift=lambda x: (abs(x * 1.0), part(abs(x), abs(x * 1.0))),
+        lift=lambda x: (abs(x * 1.0), part(magnitude(x), abs(x * 1.0))),
         absorb=absorb,
         project=finish,
         commutative=True,

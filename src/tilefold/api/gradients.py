@@ -10,14 +10,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tilefold.algebra.algebra import Quick
 from tilefold.algebra.derivatives.folds import Gradient, opposite
 from tilefold.algebra.dtypes import element_dtype
+from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api import reduce as folds
@@ -307,8 +309,12 @@ class Wide:
         if ends.total_is_enough if after is None else needs_total_alone(gradient, after):
             if not ends.reads(wrt)[1]:
                 return cells(ends.of_cotangents(wrt, True), [*self.elements, *g])
+            is_quick = g[0].device.type == "cpu" and not (
+                ends.inits or ends.state
+            )  # units of states are seen
+            states = quick_states_of(gradient) if is_quick else states_of(gradient)
             return maps.map_tensors(
-                [t.expand(self.shape) for t in self.tensors], states_of(gradient), of_graph(ends.by_total(wrt)), self.dims,
+                [t.expand(self.shape) for t in self.tensors], states, of_graph(ends.by_total(wrt)), self.dims,
                 extras=[*g, *first], convert=self.convert, guarantee=self.guarantee, call=call,
             )  # fmt: skip
         check_grouping(gradient, call)
@@ -416,6 +422,17 @@ def as_inputs(made: Sequence[Tensor], tensors: Sequence[Any], wrt: Sequence[int]
 def states_of(gradient: Gradient) -> Monoid:
     """The monoid whose results are states."""
     return monoid_of_algebra(gradient.states)
+
+
+@kept_outside_modes(512)
+def quick_states_of(gradient: Gradient) -> Monoid:
+    """The same with the algebra's quick form, where that is it but for its first field: the unit, which is then 1."""
+    states, quick = gradient.states, gradient.algebra.quick
+    if quick is None or quick.algebra.fields != states.fields[1:]:
+        return states_of(gradient)
+    whole = trace(lambda *fields: (1.0, *fields), len(quick.algebra.fields))
+    form = replace(quick.algebra, project=whole)
+    return monoid_of_algebra(replace(states, quick=Quick(form, quick.trusted, narrow=False)))
 
 
 @kept_outside_modes(512)

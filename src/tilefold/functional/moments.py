@@ -9,9 +9,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
-from tilefold import math
 from tilefold.algebra import powers
-from tilefold.algebra.monoid import Monoid
 from tilefold.api.reduce import fold_tensors
 from tilefold.errors import DtypeError, KindError, shown
 from tilefold.functional.arguments import (
@@ -27,9 +25,7 @@ from tilefold.functional.arguments import (
     redirected,
 )
 from tilefold.problem.validate import check_is_tensor, is_abstract
-from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.overrides import listed, overridden
-from tilefold.runtime.uncompiled import constant_in_graphs
 
 
 def _spread(

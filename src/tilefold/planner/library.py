@@ -1,9 +1,10 @@
 """Which folds run on a CPU as a function of torch's. An algebra is recognised by its graphs, not by its name.
 
 Only where the answer is the same (dtypes, NaN, ties, one rounding at the end) and torch is the faster one: it is for short
-folds, where the tiles' calls cost more than torch's extra passes, and for those in the table at any length. Norms and
-moments stay with the tiles: torch's float32 running sums of them are less accurate. A "batch_invariant" fold goes to torch
-only if no bit depends on an order of evaluation.
+folds, where the tiles' calls cost more than torch's extra passes, and for those in the table at any length. Norms of long
+rows and moments of many elements stay with the tiles: torch's float32 running sums of the first are less accurate, and it
+makes the second an element after another. A "batch_invariant" fold goes to torch only if no bit depends on an order of
+evaluation.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _short_rows(x: Tensor, dims: Dims) -> bool:
 
 
 def _several(x: Tensor, dims: Dims) -> bool:
-    return any(x.shape[d] > 1 for d in dims)
+    return x.numel() > 0 and any(x.shape[d] > 1 for d in dims)
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,9 @@ class Native:
         """Whether torch has this very fold, with this guarantee."""
         dtypes = self.exact if guarantee == "batch_invariant" else self.dtypes
         whole = len(dims) == x.ndim and self.takes != "one"
-        return x.dtype in dtypes and (self.takes == "several" or len(dims) == 1 or whole) and self.fits(x, dims)
+        return (
+            x.dtype in dtypes and (self.takes == "several" or len(dims) == 1 or whole) and self.fits(x, dims)
+        )
 
     def is_fast(self, x: Tensor, dims: Dims) -> bool:
         """Whether torch is not slower than the lanes."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilefold.algebra.derivatives.linear import chosen, div, mul, neg, number
+from tilefold.algebra.derivatives.linear import add, chosen, div, mul, neg, number
 from tilefold.algebra.expression import Value, apply
 
 Rule = Callable[[Any, Sequence[Any], Any], tuple[Any, ...]]
@@ -55,10 +55,8 @@ def _power(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
 
 
 def _magnitude(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
-    """As torch has it: 0 of a 0, and of NaN, unless the cotangent is no number."""
-    (x,) = v
-    sign = apply("where", apply("gt", x, 0.0), 1.0, apply("where", apply("lt", x, 0.0), -1.0, 0.0))
-    return (mul(g, sign),)
+    """0 of 0 and of NaN, as torch has it."""
+    return (add(chosen(apply("gt", v[0], 0.0), g), chosen(apply("lt", v[0], 0.0), neg(g))),)
 
 
 RULES: dict[str, Rule] = {

@@ -131,11 +131,11 @@ def _end(x: Tensor, dims: Dims, program: Program, *, last: bool) -> list[Tensor]
 def _spread(
     function: Callable[..., Tensor], correction: int, x: Tensor, dims: Dims, program: Program
 ) -> list[Tensor] | None:
-    """Of deviations from the means as torch rounds them: so its derivative is as exact far from zero. None of infinite ones."""
+    """Of deviations from the means, so that its derivative is as exact far from zero. None of infinite ones."""
     if torch._C._is_tracing():
         return [function(x, dims, correction=correction)]
     made = function(x - x.detach().mean(dims, True), dims, correction=correction)
-    return [made] if made.numel() and numbers.isfinite(made.detach().max().item()) else None
+    return [made] if numbers.isfinite(made.detach().max().item()) else None
 
 
 def _norm_of(order: float, x: Tensor, dims: Dims, program: Program) -> list[Tensor] | None:
