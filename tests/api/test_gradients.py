@@ -1026,6 +1026,12 @@ def test_both_forms_of_a_gradient_agree(name: str, monkeypatch: pytest.MonkeyPat
     assert_alike(function, like, *far)
 
 
+def test_parameters_of_no_groups_have_the_gradient_0() -> None:
+    x, w, b = drawn(0, 4), drawn(4), drawn(4, seed=1)
+    made = torch.autograd.grad(tilefold.group_norm(x, 2, w, b).sum(), (x, w, b))
+    assert [g.count_nonzero() for g in made] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("shape", [(0, 8), (8, 0)], ids=str)
 @pytest.mark.parametrize(
     "name", ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax"]

@@ -366,7 +366,8 @@ def _check_keys(by: Tensor, cut: Cut) -> None:
             f"{CALL}: with num_segments, `by` must be sorted, got {by[at].tolist()} before {by[at + 1].tolist()} at position "
             f"{at}; pass by[order] and x.index_select(dim, order) with order = by.argsort(stable=True)"
         )
-    low, high = by[0].tolist(), by[-1].tolist()
+    ends: list[Any] = by[:: max(len(by) - 1, 1)].tolist()  # int() of a tensor fails beyond int64
+    low, high = ends[0], ends[-1]
     if not cut.partial and (low < 0 or high >= (cut.count or 0)):
         raise ArgumentError(
             f"{CALL}: with num_segments={cut.count}, keys in `by` must be in [0, {cut.count}), got "

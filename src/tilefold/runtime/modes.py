@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tilefold.errors import BackendError
 
 # Of the vmap that torch.autograd has for itself: a tensor's key, and that of the mode, which refuses random numbers.
-_BATCHED, _VMAP_MODE = (torch._C._parse_dispatch_key(key) for key in ("Batched", "VmapMode"))
+_KEYS: list[Any] = [torch._C._parse_dispatch_key(key) for key in ("Batched", "VmapMode")]
+_BATCHED, _VMAP_MODE = _KEYS
 _set_tracing_state: Any = torch._C._set_tracing_state  # type: ignore[attr-defined]  # in no stub
 # Asked once, at import: Dynamo of torch 2.11 cannot trace the question.
 _CONVERTIBLE = frozenset(

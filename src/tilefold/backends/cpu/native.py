@@ -87,8 +87,9 @@ def _in_range(y: Tensor) -> bool:
     return bool(least >= torch.finfo(y.dtype).tiny) and numbers.isfinite(most.item())
 
 
-def _with_slopes(function: str, made: Sequence[Tensor]) -> list[Tensor] | None:
+def _with_slopes(function: str, made: Sequence[Tensor] | None) -> list[Tensor] | None:
     """Results; None where autograd looks on and would find another derivative than ours."""
+    assert made is not None  # these functions always make some
     (y,) = made
     return None if y.requires_grad and not (y.numel() and _SLOPED[function](y.detach())) else [y]
 
