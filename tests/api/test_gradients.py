@@ -1026,6 +1026,15 @@ def test_both_forms_of_a_gradient_agree(name: str, monkeypatch: pytest.MonkeyPat
     assert_alike(function, like, *far)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), INF, -INF])
+@pytest.mark.parametrize("name", ["var over a dim", "std over a dim", "var_mean", "norm 3", "norm 0.5"])
+def test_what_is_not_finite_is_seen_in_all_of_its_row(name: str, bad: float) -> None:
+    function, like, _ = LIKE_TORCH[name]
+    x = torch.tensor([[[1.0], [2.0], [bad], [0.5]]], dtype=F64, requires_grad=True)
+    got, want = with_gradients(function, (x,))[-1], with_gradients(like, (x,))[-1]
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=0, equal_nan=True)
+
+
 def test_parameters_of_no_groups_have_the_gradient_0() -> None:
     x, w, b = drawn(0, 4), drawn(4), drawn(4, seed=1)
     made = torch.autograd.grad(tilefold.group_norm(x, 2, w, b).sum(), (x, w, b))
