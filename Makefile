@@ -37,7 +37,7 @@ NEWEST := $(abspath $(VENV)/$(subst ==,-,$(TRITON_NEWEST)))
 NEWEST_INSTALLED := $(NEWEST)/.installed
 
 ADAPTER      := tests/opinfo_adapter.py
-ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool
+ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --dtypes float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool
 
 # What test-long tests beside `make test`, which then takes ten minutes on two cores: the tools, and kernels that are compiled or
 # executed from their PTX one by one.
@@ -49,7 +49,7 @@ KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/
 	tests/planner/test_rings.py tests/planner/test_offset_rows.py tests/planner/test_short_columns.py \
 	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/api/test_topk.py
 
-PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16
+PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --dtypes float32,float64,float16,bfloat16
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -122,7 +122,7 @@ laws: $(INSTALLED) ## drawn monoids, right ones and wrong ones, by the check of 
 	@echo 'The same again: make laws LAWS=$(LAWS) LAWS_SEED=$(LAWS_SEED)'
 	$(PY) -m pytest -n $(WORKERS) tests/algebra/test_drawn.py
 
-adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU; a few by Triton's interpreter
+adapter: $(INSTALLED) ## torch's own OpInfo samples, and their gradients, against our functions, on the CPU; a few by Triton's interpreter
 	TILEFOLD_BACKEND=cpu $(PY) $(ADAPTER) $(ADAPTER_ARGS)
 	TRITON_INTERPRET=1 TILEFOLD_BACKEND=interpret $(PY) $(ADAPTER) $(ADAPTER_ARGS) --dtypes float32 --ops aminmax --no-layouts
 	$(PY) $(ADAPTER) $(PRODUCTS_ARGS)

@@ -155,8 +155,7 @@ def _logsumexp_with_slopes(*fields: Any) -> tuple[Any, Any]:
     largest = math.maximum(first, second)
 
     def scale(own: Any) -> Any:
-        below = own - largest
-        return math.exp(math.where(math.isfinite(below), below, math.where(own == largest, 0.0, -INFINITY)))
+        return math.exp(math.where((own == largest) & math.isinf(own), 0.0, own - largest))
 
     return largest, first_sum * scale(first) + second_sum * scale(second)
 

@@ -141,6 +141,57 @@ PLACED = Monoid(lambda a, b: a + b, 0, lift=lambda x, i: x * x * i, index=True)
 WITHOUT_IDENTITY = Monoid(lambda a, b: a + b, None)
 
 
+BATCHED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    **{
+        name: (LIKE_TORCH[name][0], LIKE_TORCH[name][2])
+        for name in (
+            "logsumexp over two apart", "var over a dim", "norm 3", "norm inf", "prod", "max", "aminmax", "softmax",
+            "layer_norm", "normalize", "cumsum", "logcumsumexp", "cummax",
+        )
+    },
+    "an affine scan": (lambda x, y: tilefold.scan((x, y), monoids.AFFINE, 1), (drawn(2, 3), drawn(2, 3, seed=1))),
+    "segments": (
+        lambda x: tilefold.segment_reduce(x, monoids.LOGSUMEXP, torch.tensor([0, 2, 2, 3])), (drawn(3, 2),),
+    ),
+    "top-k": (lambda x: tilefold.topk(x, 2, 0).values, (drawn(3, 2),)),
+    "a transpose": (lambda x: tilefold.transpose(x, 0, 1), (drawn(3, 2),)),
+    "a product": (
+        lambda x, y: tilefold.matmul(x, y, epilogue=lambda v: v * v, row=(monoids.SUM, None)), (drawn(3, 2), drawn(2, 3)),
+    ),
+    "a chunk": (lambda x: tilefold.reduce(x, monoids.LOGSUMEXP, 1, return_state=True)[1], (drawn(3, 2),)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("name", BATCHED)
+def test_cotangents_and_tangents_come_in_batches(name: str) -> None:
+    """`is_grads_batched`, and `vectorize`, which torch.autograd maps by a vmap of its own."""
+    function, given = BATCHED[name]
+    results = [r for r in listed(function(*given)) if r.requires_grad]
+    batches = [torch.randn(3, *r.shape, dtype=r.dtype) for r in results]
+    made = torch.autograd.grad(
+        results, given, batches, is_grads_batched=True, retain_graph=True, allow_unused=True
+    )
+    for i in range(3):
+        alone = torch.autograd.grad(
+            results, given, [b[i] for b in batches], retain_graph=True, allow_unused=True
+        )
+        for batch, one in zip(made, alone, strict=True):
+            assert (batch is None) == (one is None)
+            if one is not None:
+                torch.testing.assert_close(batch[i], one, rtol=1e-12, atol=1e-14)
+
+    def first(*given: Tensor) -> Tensor:
+        return next(r for r in listed(function(*given)) if r.is_floating_point())
+
+    forwards, backwards = (
+        torch.autograd.functional.jacobian(first, tuple(given), vectorize=True, strategy=f"{way}-mode")
+        for way in ("forward", "reverse")
+    )
+    for one, other in zip(forwards, backwards, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
 def test_a_fold_of_two_inputs_that_broadcast() -> None:
     """Each gradient has its input's shape."""
     x, w = drawn(3, 4), drawn(4, seed=1)
@@ -749,6 +800,10 @@ FOLDS: tuple[tuple[Monoid, Callable[[Tensor], tuple[Tensor, ...]]], ...] = (
         monoids.welford(lambda n, mean, squares: (mean, squares), "moments"),
         lambda x: (x.mean(1, keepdim=True), x.var(1, correction=0, keepdim=True) * x.shape[1]),
     ),
+    (
+        Monoid(lambda a, b: a + b, 0, lift=lambda x, i: x * (i + 1), index=True, name="by place"),
+        lambda x: ((x * torch.arange(1, 1 + x.shape[1])).sum(1, keepdim=True),),
+    ),
 )
 
 
@@ -796,6 +851,31 @@ def test_drawn_maps(seed: int) -> None:
         for a, b in zip(got, want, strict=True):
             torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
         got, want = slopes(got), slopes(want)
+
+
+@pytest.mark.parametrize("dim", [0, 1, (0, 1), ()])
+def test_maps_of_folds_that_see_positions(dim: Any) -> None:
+    """An index has no derivative, what is chosen by it and what is made of it have."""
+    x, w = drawn(3, 4), drawn(4, seed=1)
+    length = 12 if dim == (0, 1) else 1 if dim == () else x.shape[dim]
+    where = torch.arange(length).reshape({0: (3, 1), 1: (1, 4), (0, 1): (3, 4)}.get(dim, ()))
+
+    def located(x: Tensor, w: Tensor) -> Any:
+        return tilefold.reduce_map(x, monoids.MAX_WITH_INDEX, lambda v, m, i, w: v * m * w + i, dim, extras=w)
+
+    def like(x: Tensor, w: Tensor) -> Tensor:
+        most = x.amax(dim, keepdim=True) if dim != () else x
+        first = torch.where(x == most, where, 0).sum(dim, keepdim=True) if dim != () else 0
+        return x * most * w + first
+
+    assert_alike(located, like, x, w)
+    assert_differentiated(located, x, w)
+    by_place, _ = FOLDS[-1]
+    made = tilefold.reduce_map(x, by_place, lambda v, total: v * total, dim)
+    (g,) = torch.autograd.grad(made.sum(), x, create_graph=True)
+    total = (x * (where + 1)).sum(dim, keepdim=True) if dim != () else x
+    (want,) = torch.autograd.grad((x * total).sum(), x, create_graph=True)
+    torch.testing.assert_close(g, want, rtol=1e-12, atol=1e-12)
 
 
 def saved(call: Callable[..., Any], given: Sequence[Tensor]) -> int:
@@ -868,11 +948,11 @@ def test_what_has_no_gradient_says_so(call: Callable[[Tensor], Tensor]) -> None:
     call(drawn(3, 4).detach())
 
 
-def test_a_count_has_no_gradient() -> None:
+def test_a_count_has_the_gradient_0() -> None:
     """Of what is not 0: a loss that counts, too, has the gradient of the rest."""
     x = drawn(3, 4)
-    assert not tilefold.vector_norm(x, 0, 1).requires_grad
-    assert not tilefold.reduce(x, monoids.NORM(0), 1).requires_grad
+    for count in (tilefold.vector_norm(x, 0, 1), tilefold.reduce(x, monoids.NORM(0), 1)):
+        assert torch.autograd.grad(count.sum(), x)[0].count_nonzero() == 0
     (g,) = torch.autograd.grad((tilefold.vector_norm(x, 0, 1) + tilefold.sum(x * x, 1)).sum(), x)
     torch.testing.assert_close(g, 2 * x.detach())
     assert_alike(lambda x: tilefold.normalize(x, 0.0, 1), lambda x: functional.normalize(x, 0.0, 1), x)
@@ -944,6 +1024,21 @@ def test_both_forms_of_a_gradient_agree(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gradients, "fold_of", gradients.Fold)
     monkeypatch.setattr(map_rules.Rules, "needs_row_alone", False)
     assert_alike(function, like, *far)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), INF, -INF])
+@pytest.mark.parametrize("name", ["var over a dim", "std over a dim", "var_mean", "norm 3", "norm 0.5"])
+def test_what_is_not_finite_is_seen_in_all_of_its_row(name: str, bad: float) -> None:
+    function, like, _ = LIKE_TORCH[name]
+    x = torch.tensor([[[1.0], [2.0], [bad], [0.5]]], dtype=F64, requires_grad=True)
+    got, want = with_gradients(function, (x,))[-1], with_gradients(like, (x,))[-1]
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=0, equal_nan=True)
+
+
+def test_parameters_of_no_groups_have_the_gradient_0() -> None:
+    x, w, b = drawn(0, 4), drawn(4), drawn(4, seed=1)
+    made = torch.autograd.grad(tilefold.group_norm(x, 2, w, b).sum(), (x, w, b))
+    assert [g.count_nonzero() for g in made] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (8, 0)], ids=str)

@@ -241,10 +241,11 @@ def test_lengths_given_as_offsets_are_refused() -> None:
 def test_keys_and_jagged_rows_may_leave_elements_out() -> None:
     x = drawn(6)
     by = torch.tensor([-1, 0, 0, 1, 5, 5])
-    assert tilefold.segment_reduce(x, monoids.SUM, by=by, num_segments=2).tolist() == [
-        int(x[1:3].sum()),
-        int(x[3]),
-    ]
+    partly = tilefold.segment_reduce(x, monoids.SUM, by=by, num_segments=2, partial=True)
+    assert partly.tolist() == [int(x[1:3].sum()), int(x[3])]
+    for keys, got in ((by, -1), (by[1:], 5), (by[1:].clamp(max=2), 2), (by[1:].to(torch.uint64), 5)):
+        with pytest.raises(ArgumentError, match=rf"in \[0, 2\), got {got}; pass partial=True"):
+            tilefold.segment_reduce(x[-len(keys) :], monoids.SUM, by=keys, num_segments=2)
     jagged = torch.nested.nested_tensor_from_jagged(x, torch.tensor([1, 3, 5]))
     assert tilefold.segment_reduce(jagged, monoids.SUM).tolist() == [int(x[1:3].sum()), int(x[3:5].sum())]
     with pytest.raises(ArgumentError, match=r"must come without .* got lengths"):
@@ -274,7 +275,7 @@ def test_keys() -> None:
     assert found.tolist() == [1, 4, 2]
     assert results.tolist() == [int(x[:2].sum()), int(x[2:5].sum()), int(x[5:].sum())]
     ordered = torch.tensor([0, 0, 2, 2, 2, 5, 5], dtype=torch.int32)
-    got = tilefold.segment_reduce(x, monoids.SUM, by=ordered, num_segments=4)
+    got = tilefold.segment_reduce(x, monoids.SUM, by=ordered, num_segments=4, partial=True)
     assert got.tolist() == [int(x[:2].sum()), 0, int(x[2:5].sum()), 0]
     assert tilefold.segment_reduce(x[:0], monoids.SUM, by=keys[:0], num_segments=2).tolist() == [0, 0]
 
@@ -295,7 +296,7 @@ def test_keys_of_narrow_floats(dtype: torch.dtype) -> None:
 def test_keys_of_any_whole_dtype(dtype: torch.dtype) -> None:
     x, greatest = drawn(7), torch.iinfo(dtype).max
     keys = torch.tensor([0, 0, 2, 2, 3, greatest - 1, greatest], dtype=dtype)
-    got = tilefold.segment_reduce(x, monoids.SUM, by=keys, num_segments=4)
+    got = tilefold.segment_reduce(x, monoids.SUM, by=keys, num_segments=4, partial=True)
     assert got.tolist() == [int(x[:2].sum()), 0, int(x[2:4].sum()), int(x[4])]
     wrong = torch.tensor([0, greatest, 0, 1, 1, 1, 1], dtype=dtype)
     with pytest.raises(
@@ -305,7 +306,7 @@ def test_keys_of_any_whole_dtype(dtype: torch.dtype) -> None:
     scope = {"torch": torch, "by": wrong, "x": x, "dim": 0}
     scope["order"] = eval(str(caught.value).partition("order = ")[2], scope)
     by, inputs = (eval(text, scope) for text in ("by[order]", "x.index_select(dim, order)"))
-    sums = tilefold.segment_reduce(inputs, monoids.SUM, by=by, num_segments=2)
+    sums = tilefold.segment_reduce(inputs, monoids.SUM, by=by, num_segments=2, partial=True)
     assert sums.tolist() == [int(x[0] + x[2]), int(x[3:].sum())]
 
 

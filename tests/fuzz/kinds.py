@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import calls, folds, maps, moves, norms, products, ranges, scalars, scans, segments
+from fuzz import calls, folds, maps, moves, norms, products, ranges, scalars, scans, segments, slopes
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ CPU = {
         _segments("cpu", 100, 60),
         _segments("interpret", 20, 8, most=200),
         _segments("ptx", 6, 4, most=400),
+        Kind("gradients beside torch's", slopes.slopes(), slopes.check, 300, 100),
         Kind("calls with wrong arguments", calls.calls(), calls.check, 2000, 200),
         _folds("ptx", 8, 14, long=(31, 64, 65, 127, 257, 300), most=600),
     ]

@@ -77,6 +77,7 @@ class Ragged:
             return tilefold.segment_reduce(tensors, monoid, dim=self.dim, **options)
         keys, number = self.keys().to(device), len(self.lengths)
         if self.given == "keys":
+            options |= {"partial": bool(((keys < 0) | (keys >= number)).any())}
             return tilefold.segment_reduce(
                 tensors, monoid, by=keys, num_segments=number, dim=self.dim, **options
             )

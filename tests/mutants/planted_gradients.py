@@ -7,6 +7,41 @@ from mutants.mutant import Mutant
 TANGENTS = "tests/api/test_tangents.py::test_tangents_are_those_of_the_backward"
 GRADIENTS = (
     Mutant(
+        "moments of what is not finite choose NaN, whose slopes are 0",
+        "algebra/powers.py",
+        "return pivot + mean, math.maximum(about_mean, 0.0)",
+        'return pivot + mean, math.where(math.isfinite(total), math.maximum(about_mean, 0.0), float("nan"))',
+        ("tests/api/test_gradients.py::test_what_is_not_finite_is_seen_in_all_of_its_row",),
+    ),
+    Mutant(
+        "a power below 1 has its own slope at 0",
+        "algebra/powers.py",
+        "return power if p > 1 else math.where(x == 0, x * x if p > 0 else x * x + INFINITY, power)",
+        "return power",
+        ("tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[gradients-beside-torch's]",),
+    ),
+    Mutant(
+        "a batch of cotangents goes back along the second dim",
+        "runtime/modes.py",
+        "torch._add_batch_dim(next(made), 0, given[0][1])",
+        "torch._add_batch_dim(next(made), -1, given[0][1])",
+        ("tests/api/test_gradients.py::test_cotangents_and_tangents_come_in_batches[softmax]",),
+    ),
+    Mutant(
+        "an element of a row of its own has no position in a map's backward",
+        "api/map_rules.py",
+        "place = [0] * self.gradient.algebra.index",
+        "place: list[Any] = []",
+        ("tests/api/test_gradients.py::test_maps_of_folds_that_see_positions",),
+    ),
+    Mutant(
+        "the key after the last segment's is one of a segment",
+        "api/segment_reduce.py",
+        "high >= (cut.count or 0)",
+        "high > (cut.count or 0)",
+        ("tests/api/test_segment_reduce.py::test_keys_and_jagged_rows_may_leave_elements_out",),
+    ),
+    Mutant(
         "a fold's tangent is a sum of slopes squared",
         "api/tangents.py",
         "*(given[i] for i in inner)]",

@@ -8,8 +8,8 @@ import torch
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.powers import spread
 from tilefold.algebra.program import Program
-from tilefold.functional.moments import _moments
 from tilefold.planner.in_order import PARTIAL_WORDS, partials_in_order
 from tilefold.planner.plan import Stage
 from tilefold.planner.registers import LIFTED_WORDS, fields_of, state_words, within_registers
@@ -60,7 +60,7 @@ def test_tiles_in_order_and_absorbed_blocks_are_others() -> None:
 
 def test_a_unit_counts_where_each_element_has_its_own() -> None:
     """A block that is absorbed has one for all its elements, which takes nothing of its tile."""
-    program = programs.specialize(_moments(1.0, False, False).total, (torch.float32,))
+    program = programs.specialize(spread(1.0, False, False).total, (torch.float32,))
     assert (state_words(program), fields_of(program)) == (5, 4)
     absorbing = COLUMNS.but(absorb=True)
     assert within_registers(absorbing, program) == absorbing

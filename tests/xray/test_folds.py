@@ -12,11 +12,11 @@ from algebra.proofs.test_derive import PLACED
 from backends.triton_cases import LARGE, MONOIDS, SMALL, Case, compare
 from magnitudes import elements
 from tilefold import Monoid, math, monoids
+from tilefold.algebra import powers
 from tilefold.algebra import program as programs
 from tilefold.backends import reference
 from tilefold.backends.triton.call import compile_for
 from tilefold.backends.triton.lower import calls_of
-from tilefold.functional import moments
 from tilefold.planner import columns
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200
@@ -135,7 +135,7 @@ def test_the_last_value_above_a_bound_is_kept() -> None:
 def test_roots_of_subnormal_numbers(magnitude: float, name: str) -> None:
     """A square is rounded by half the spacing of subnormal numbers at most, and so is what follows."""
     x = elements(torch.float32, str(magnitude))
-    monoid = monoids.NORM(2) if name == "norm" else moments._moments(1.0, True, False)
+    monoid = monoids.NORM(2) if name == "norm" else powers.spread(1.0, True, False)
     (got,), _ = fold([x], programs.specialize(monoid.total, (torch.float32,)), (1,), 90, ordered=False)
     want = torch.linalg.vector_norm(x.double(), dim=1) if name == "norm" else x.double().std(1)
     square = x.shape[1] * 2.0**-149 / (1 if name == "norm" else x.shape[1] - 1)

@@ -242,13 +242,13 @@ _WELFORD = Sums((0, 1, 1, 2), (0, 0, 0, 0), _welford_lift, _welford_combine, _we
 
 
 def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple[Any, Any]:
-    """The mean and the sum of squared deviations from it, which infinite elements do not have."""
+    """The mean and the sum of squared deviations from it: NaN where elements are not finite.
+
+    NaN is added, and not chosen: a choice would leave the derivative of what it did not choose at 0.
+    """
     mean = total / math.where(count == 0, 1.0, count)
-    about_mean = math.maximum(squares - total * mean, 0.0)
-    about_mean = math.where(
-        squares == INFINITY, squares, about_mean
-    )  # finite elements may overflow: not inf - inf
-    return pivot + mean, math.where(math.isfinite(total), about_mean, float("nan"))
+    about_mean = squares - total * mean + math.where(math.isfinite(total), 0.0, float("nan"))
+    return pivot + mean, math.maximum(about_mean, 0.0)
 
 
 def _moments_hold(count: Any, pivot: Any, total: Any, squares: Any, least: Any, beside: Any = 0.0) -> Any:
@@ -289,6 +289,25 @@ def moments(project: Function, name: str, *, of_sums: bool = False, beside: floa
     return _in_both(
         _WELFORD, ("count", "pivot", "sum", "squares"), finish, trusted, name, of_sums, limits=limits
     )
+
+
+@constant_in_graphs
+@kept_outside_modes(64)
+def spread(correction: float, root: bool, with_mean: bool) -> Monoid:
+    """WELFORD that ends in M2 / max(0, count - correction): its root, and the mean beside it, if asked for."""
+
+    def project(count: Any, mean: Any, squares: Any, units: Units) -> Any:
+        made = squares / math.maximum(count - correction, 0.0)
+        if correction < 0:  # else 0 / 0 says it
+            made = math.where(count == 0, float("nan"), made)
+        made = times(math.sqrt(made) if root else times(made, units.unit), units.unit)
+        if not with_mean:
+            return made
+        # torch's mean beside a variance is NaN too where several elements have no variance (WELFORD keeps it).
+        lost = (count == 0) | (math.isnan(squares) & (count > 1))
+        return made, times(mean, units.unit) + math.where(lost, float("nan"), 0.0)
+
+    return moments(project, ("std" if root else "var") + ("_mean" if with_mean else ""))
 
 
 def _counted() -> Monoid:
@@ -352,7 +371,8 @@ def _norm(p: float) -> Monoid:
     if p == -INFINITY:
         return _simple(math.minimum, INFINITY, abs, "norm(-inf)")
     if p == 0:
-        return _simple(_add, 0, lambda x: math.where(x != 0, 1.0, 0.0), "norm(0)")
+        # The magnitude is 0 there: so the count has a derivative, of 0 everywhere.
+        return _simple(_add, 0, lambda x: math.where(x != 0, 1.0, abs(x)), "norm(0)")
     if p == 1:
         return _simple(_add, 0, abs, "norm(1)")
     if p == 2:
@@ -424,9 +444,18 @@ def powers(p: float, project: Function, name: str) -> Monoid:
         (math.maximum, math.block_max, 0.0) if p > 0 else (math.minimum, math.block_min, INFINITY)
     )
 
+    def size(of: Any) -> Any:
+        """What elements are divided by: the extreme, unless that is 0 or infinite."""
+        return math.where((of == 0) | math.isinf(of), 1.0, of)
+
     def part(x: Any, of: Any) -> Any:
-        """(x / of)^p; of an extreme that is 0 or infinite x^p."""
-        return math.pow(x / math.where((of == 0) | (of == INFINITY), 1.0, of), p)
+        """(x / of)^p of a magnitude x. A power below 1 has no slope at 0: it is 0 there, unless the cotangent is NaN."""
+        power = math.pow(x / size(of), p)
+        return power if p > 1 else math.where(x == 0, x * x if p > 0 else x * x + INFINITY, power)
+
+    def magnitude(x: Any) -> Any:
+        """|x|, whose slope is 1 or -1 everywhere: of 0, whose own is 0, a NaN would be lost."""
+        return math.maximum(x * 1.0, -x * 1.0)
 
     def combine(a: Any, b: Any) -> tuple[Any, Any]:
         of = extreme(a.extreme, b.extreme)
@@ -438,17 +467,18 @@ def powers(p: float, project: Function, name: str) -> Monoid:
     def absorb(state: Any, x: Any) -> tuple[Any, Any]:
         of = extreme(state.extreme, block(abs(x * 1.0)))
         ratio = math.where(state.extreme == of, 1.0, part(state.extreme, of))
-        return of, state.sum * ratio + math.block_sum(part(abs(x), of))
+        return of, state.sum * ratio + math.block_sum(part(magnitude(x), of))
 
     def finish(of: Any, total: Any) -> Any:
         root = math.pow(total, 1.0 / p)
-        return project(of, root, of * root)
+        root = math.where(total == 0, 0.0, root) if p > 1 else root
+        return project(of, root, size(of) * root)
 
     made = Monoid(
         combine,
         (nothing, 0),
         fields=("extreme", "sum"),
-        lift=lambda x: (abs(x * 1.0), part(abs(x), abs(x * 1.0))),
+        lift=lambda x: (abs(x * 1.0), part(magnitude(x), abs(x * 1.0))),
         absorb=absorb,
         project=finish,
         commutative=True,

@@ -18,6 +18,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.api import dispatch
 from tilefold.api.replays import Replay, Tape
 from tilefold.planner.plan import Plan
+from tilefold.runtime.modes import is_batched, of_batches
 from tilefold.runtime.switch import Alike, layouts
 
 # Private names of torch, as its functorch uses them: a Function that a kernel of the dispatcher may apply, and the context in
@@ -129,7 +130,7 @@ class Differentiated:
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
         """The inputs' cotangents."""
         if not self.kept or is_dynamo_compiling():
-            return self.rule.backward(saved, grads, self._wrt)
+            return self._unkept(saved, grads)
         every = (*saved, *grads)
         there = [i for i, t in enumerate(every) if t is not None]
         some = [every[i] for i in there]
@@ -149,9 +150,14 @@ class Differentiated:
                 self._latest = there, Alike(some), replay
         made = None if replay is None else replay(every)
         if replay is None or made is None:
-            return self.rule.backward(saved, grads, self._wrt)
+            return self._unkept(saved, grads)
         dispatch.planned(replay.plan)
         return made
+
+    def _unkept(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
+        if any(g is not None and is_batched(g) for g in grads):
+            return of_batches(lambda each: self.rule.backward(saved, each, self._wrt), grads)
+        return self.rule.backward(saved, grads, self._wrt)
 
 
 class _Function(SingleLevel):  # type: ignore[misc]  # torch's class is untyped

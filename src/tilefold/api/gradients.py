@@ -10,14 +10,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tilefold.algebra.algebra import Quick
 from tilefold.algebra.derivatives.folds import Gradient, opposite
 from tilefold.algebra.dtypes import element_dtype
+from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api import reduce as folds
@@ -101,10 +103,10 @@ class Fold(Call):
     def form(self) -> str:
         """By which rule the inputs' cotangents are made: what each needs is kept."""
         ends = self.ends
+        if 0 not in self.shape and self.reduced and ends.gradient.shares_ties:
+            return "ties"
         if 0 in self.shape or all(self.shape[d] == 1 for d in self.reduced):
             return "alone"
-        if ends.gradient.shares_ties:
-            return "ties"
         if not (ends.inits or ends.state) and ends.gradient.origins is not None:
             return "origins"
         if not ends.total_is_enough:
@@ -300,12 +302,19 @@ class Wide:
         gradient, g = ends.gradient, [t.expand(self.shape) for t in cotangents]
         first = [t.expand(self.shape) for t in before]
         if all(self.shape[d] == 1 for d in self.dims) or 0 in self.shape:
-            return cells(ends.of_lifts(wrt), [*self.placed(gradient), *g, *first])
+            x = self.placed(gradient)
+            if after is None and ends.total_is_enough:  # as of longer rows, also of one NaN
+                return cells(function_of(ends.by_total(wrt)), [*x, *cells(lifts_of(gradient), x), *g, *first])
+            return cells(ends.of_lifts(wrt), [*x, *g, *first])
         if ends.total_is_enough if after is None else needs_total_alone(gradient, after):
             if not ends.reads(wrt)[1]:
                 return cells(ends.of_cotangents(wrt, True), [*self.elements, *g])
+            is_quick = g[0].device.type == "cpu" and not (
+                ends.inits or ends.state
+            )  # units of states are seen
+            states = quick_states_of(gradient) if is_quick else states_of(gradient)
             return maps.map_tensors(
-                [t.expand(self.shape) for t in self.tensors], states_of(gradient), of_graph(ends.by_total(wrt)), self.dims,
+                [t.expand(self.shape) for t in self.tensors], states, of_graph(ends.by_total(wrt)), self.dims,
                 extras=[*g, *first], convert=self.convert, guarantee=self.guarantee, call=call,
             )  # fmt: skip
         check_grouping(gradient, call)
@@ -413,6 +422,17 @@ def as_inputs(made: Sequence[Tensor], tensors: Sequence[Any], wrt: Sequence[int]
 def states_of(gradient: Gradient) -> Monoid:
     """The monoid whose results are states."""
     return monoid_of_algebra(gradient.states)
+
+
+@kept_outside_modes(512)
+def quick_states_of(gradient: Gradient) -> Monoid:
+    """The same with the algebra's quick form, where that is it but for its first field: the unit, which is then 1."""
+    states, quick = gradient.states, gradient.algebra.quick
+    if quick is None or quick.algebra.fields != states.fields[1:]:
+        return states_of(gradient)
+    whole = trace(lambda *fields: (1.0, *fields), len(quick.algebra.fields))
+    form = replace(quick.algebra, project=whole)
+    return monoid_of_algebra(replace(states, quick=Quick(form, quick.trusted, narrow=False)))
 
 
 @kept_outside_modes(512)

@@ -20,7 +20,7 @@ from tilefold.api import dispatch
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
 from tilefold.api.differentiated import Call
-from tilefold.api.gradients import Wide, cells, converted, lifts_of, states_of, summed
+from tilefold.api.gradients import Wide, cells, converted, lifts_of, summed
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.planner.library import LibraryMap, backward_of
 from tilefold.planner.products.functions import Traced
@@ -249,20 +249,17 @@ class Map(Call):
     ) -> dict[int, Tensor]:
         """By states that are folded again, and for each element what is before it and after it."""
         rules, shape, dims, parts = self.rules, self.shape, self.dims, self._of_made(grads)
-        wide = Wide(tensors, shape, dims, self.convert, self.guarantee)
         every = [self._read(t, i) for i, t in enumerate(tensors)]
         x = every[: self.count]
         names = [*(("result", i) for i in range(rules.results)), *(("row", i) for i in range(rules.asked))]
         absent = every[0].new_zeros((), dtype=torch.float32)
         gs = [(absent if parts[name] is None else parts[name]).expand(shape) for name in names]
         several = bool(dims) and 0 not in shape
+        rows = Wide(x, shape, dims, None, self.guarantee)
         if several:
-            made = folds.fold_tensors(
-                x, states_of(rules.gradient), dims, True, guarantee=self.guarantee, call=self.call
-            )
-            states = [t.expand(shape) for t in made]
+            states = [t.expand(shape) for t in rows.states(rules.gradient, self.call)]
         else:
-            states = cells(lifts_of(rules.gradient), wide.elements[: self.count])
+            states = cells(lifts_of(rules.gradient), rows.placed(rules.gradient))
         given = [*every, *gs, *states]
         inner = tuple(i for i in wrt if i < self.count or tuple(self.sizes[i]) == shape)
         found = (
@@ -276,7 +273,6 @@ class Map(Call):
         if several and (places or rules.asked) and inner and inner[0] < self.count:
             of_fold = [i for i in inner if i < self.count]
             results = self._of_results(given, places)
-            rows = replace(wide, tensors=x, convert=None)
             more = rows.of_fold(rules.gradient, results, of_fold, self.call, rules.after)
             found |= {i: found[i] + g for i, g in zip(of_fold, more, strict=True)}
         for i in wrt:

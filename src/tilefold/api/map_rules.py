@@ -312,7 +312,10 @@ class Rules:
                 )
             if what == "lifted":
                 through = [add(a, b) for a, b in zip(of_results, of_rows, strict=True)]
-                own = pullback(self.gradient.program.lift, v[:k], pullback(project, states, through))
+                place = [0] * self.gradient.algebra.index  # of the one element of its row
+                own = pullback(
+                    self.gradient.program.lift, [*v[:k], *place], pullback(project, states, through)
+                )
                 x = [add(a, b) for a, b in zip(x, own, strict=False)]
             made = {"results": of_results, "rows": of_rows}.get(what, [*x, *beside])
             return tuple(as_float(made[i]) for i in which)

@@ -109,7 +109,8 @@ def _folded(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made
         function = library_fold(tensors, program, dims, guarantee, forced=backend == "torch")
         if function is not None:
             results = native.fold(function, tensors[0], dims, program)
-            return results, library_plan(function, program, guarantee)
+            if results is not None:
+                return results, library_plan(function, program, guarantee)
         if backend == "torch" and dims:  # over none, torch's operations make each element
             fields, dtypes = ", ".join(program.algebra.fields), ", ".join(str(t.dtype) for t in tensors)
             _refuse("fold", f"({fields}) of {dtypes} over dims {list(dims)}", guarantee)

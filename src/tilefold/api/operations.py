@@ -35,7 +35,7 @@ from tilefold.planner.library import LibraryMap, has_own_derivative
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
-from tilefold.runtime.modes import is_dual
+from tilefold.runtime.modes import is_batched, is_dual, of_batches
 
 Tensors = list[Tensor]
 Where = list[int | None]  # the mapped dim of each tensor, None of one that is not mapped
@@ -285,7 +285,11 @@ def _with_tangents(
     plain = [[p.primal for p in a] for a in parts]
     made = kernel(keyset, *plain, *arguments[lists:])
     tensors, given = [t for a in plain for t in a], [p.tangent for a in parts for p in a]
-    found = tangents_of(call_of(*plain, *arguments[lists:]), tensors, made, given)
+    call = call_of(*plain, *arguments[lists:])
+    if any(t is not None and is_batched(t) for t in given):
+        found = of_batches(lambda each: tangents_of(call, tensors, made, each), given)
+    else:
+        found = tangents_of(call, tensors, made, given)
     pairs = zip(made, found, strict=True)
     return [m if t is None else forward_ad.make_dual(m, t, level=0) for m, t in pairs]  # type: ignore[no-untyped-call]  # torch's own
 

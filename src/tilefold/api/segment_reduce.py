@@ -83,15 +83,16 @@ def segment_reduce(
             An empty segment gives the projected identity.
         lengths: instead of offsets, how many elements each of S segments has, int32 or int64: N in all.
         by: instead of offsets, a key for each position [N]. Without `num_segments` each run of equal keys is a segment.
-        num_segments: with `by`: keys are sorted numbers, and segment s holds those equal to s in [0, num_segments).
+        num_segments: with `by`: keys are sorted numbers in [0, num_segments), and segment s holds those equal to s.
         dim: which dim is cut. Others stay: each of their places is a fold of its own.
         dtype: the dtype of computed results, as in `reduce`.
         out: tensor(s) to write the results into, of the results' shape and dtype.
-        partial: offsets may begin after 0 and end before N, and lengths sum to less: elements outside belong to no segment.
-            Without it that is an error, since lengths given as offsets would lose most elements in silence.
+        partial: offsets may begin after 0 and end before N, lengths sum to less, and keys be outside of [0, num_segments):
+            elements outside belong to no segment. Without it that is an error, since elements would be lost in silence.
         validate: have offsets, lengths and keys looked at on a GPU as well, which waits for it. They always are on a CPU.
             Without it, on a GPU, offsets are clamped to [0, N]: nothing outside of a tensor is read or written; where
-            they do not ascend (lengths are negative), results are unspecified, and `partial` is as if it were True.
+            they do not ascend (lengths are negative, keys not sorted), results are unspecified, and `partial` is as if it
+            were True.
         guarantee: as in `reduce`. With "batch_invariant" a segment's bits depend on its own elements alone; on a GPU a
             segment is then folded by one program, however long.
 
@@ -101,7 +102,7 @@ def segment_reduce(
 
     Raises:
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError, KindError: the call does not fit, or offsets that are
-            looked at do not ascend from 0 to N (with `partial` in [0, N]).
+            looked at do not ascend from 0 to N (with `partial` in [0, N]), or keys are not in [0, num_segments).
         EmptyError: a segment that is looked at is empty, and the monoid has no identity. On a GPU, without `validate`,
             the result of this segment is unspecified.
         GradientError: `out` is given while a gradient or a forward derivative is asked; or the fold is to
@@ -238,7 +239,7 @@ def offsets_of(tensors: Sequence[Tensor], numbers: Any, cut: Cut, dim: Any) -> T
     if cut.kind == "by":
         numbers = _keys(tensors, numbers, dim)
         cut = replace(cut, count=_number_of(cut.count))
-        _check_keys(numbers, cut.validate)
+        _check_keys(numbers, cut)
         return unchecked_offsets(numbers, cut)
     _check_whole(tensors, numbers, cut.kind, cut.count)
     if cut.kind == "offsets":
@@ -350,18 +351,27 @@ def _number_of(num_segments: Any) -> int:
     return number
 
 
-def _check_keys(by: Tensor, validate: bool) -> None:
-    """Refuse keys that are no sorted whole numbers."""
+def _check_keys(by: Tensor, cut: Cut) -> None:
+    """Refuse keys that are no sorted whole numbers, or none of a segment."""
     if by.is_floating_point() or by.dtype == torch.bool:
         raise DtypeError(
             f"{CALL}: with num_segments, `by` must hold whole numbers, got {by.dtype}; convert it, or leave num_segments out"
         )
+    if not by.numel() or not _are_looked_at(by, cut.validate):
+        return
     keys = _ordered(by)
-    if _are_looked_at(by, validate) and bool((keys[1:] < keys[:-1]).any()):
+    if bool((keys[1:] < keys[:-1]).any()):
         at = int((keys[1:] < keys[:-1]).nonzero()[0])
         raise ArgumentError(
             f"{CALL}: with num_segments, `by` must be sorted, got {by[at].tolist()} before {by[at + 1].tolist()} at position "
             f"{at}; pass by[order] and x.index_select(dim, order) with order = by.argsort(stable=True)"
+        )
+    ends: list[Any] = by[:: max(len(by) - 1, 1)].tolist()  # int() of a tensor fails beyond int64
+    low, high = ends[0], ends[-1]
+    if not cut.partial and (low < 0 or high >= (cut.count or 0)):
+        raise ArgumentError(
+            f"{CALL}: with num_segments={cut.count}, keys in `by` must be in [0, {cut.count}), got "
+            f"{low if low < 0 else high}; pass partial=True where elements of other keys belong to no segment"
         )
 
 

@@ -9,9 +9,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
-from tilefold import math
 from tilefold.algebra import powers
-from tilefold.algebra.monoid import Monoid
 from tilefold.api.reduce import fold_tensors
 from tilefold.errors import DtypeError, KindError, shown
 from tilefold.functional.arguments import (
@@ -27,30 +25,7 @@ from tilefold.functional.arguments import (
     redirected,
 )
 from tilefold.problem.validate import check_is_tensor, is_abstract
-from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.overrides import listed, overridden
-from tilefold.runtime.uncompiled import constant_in_graphs
-
-
-@constant_in_graphs
-@kept_outside_modes(64)
-def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
-    """WELFORD that ends in M2 / max(0, count - correction): its root, and the mean beside it, if asked for."""
-
-    def project(count: Any, mean: Any, squares: Any, units: powers.Units) -> Any:
-        spread = squares / math.maximum(count - correction, 0.0)
-        if correction < 0:  # else 0 / 0 says it
-            spread = math.where(count == 0, float("nan"), spread)
-        spread = math.sqrt(spread) if root else powers.times(spread, units.unit)
-        spread = powers.times(spread, units.unit)
-        if not with_mean:
-            return spread
-        # torch's mean beside a variance is NaN too where several elements have no variance (monoids.WELFORD keeps it).
-        lost = (count == 0) | (math.isnan(squares) & (count > 1))
-        return spread, math.where(lost, float("nan"), powers.times(mean, units.unit))
-
-    name = ("std" if root else "var") + ("_mean" if with_mean else "")
-    return powers.moments(project, name)
 
 
 def _spread(
@@ -78,7 +53,7 @@ def _spread(
         freedom = _number(correction, call)
     else:
         raise KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
-    monoid = _moments(freedom, root, with_mean)
+    monoid = powers.spread(freedom, root, with_mean)
     results = fold_tensors([x], monoid, every(dim), given(keepdim), out=out, call=call)
     kept = results[0].numel()
     if x.numel() <= freedom * kept or not kept:

@@ -444,7 +444,13 @@ def group_norm(
         call="group_norm",
         names=(None, *_named(weight=weight, bias=bias)) if whole else (None,),
     )[0]
-    return made.view(input.shape) if targets is None else targets[0]
+    if targets is not None:
+        return targets[0]
+    made = made.view(input.shape)
+    for t in (weight, bias):
+        if t is not None and not whole:  # of nothing, which has a derivative by them all the same: 0
+            made = made + t.to(made.dtype).view(-1, *[1] * (input.ndim - 2))
+    return made
 
 
 def _grouped(x: Tensor, groups: int) -> Tensor:

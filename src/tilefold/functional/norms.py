@@ -110,7 +110,7 @@ def _vector_norm(
     dim = every(dim)
     if order < 0 or order == INFINITY:
         need_elements(x, dim, call)
-    alone = order != 0 and all(x.shape[d] == 1 for d in normalize_dims(dim, x.ndim, call) if x.ndim)
+    alone = order not in (0, 1) and all(x.shape[d] == 1 for d in normalize_dims(dim, x.ndim, call) if x.ndim)
     # One element's norm is its magnitude: no power overflows.
     monoid = monoids.NORM(INFINITY if alone else order)
     return fold_tensors([x], monoid, dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]

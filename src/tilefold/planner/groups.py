@@ -22,7 +22,7 @@ from tilefold.planner.stages.maps import folding
 from tilefold.problem.canonical import Problem
 
 # docs/experiments/maps.md#backwards:
-WORDS = 90  # registers of a thread that hold elements and sums
+WORDS = 96  # registers of a thread that hold elements and sums
 MOST = 16  # elements of a tile that a thread has, at most
 TILE = 2048  # elements of a program, at least, where there are so many
 WARPS_OF_AN_SM = 16
@@ -130,7 +130,7 @@ def _most(problem: Problem, row: Row) -> int:
 
 def _each(problem: Problem, row: Row) -> int:
     """Elements of a tile that a thread has at most: as many as there are registers for."""
-    words = sum(size * (1 + by_row) for size, by_row in _operands(problem)) / 4
+    words = sum(size for size, _ in _operands(problem)) / 4
     words += sum(d.itemsize / 4 for d in row.sums) + len(row.results)
     return max(FEWEST, min(MOST, power_below(int(WORDS / max(1.0, words)))))
 

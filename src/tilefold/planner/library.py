@@ -1,9 +1,10 @@
 """Which folds run on a CPU as a function of torch's. An algebra is recognised by its graphs, not by its name.
 
 Only where the answer is the same (dtypes, NaN, ties, one rounding at the end) and torch is the faster one: it is for short
-folds, where the tiles' calls cost more than torch's extra passes, and for those in the table at any length. Norms and
-moments stay with the tiles: torch's float32 running sums of them are less accurate. A "batch_invariant" fold goes to torch
-only if no bit depends on an order of evaluation.
+folds, where the tiles' calls cost more than torch's extra passes, and for those in the table at any length. Norms of long
+rows and moments of many elements stay with the tiles: torch's float32 running sums of the first are less accurate, and it
+makes the second an element after another. A "batch_invariant" fold goes to torch only if no bit depends on an order of
+evaluation.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from tilefold import monoids
+from tilefold.algebra import powers
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.program import Program
 from tilefold.planner.plan import LibraryCall, Plan, names
@@ -35,7 +37,8 @@ def library_fold(
     tensors: Sequence[Tensor], program: Program, dims: Dims, guarantee: str, *, forced: bool = False
 ) -> str | None:
     """The name of torch's function where it has exactly this fold and is not the slower one (unless `forced`), else None."""
-    native, x = _table().get(program.algebra), tensors[0]
+    table = _of_sums() if program.algebra.fields[:1] == ("unit",) else _table()
+    native, x = table.get(program.algebra), tensors[0]
     if native is None or program.elements != (x.dtype,) or not dims or any(x.shape[d] == 0 for d in dims):
         return None
     if not native.has(x, dims, guarantee) or not (forced or native.is_fast(x, dims)):
@@ -76,7 +79,7 @@ _DERIVED = frozenset(
 _DERIVED_WIDE = frozenset(
     {
         "torch.logsumexp", "torch.prod", "torch.cumprod", "torch.softmax", "torch.log_softmax", "torch.layer_norm",
-        "torch.group_norm", "torch.linalg.vector_norm",
+        "torch.group_norm", "torch.linalg.vector_norm", "norm 1", "norm 2", "norm inf", "var 0", "var 1", "std 0", "std 1",
     }
 )  # fmt: skip
 
@@ -124,12 +127,22 @@ def _never(x: Tensor, dims: Dims) -> bool:
     return False
 
 
+def _short_rows(x: Tensor, dims: Dims) -> bool:
+    """Rows of neighbours of which torch adds up few terms one after another in each part of a vector."""
+    return len(dims) == 1 and x.stride(dims[0]) == 1 and x.shape[dims[0]] <= 1024
+
+
+def _several(x: Tensor, dims: Dims) -> bool:
+    return x.numel() > 0 and any(x.shape[d] > 1 for d in dims)
+
+
 @dataclass(frozen=True)
 class Native:
     """The name of torch's function for one algebra, and where its answer is this library's.
 
     `exact` are the dtypes for which no bit depends on an order of evaluation. `takes` "several" dims,
-    "one or all", or "one". `fast` tells where it is the faster one, `fast_dtypes` for which dtypes; short folds always are.
+    "one or all", or "one", `fits` which of these. `fast` tells where it is the faster one, `fast_dtypes` for which dtypes;
+    folds of up to `short` elements always are.
     """
 
     function: str
@@ -138,16 +151,20 @@ class Native:
     takes: str = "several"
     fast: Callable[[Tensor, Dims], bool] = _always
     fast_dtypes: Dtypes = _EVERY
+    short: int = _SHORT
+    fits: Callable[[Tensor, Dims], bool] = _always
 
     def has(self, x: Tensor, dims: Dims, guarantee: str) -> bool:
         """Whether torch has this very fold, with this guarantee."""
         dtypes = self.exact if guarantee == "batch_invariant" else self.dtypes
         whole = len(dims) == x.ndim and self.takes != "one"
-        return x.dtype in dtypes and (self.takes == "several" or len(dims) == 1 or whole)
+        return (
+            x.dtype in dtypes and (self.takes == "several" or len(dims) == 1 or whole) and self.fits(x, dims)
+        )
 
     def is_fast(self, x: Tensor, dims: Dims) -> bool:
         """Whether torch is not slower than the lanes."""
-        return x.numel() <= _SHORT or (x.dtype in self.fast_dtypes and self.fast(x, dims))
+        return x.numel() <= self.short or (x.dtype in self.fast_dtypes and self.fast(x, dims))
 
 
 @kept_outside_modes(1)
@@ -171,5 +188,23 @@ def _table() -> dict[Algebra, Native]:
         monoids.LOGSUMEXP: Native("torch.logsumexp", _FLOATS, exact=(), fast=_never),
         monoids.FIRST: Native("first"),
         monoids.LAST: Native("last"),
+        monoids.NORM(1): Native("norm 1", _FLOATS, exact=(), fast=_never, fits=_short_rows),
+        monoids.NORM(float("inf")): Native("norm inf", _FLOATS, exact=(), fast=_never),
     }
+    return {monoid.total: native for monoid, native in table.items()}
+
+
+@kept_outside_modes(1)
+def _of_sums() -> dict[Algebra, Native]:
+    """Of monoids whose sums are in units: torch's are taken where float32, or float64 within torch, holds them.
+
+    Torch's var is an element's division after another, in float64 (not measured: where the tiles are faster).
+    """
+    table = {monoids.NORM(2): Native("norm 2", _FLOATS, exact=(), fast=_never, fits=_short_rows)}
+    for name, root in (("var", False), ("std", True)):
+        for correction in (0, 1):
+            own = Native(
+                f"{name} {correction}", (torch.float32,), exact=(), fast=_never, short=1 << 14, fits=_several
+            )
+            table[powers.spread(float(correction), root, False)] = own
     return {monoid.total: native for monoid, native in table.items()}

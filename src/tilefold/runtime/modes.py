@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefold.errors import BackendError
 
+# Of the vmap that torch.autograd has for itself: a tensor's key, and that of the mode, which refuses random numbers.
+_KEYS: list[Any] = [torch._C._parse_dispatch_key(key) for key in ("Batched", "VmapMode")]
+_BATCHED, _VMAP_MODE = _KEYS
 _set_tracing_state: Any = torch._C._set_tracing_state  # type: ignore[attr-defined]  # in no stub
 # Asked once, at import: Dynamo of torch 2.11 cannot trace the question.
 _CONVERTIBLE = frozenset(
@@ -36,12 +40,60 @@ def outside_modes() -> Iterator[None]:
         torch._C.DisableTorchFunction(),
         temporarily_clear_interpreter_stack(),
         _disable_current_modes(),
+        _outside_autograds_vmap(),
         torch.inference_mode(False),
         torch.no_grad(),
         torch.autocast("cpu", enabled=False),
         _untraced(),
     ):
         yield
+
+
+def _outside_autograds_vmap() -> contextlib.AbstractContextManager[object]:
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_VMAP_MODE))
+
+
+def is_batched(t: Tensor) -> bool:
+    """Whether a tensor has a dim of torch.autograd's own vmap: of `is_grads_batched` and `vectorize`."""
+    return torch._C._dispatch_keys(t).has(_BATCHED)
+
+
+def of_batches(
+    function: Callable[[list[Any]], Sequence[Tensor | None]], tensors: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """A function of tensors of which some are `is_batched`: by torch.vmap, for which operations have rules.
+
+    Raises:
+        BackendError: one has several such dims.
+    """
+    mapped = [t is not None and is_batched(t) for t in tensors]
+    given = [
+        _unbatched(t) for t, is_mapped in zip(tensors, mapped, strict=True) if t is not None and is_mapped
+    ]
+    is_made = list[bool]()
+
+    def run(*some: Tensor) -> tuple[Tensor, ...]:
+        each = iter(some)
+        found = function(
+            [next(each) if is_mapped else t for t, is_mapped in zip(tensors, mapped, strict=True)]
+        )
+        is_made[:] = [t is not None for t in found]
+        return (*(t for t in found if t is not None), some[0])
+
+    with _outside_autograds_vmap():
+        made = iter(torch.func.vmap(run)(*[t for t, _ in given]))
+    return [torch._add_batch_dim(next(made), 0, given[0][1]) if there else None for there in is_made]
+
+
+def _unbatched(t: Tensor) -> tuple[Tensor, int]:
+    """A tensor with its mapped dim in front, and the level of that. A thread of a backward has no count of levels."""
+    for level in range(1, 64):
+        plain = torch._remove_batch_dim(t, level, 1, 0)  # which leaves a dim of another level as it is
+        if not is_batched(plain):
+            return plain, level
+    raise BackendError(
+        "backward: a cotangent must have one dim of `is_grads_batched` or `vectorize`, got several; use torch.func.vmap"
+    )
 
 
 @contextlib.contextmanager

@@ -16,12 +16,17 @@ from tilefold.algebra.expression import Value, apply
 Rule = Callable[[Any, Sequence[Any], Any], tuple[Any, ...]]
 
 
-def _first_of_equals(wins: str) -> Rule:
-    """The left one of two equal operands has it all: which one is, a tree of combinations decides alike however it is cut."""
+def _first_of_equals(loses: str) -> Rule:
+    """The left one of two equal operands has it all: which one is, a tree of combinations decides alike however it is cut.
+
+    So has the left one of NaN and a number; a NaN on the right has it beside a number.
+    """
 
     def rule(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
-        left = apply(wins, *v)
-        return chosen(left, g), chosen(left, g, False)
+        right = apply(loses, *v)
+        if number(v[1]) is None:
+            right = right | apply("ne", v[1], v[1])
+        return chosen(right, g, False), chosen(right, g)
 
     return rule
 
@@ -50,6 +55,7 @@ def _power(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
 
 
 def _magnitude(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
+    """0 of 0 and of NaN, as torch has it."""
     return (add(chosen(apply("gt", v[0], 0.0), g), chosen(apply("lt", v[0], 0.0), neg(g))),)
 
 
@@ -60,8 +66,8 @@ RULES: dict[str, Rule] = {
     "rescale": lambda g, v, r: (mul(g, v[1]), mul(g, v[0])),
     "truediv": lambda g, v, r: (div(g, v[1]), neg(div(mul(g, r), v[1]))),
     "mod": lambda g, v, r: (g, neg(mul(g, apply("floordiv", *v)))),
-    "maximum": _first_of_equals("ge"),
-    "minimum": _first_of_equals("le"),
+    "maximum": _first_of_equals("lt"),
+    "minimum": _first_of_equals("gt"),
     "neg": lambda g, v, r: (neg(g),),
     "abs": _magnitude,
     "pow": _power,

@@ -48,9 +48,11 @@ class Settled:
         return None if made is None else self.finish(made)
 
 
-def fold(function: str, x: Tensor, dims: Dims, program: Program) -> list[Tensor]:
-    """Torch's answer, in the program's dtypes."""
+def fold(function: str, x: Tensor, dims: Dims, program: Program) -> list[Tensor] | None:
+    """Torch's answer, in the program's dtypes; None where it is not ours."""
     results = FUNCTIONS[function](x, dims, program)
+    if results is None:
+        return None
     return [as_stored(r, d) for r, d in zip(results, program.outputs, strict=True)]
 
 
@@ -64,7 +66,12 @@ def settled_fold(function: str, dims: Dims, program: Program, shape: Dims) -> Se
 
     if function in _SLOPED:
         return Settled(lambda x: _with_slopes(function, own(x, dims, program)), finish)
-    return Settled(lambda x: [*own(x, dims, program)], finish)
+
+    def make(x: Tensor) -> list[Tensor] | None:
+        made = own(x, dims, program)
+        return None if made is None else [*made]
+
+    return Settled(make, finish)
 
 
 # Results that have torch's derivative: of a row of -inf it has NaN, and of products it divides by elements, so that nothing
@@ -81,8 +88,9 @@ def _in_range(y: Tensor) -> bool:
     return bool(least >= torch.finfo(y.dtype).tiny) and numbers.isfinite(most.item())
 
 
-def _with_slopes(function: str, made: Sequence[Tensor]) -> list[Tensor] | None:
+def _with_slopes(function: str, made: Sequence[Tensor] | None) -> list[Tensor] | None:
     """Results; None where autograd looks on and would find another derivative than ours."""
+    assert made is not None  # these functions always make some
     (y,) = made
     return None if y.requires_grad and not (y.numel() and _SLOPED[function](y.detach())) else [y]
 
@@ -122,7 +130,31 @@ def _end(x: Tensor, dims: Dims, program: Program, *, last: bool) -> list[Tensor]
     return [x.clone(memory_format=torch.contiguous_format)]
 
 
-FUNCTIONS: dict[str, Callable[[Tensor, Dims, Program], Sequence[Tensor]]] = {
+def _spread(
+    function: Callable[..., Tensor], correction: int, x: Tensor, dims: Dims, program: Program
+) -> list[Tensor] | None:
+    """Of deviations from the means, so that its derivative is as exact far from zero. None of infinite ones."""
+    if torch._C._is_tracing():
+        return [function(x, dims, correction=correction)]
+    made = function(x - x.detach().mean(dims, True), dims, correction=correction)
+    return [made] if numbers.isfinite(made.detach().max().item()) else None
+
+
+def _norm_of(order: float, x: Tensor, dims: Dims, program: Program) -> list[Tensor] | None:
+    """None where the dtype does not hold squares, and where torch's derivative is not ours."""
+    made = torch.linalg.vector_norm(x, order, dims)
+    if order == 1 or torch._C._is_tracing():
+        return [made]
+    own = made.detach()
+    if not made.numel():
+        return None
+    if order == 2:
+        low, high = _NORMS[x.dtype]
+        return [made] if own.min().item() >= low and own.max().item() <= high else None
+    return [made] if numbers.isfinite(own.max().item()) else None
+
+
+FUNCTIONS: dict[str, Callable[[Tensor, Dims, Program], Sequence[Tensor] | None]] = {
     "torch.sum": _sum,
     "torch.prod": _prod,
     "torch.amax": lambda x, dims, program: [torch.amax(x, dims)],
@@ -138,6 +170,11 @@ FUNCTIONS: dict[str, Callable[[Tensor, Dims, Program], Sequence[Tensor]]] = {
     "torch.logsumexp": _logsumexp,
     "first": functools.partial(_end, last=False),
     "last": functools.partial(_end, last=True),
+    **{f"var {c}": functools.partial(_spread, torch.var, c) for c in (0, 1)},
+    **{f"std {c}": functools.partial(_spread, torch.std, c) for c in (0, 1)},
+    "norm 1": functools.partial(_norm_of, 1),
+    "norm 2": functools.partial(_norm_of, 2),
+    "norm inf": functools.partial(_norm_of, numbers.inf),
 }
 
 
