@@ -22,7 +22,7 @@ from tilefold.planner.stages.maps import folding
 from tilefold.problem.canonical import Problem
 
 # docs/experiments/maps.md#backwards:
-WORDS = 96  # registers of a thread that hold elements and sums
+WORDS, HELD_WORDS = 90, 96  # registers of a thread that hold elements and sums: of short rows, of long ones
 MOST = 16  # elements of a tile that a thread has, at most
 TILE = 2048  # elements of a program, at least, where there are so many
 WARPS_OF_AN_SM = 16
@@ -124,20 +124,25 @@ def _held(problem: Problem, row: Row, cluster: int) -> tuple[int, int] | None:
 
 
 def _most(problem: Problem, row: Row) -> int:
-    """Elements of a row that a program holds at most."""
-    return _each(problem, row) * WARP * MAX_WARPS
+    """Elements of a row that a program holds at most: those of the rows behind it wait in shared memory."""
+    return _elements(problem, row, 1, HELD_WORDS) * WARP * MAX_WARPS
 
 
 def _each(problem: Problem, row: Row) -> int:
-    """Elements of a tile that a thread has at most: as many as there are registers for."""
-    words = sum(size for size, _ in _operands(problem)) / 4
+    """Elements of a tile that a thread has where rows are short: no more, so that there are more warps."""
+    return _elements(problem, row, 2, WORDS)
+
+
+def _elements(problem: Problem, row: Row, rows: int, registers: int) -> int:
+    """For how many elements so many registers are enough, with so many rows of what each row has of its own."""
+    words = sum(size * (rows if by_row else 1) for size, by_row in _operands(problem)) / 4
     words += sum(d.itemsize / 4 for d in row.sums) + len(row.results)
-    return max(FEWEST, min(MOST, power_below(int(WORDS / max(1.0, words)))))
+    return max(FEWEST, min(MOST, power_below(int(registers / max(1.0, words)))))
 
 
 def _columns(problem: Problem, row: Row) -> int:
     """Columns of a program whose rows were folded before: a few vectors of each."""
-    return min(power_above(problem.length), max(WARP, _most(problem, row) // 4))
+    return min(power_above(problem.length), max(WARP, _each(problem, row) * WARP * MAX_WARPS // 4))
 
 
 def _stage(
