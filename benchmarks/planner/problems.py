@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 import torch
 
 from tilefold import monoids
+from tilefold.algebra import powers
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
 from tilefold.bench.cases import DTYPES, Case
 from tilefold.bench.operations import OPERATIONS
 from tilefold.bench.suites.shapes import draw_case
-from tilefold.functional import moments
 from tilefold.planner.folds import narrowed
 from tilefold.planner.geometry import Geometry, geometry_of, without_positions
 from tilefold.problem.canonical import Problem, canonical
 
 MONOIDS = {
     "sum": monoids.SUM, "amax": monoids.MAX, "argmax": monoids.ARGMAX, "max": monoids.MAX_WITH_INDEX,
-    "logsumexp": monoids.LOGSUMEXP, "var": moments._moments(1.0, False, False), "all": monoids.ALL,
+    "logsumexp": monoids.LOGSUMEXP, "var": powers.spread(1.0, False, False), "all": monoids.ALL,
     "aminmax": monoids.MINMAX, "vector_norm": monoids.NORM(2), "bitwise_or": monoids.BITWISE_OR,
 }  # fmt: skip
 

@@ -195,3 +195,42 @@ def test_calls_in_any_order_record_what_each_asks_for(name: str, seed: int) -> N
             asks = one.requires_grad or (name == "norm" and w.requires_grad)
             assert made.requires_grad == (records and asks)
             torch.testing.assert_close(made.detach().float(), want, rtol=2e-2, atol=1e-2)
+
+
+STRANGE: dict[str, Callable[[], Any]] = {
+    "nested": lambda: torch.nested.nested_tensor([torch.randn(2), torch.randn(4)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.randn(2), torch.randn(4)], layout=torch.jagged),
+    "sparse": lambda: X.float().to_sparse(),
+    "sparse rows": lambda: X.float().to_sparse_csr(),
+    "mkldnn": lambda: X.float().to_mkldnn(),
+    "quantized": lambda: torch.quantize_per_tensor(X.float(), 0.1, 0, torch.qint8),
+    "no data": lambda: torch.empty(5, 7, device="meta"),
+    "no elements": lambda: torch.empty(0, 7),
+    "complex": lambda: torch.zeros(5, 7, dtype=torch.complex64).conj(),
+    "a scalar": lambda: torch.tensor(1.0),
+    "not initialized": torch.nn.parameter.UninitializedParameter,
+    "no tensor": lambda: None,
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, that such tensors are new or old
+@pytest.mark.parametrize("name", STRANGE)
+def test_what_no_repeated_call_takes_ends_as_in_a_first_call(name: str) -> None:
+    """A question of a tensor's layout must be one that such a tensor answers."""
+
+    def tried(call: Callable[[Any], Any]) -> str:
+        try:
+            made = call(STRANGE[name]())
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return f"{tuple(made.shape)} {made.dtype} {made.device}"
+
+    calls: list[Callable[[Any], Any]] = [
+        lambda x: tf.sum(x, 1), lambda x: tf.softmax(x, 1), lambda x: tf.cumsum(x, 1),
+        lambda x: tf.layer_norm(x, (7,), WEIGHT),
+    ]  # fmt: skip
+    first = [tried(call) for call in calls]
+    for call in calls:
+        for _ in range(4):
+            call(X.float())
+    assert [tried(call) for call in calls] == first

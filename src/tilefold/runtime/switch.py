@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 # By these names alone: looking each up in torch costs as much as asking it.
-from torch import Tensor, get_num_threads
+from torch import Tensor, get_num_threads, strided
 from torch import is_grad_enabled as _is_grad_enabled
 from torch._C import _is_any_autocast_enabled, _is_tracing, _len_torch_dispatch_stack
 from torch._C._dynamo.guards import TensorGuards
@@ -163,6 +163,9 @@ class Alike:
 
     def __call__(self, tensors: Sequence[Tensor]) -> bool:
         """The answer, where torch.compile does not trace."""
+        for t in tensors:  # the guards end the process where a tensor has no strides
+            if type(t) not in _PLAIN or t.layout is not strided or t.is_nested:
+                return False
         if (
             not self._check(*tensors)
             or _forced.get() != "auto"

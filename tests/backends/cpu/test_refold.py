@@ -80,11 +80,11 @@ def test_long_results_are_read_where_they_lie(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_plan_says_how_many() -> None:
     x = torch.ones(3, 4) * torch.tensor([[1e-30], [1.0], [1.0]]) * torch.arange(4.0)
-    tilefold.std(x, 1)
+    tilefold.std_mean(x, 1)
     plan = tilefold.last_plan()
     assert plan is not None
     assert plan.reason == "in units 1 of 3 results"
-    tilefold.std(x[1:], 1)
+    tilefold.std_mean(x[1:], 1)
     plan = tilefold.last_plan()
     assert plan is not None
     assert "units" not in plan.reason
