@@ -1,7 +1,7 @@
 """Members of a batch, each with parameters and inputs of its own or shared: transforms of torch.func, eager and compiled.
 
 Answers are those of a Python loop over members in float64, of torch's own functions. `make members` tries every mapping of
-every call; without TILEFOLD_MEMBERS one of each is tried, and two calls are compiled.
+every call; without TILEFOLD_MEMBERS one of each is tried, and one is compiled.
 """
 
 from __future__ import annotations

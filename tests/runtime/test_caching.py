@@ -287,7 +287,13 @@ def test_graphs_on_disk_are_found_again_by_the_same_source_alone(
 
 def test_a_tag_is_of_all_the_source_but_the_tools(tmp_path: Path) -> None:
     found = set()
-    for place, text in (("api/a.py", ""), ("api/a.py", "1"), ("b.py", "1"), ("api/c/d.py", "1"), ("xray/e.py", "1")):
+    for place, text in (
+        ("api/a.py", ""),
+        ("api/a.py", "1"),
+        ("b.py", "1"),
+        ("api/c/d.py", "1"),
+        ("xray/e.py", "1"),
+    ):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text(text)
         (tmp_path / "api/text.txt").write_text(place)
