@@ -55,7 +55,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools kernels xray-newest cuda-families plans laws adapter fuzz mutants mutants-drawn dist demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit tools kernels xray-newest cuda-families plans laws members adapter fuzz mutants mutants-drawn dist demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -75,7 +75,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
 
-test-long: tools kernels xray-newest plans laws adapter mutants dist ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
+test-long: tools kernels xray-newest plans laws members adapter mutants dist ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
@@ -121,6 +121,10 @@ laws: export TILEFOLD_DRAWN_SEED := $(LAWS_SEED)
 laws: $(INSTALLED) ## drawn monoids, right ones and wrong ones, by the check of the laws (LAWS=1000 LAWS_SEED=1)
 	@echo 'The same again: make laws LAWS=$(LAWS) LAWS_SEED=$(LAWS_SEED)'
 	$(PY) -m pytest -n $(WORKERS) tests/algebra/test_drawn.py
+
+members: export TILEFOLD_MEMBERS := 1
+members: $(INSTALLED) ## batches of members by transforms of torch.func, eager and compiled, beside a loop over members
+	$(PY) -m pytest -n $(WORKERS) tests/api/test_members.py
 
 adapter: $(INSTALLED) ## torch's own OpInfo samples, and their gradients, against our functions, on the CPU; a few by Triton's interpreter
 	TILEFOLD_BACKEND=cpu $(PY) $(ADAPTER) $(ADAPTER_ARGS)

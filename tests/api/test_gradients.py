@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._vmap_internals import _vmap
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
@@ -20,7 +21,7 @@ from tilefold import Monoid, math, monoids
 from tilefold.algebra.evaluate import evaluate
 from tilefold.api import dispatch, ends, gradients, map_rules, on_cpu, operations
 from tilefold.api.gradients import derived
-from tilefold.errors import GradientError
+from tilefold.errors import BackendError, GradientError
 from tilefold.runtime.overrides import listed
 
 Tensor = torch.Tensor
@@ -190,6 +191,28 @@ def test_cotangents_and_tangents_come_in_batches(name: str) -> None:
     )
     for one, other in zip(forwards, backwards, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_batches_of_batches_of_cotangents_are_right_or_refused() -> None:
+    """By torch.autograd's own vmap twice, which torch.func's takes the place of."""
+    refused = dict[str, str]()
+    for name, (function, given) in BATCHED.items():
+        (made, *_), (x, *_) = [r for r in listed(function(*given)) if r.requires_grad], given
+        batches = torch.randn(2, 3, *made.shape, dtype=made.dtype)
+
+        def back(g: Tensor, made: Tensor = made, x: Tensor = x) -> Tensor:
+            return torch.autograd.grad(made, x, g, retain_graph=True)[0]
+
+        want = torch.stack([torch.stack([back(g) for g in some]) for some in batches])
+        try:
+            got = _vmap(_vmap(back))(batches)
+        except BackendError as error:
+            refused[name] = str(error)
+        else:
+            torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+    assert "a product" in refused
+    for message in refused.values():
+        assert "one dim of `is_grads_batched` or `vectorize`, got several; use torch.func.vmap" in message
 
 
 def test_a_fold_of_two_inputs_that_broadcast() -> None:

@@ -168,6 +168,26 @@ def test_jacobians_and_maps(name: str) -> None:
     torch.testing.assert_close(got[0], want[0])
 
 
+MIXED = ["logsumexp", "amax", "layer_norm", "affine"]
+
+
+@pytest.mark.parametrize("name", CALLS if "TILEFOLD_RANDOM_PLANS" in os.environ else MIXED)
+def test_gradients_of_dual_tensors_are_dual(name: str) -> None:
+    """One tangent, and all of a Hessian, which torch.autograd has for itself; none is left once their level has ended."""
+    function, t = floats(CALLS[name]), drawn(3, 4, seed=2)
+    loss = lambda x: sum((r.sin() * r).sum() for r in function(x))  # noqa: E731
+    want, leaf = hessian(loss)(X), X.clone().requires_grad_()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(leaf, t)
+        made = loss(dual)
+        (slope,) = torch.autograd.grad(made, leaf, create_graph=True)
+        assert_close(forward_ad.unpack_dual(slope).tangent.detach(), torch.einsum("ijkl,kl->ij", want, t))
+    (later,) = torch.autograd.grad(made, leaf)
+    assert_close(later, grad(loss)(X))
+    got = torch.autograd.functional.hessian(loss, X, vectorize=True, outer_jacobian_strategy="forward-mode")
+    assert_close(got, want)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dual_tensors(dtype: torch.dtype) -> None:
     """Outside of torch.func; a gradient may be asked of the same tensor; tangents have the results' dtype."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tilefold as tf
@@ -21,7 +22,7 @@ from test_running import run
 from tilefold import Monoid, math
 from tilefold.api import dispatch
 from tilefold.backends.cpu import scans
-from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.caching import keep_graphs_by, kept_outside_modes, source_tag
 from tilefold.runtime.modes import outside_modes
 
 ROOT = Path(tf.__file__).parent
@@ -182,6 +183,7 @@ def test_calls_in_a_mode_that_is_not_about_them_give_what_they_give_outside(
 def test_importing_in_a_mode_changes_no_later_call(mode: str) -> None:
     program = f"""
 import torch
+from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 with {mode}:
     import tilefold as tf
@@ -257,3 +259,43 @@ def test_modes_are_back_after_an_error() -> None:
             raise ValueError("inside")
         assert torch.is_inference_mode_enabled()
         assert torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is mode
+
+
+# ----------------------------------------------------------------------------------------- what torch keeps of graphs
+
+
+def test_graphs_on_disk_are_found_again_by_the_same_source_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another version the derivatives and the rules of vmap may differ, which torch does not ask before it looks."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    compiler = torch.compiler.config
+    own, found = source_tag(ROOT), []
+    assert own in compiler.cache_key_tag.split("; ")
+    for tag in (own, own, "tilefold of another source", own):
+        monkeypatch.setattr(compiler, "cache_key_tag", "of a user")
+        keep_graphs_by(tag)
+        keep_graphs_by(tag)
+        assert compiler.cache_key_tag == f"of a user; {tag}"
+        torch._dynamo.reset()
+        counters.clear()
+        each = torch.vmap(lambda x: tf.logsumexp(x, 0))
+        assert torch.equal(torch.compile(each, fullgraph=True)(X), each(X))
+        found.append(counters["aot_autograd"]["autograd_cache_hit"])
+    assert found == [0, 1, 0, 1]
+
+
+def test_a_tag_is_of_all_the_source_but_the_tools(tmp_path: Path) -> None:
+    found = set()
+    for place, text in (
+        ("api/a.py", ""),
+        ("api/a.py", "1"),
+        ("b.py", "1"),
+        ("api/c/d.py", "1"),
+        ("xray/e.py", "1"),
+    ):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(text)
+        (tmp_path / "api/text.txt").write_text(place)
+        found.add(source_tag(tmp_path))
+    assert len(found) == 4

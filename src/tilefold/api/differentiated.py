@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._functorch import autograd_function
+from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from tilefold.api import dispatch
 from tilefold.api.replays import Replay, Tape
 from tilefold.planner.plan import Plan
-from tilefold.runtime.modes import is_batched, of_batches
+from tilefold.runtime.modes import is_batched, is_dual, of_batches
 from tilefold.runtime.switch import Alike, layouts
 
 # Private names of torch, as its functorch uses them: a Function that a kernel of the dispatcher may apply, and the context in
@@ -61,6 +62,30 @@ class Call:
         """The inputs' cotangents, None of those that are not asked for."""
 
 
+class Dual:
+    """The forward derivatives of a call's tensors, for a backward within their level: of values that it reads, too.
+
+    Torch ends a level by taking the tangents from all that has one, and so from `_holders`.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], tangents: Sequence[Tensor | None], again: Run) -> None:
+        self._again = again
+        self._holders = [
+            None if d is None else forward_ad.make_dual(t.detach(), d, level=0)  # type: ignore[no-untyped-call]  # torch's own
+            for t, d in zip(tensors, tangents, strict=True)
+        ]
+
+    def read(self, rule: Call, tensors: Sequence[Tensor], wrt: Sequence[int]) -> Sequence[Tensor] | None:
+        """What the backward reads, made again of tensors with their derivatives; None where the level has ended."""
+        if not any(h is not None and is_dual(h) for h in self._holders):
+            return None
+        given = [
+            t if h is None else forward_ad.make_dual(t, forward_ad.unpack_dual(h, level=0).tangent, level=0)  # type: ignore[no-untyped-call]
+            for t, h in zip(tensors, self._holders, strict=True)
+        ]
+        return rule.saved(given, self._again(given), wrt)
+
+
 class Differentiated:
     """A call and its backward. `run` makes the results.
 
@@ -77,7 +102,8 @@ class Differentiated:
         None  # the backward made last: which values it has, and their layouts
     )
 
-    def __init__(self, rule: Call, run: Run, kept: bool = False) -> None:
+    def __init__(self, rule: Call, run: Run, kept: bool = False, dual: Dual | None = None) -> None:
+        self._dual, self._count = dual, 0
         self.rule, self.run, self.kept, self._is_known = rule, run, kept, False
         self._backwards: dict[Any, Replay | None] = {}
 
@@ -100,7 +126,9 @@ class Differentiated:
             self._know(ctx, tensors, made)
         ctx.set_materialize_grads(self.rule.fills)
         if self._saved is None:
-            ctx.save_for_backward(*self.rule.saved(tensors, made, self._wrt))
+            own = tensors if self._dual is not None else ()
+            self._count = len(own)
+            ctx.save_for_backward(*own, *self.rule.saved(tensors, made, self._wrt))
         elif self._saved:
             every = (*tensors, *made)
             ctx.save_for_backward(*[every[i] for i in self._saved])
@@ -155,6 +183,9 @@ class Differentiated:
         return made
 
     def _unkept(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
+        if self._dual is not None:
+            tensors, saved = saved[: self._count], saved[self._count :]
+            saved = self._dual.read(self.rule, tensors, self._wrt) or saved
         if any(g is not None and is_batched(g) for g in grads):
             return of_batches(lambda each: self.rule.backward(saved, each, self._wrt), grads)
         return self.rule.backward(saved, grads, self._wrt)
@@ -174,7 +205,12 @@ class _Function(SingleLevel):  # type: ignore[misc]  # torch's class is untyped
 
 
 def applied(
-    rule: Call, run: Run, tensors: Sequence[Tensor], key: Any = None, plain: Run | None = None
+    rule: Call,
+    run: Run,
+    tensors: Sequence[Tensor],
+    key: Any = None,
+    plain: Run | None = None,
+    dual: Dual | None = None,
 ) -> list[Tensor]:
     """The results of a call, with its backward; calls of `key`, if there is one, are answered by it from now on.
 
@@ -185,7 +221,7 @@ def applied(
         GradientError: it has none.
     """
     if key is None:
-        return Differentiated(rule, run).call(*tensors)
+        return Differentiated(rule, run, dual=dual).call(*tensors)
     for way in (run,) if plain is None else (plain, run):
         tape = Tape(tensors, whole=True)
         with torch.no_grad(), dispatch.noting(tape):

@@ -12,6 +12,7 @@ few (docs/integration.md).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.autograd import forward_ad
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import gradients, recorded
-from tilefold.api.differentiated import applied, one_level
+from tilefold.api.differentiated import Dual, applied, one_level
 from tilefold.api.map_gradients import Map
 from tilefold.api.recorded import asks_gradient, fields_as_tensors, library_map, library_text
 from tilefold.api.reduce import fold_tensors
@@ -238,7 +239,7 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
     """The operation as autograd sees it: a kernel of our own, since torch.library's has no torch.func (grad, jacrev) and
     gives zeros for forward derivatives."""
 
-    def kernel(keyset: Any, *arguments: Any) -> Any:
+    def kernel(keyset: Any, *arguments: Any, tangents: Sequence[Tensor | None] = ()) -> Any:
         lists = sum(
             isinstance(a, list | tuple) and all(isinstance(t, Tensor) for t in a) for a in arguments[:2]
         )
@@ -249,18 +250,25 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
         asked = asks_gradient(tensors)
         is_nested = asked and torch._C._functorch.maybe_current_level() is not None
 
-        def run(given: Sequence[Tensor]) -> list[Tensor]:
+        def again(given: Sequence[Tensor]) -> list[Tensor]:
+            made: list[Tensor] = operation(*parts_of(given), *arguments[lists:])
+            return made
+
+        def parts_of(given: Sequence[Tensor]) -> list[list[Tensor]]:
             parts, rest = [], list(given)
             for a in arguments[:lists]:
                 parts.append(rest[: len(a)])
                 rest = rest[len(a) :]
+            return parts
+
+        def run(given: Sequence[Tensor]) -> list[Tensor]:
             # Of nested transforms the outer ones differentiate, too, while a Function of the inner one has switched that off.
             with (
                 torch.set_grad_enabled(is_nested or torch.is_grad_enabled()),
                 forward_ad._set_fwd_grad_enabled(is_nested or torch._C._is_fwd_grad_enabled()),
                 torch._C._AutoDispatchBelowAutograd(),
             ):
-                made: list[Tensor] = operation.redispatch(below, *parts, *arguments[lists:])
+                made: list[Tensor] = operation.redispatch(below, *parts_of(given), *arguments[lists:])
             return made
 
         if not asked:
@@ -269,10 +277,9 @@ def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[...
         if isinstance(call, Map):
             monoid, function, library = call.saving()
             arguments = (*arguments[:2], monoid.text, function.text, *arguments[4:-1], library_text(library))
-        if not is_nested:
-            return applied(call, run, tensors)
-        with one_level():
-            return applied(call, run, tensors)
+        dual = Dual(tensors, tangents, again) if any(t is not None for t in tangents) else None
+        with one_level() if is_nested else contextlib.nullcontext():
+            return applied(call, run, tensors, dual=dual)
 
     return kernel
 
@@ -283,8 +290,8 @@ def _with_tangents(
     """The results of dual tensors."""
     parts = [[forward_ad.unpack_dual(t, level=0) for t in a] for a in arguments[:lists]]  # type: ignore[no-untyped-call]  # torch's own
     plain = [[p.primal for p in a] for a in parts]
-    made = kernel(keyset, *plain, *arguments[lists:])
     tensors, given = [t for a in plain for t in a], [p.tangent for a in parts for p in a]
+    made = kernel(keyset, *plain, *arguments[lists:], tangents=given)
     call = call_of(*plain, *arguments[lists:])
     if any(t is not None and is_batched(t) for t in given):
         found = of_batches(lambda each: tangents_of(call, tensors, made, each), given)

@@ -176,8 +176,9 @@ def is_recorded() -> bool:
 
 
 def is_seen(tensors: Sequence[Any]) -> bool:
-    """Whether a call must be one operation of torch's: it is recorded, or a tensor has a dim of torch.vmap."""
-    if is_recorded():
+    """Whether a call must be one operation of torch's: it is recorded, a tensor has a dim of torch.vmap, or the mode is on in
+    which torch.compile looks for writes, whose tensors wrap others."""
+    if is_recorded() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL) is not None:
         return True
     return torch._C._functorch.maybe_current_level() is not None and any(
         isinstance(t, torch.Tensor) and torch._C._functorch.is_batchedtensor(t) for t in tensors
