@@ -438,9 +438,9 @@ both times. Silent were three narrow accesses of one kernel, of which all would 
 bytes, and a fold in a loop.
 
 A second reader, who saw neither judgement, made all 48 reports again, wrote each remedy into the kernel's source himself and
-executed all programs of the grid: 4 of 4 errors true, 80 of 83 warnings (96.4 %), three overstated: two promises that keep half
-of their gain where the divisor is written out (`n = n // 4 * 4` costs instructions that the trial does not count), and one
-that gains in some programs of the grid alone. Of those that he calls true six gain less than is said, or ask for a larger
+executed all programs of the grid: 4 of 4 errors true, 80 of 83 warnings (96.4 %), three overstated: two promises that keep
+half of their gain where the divisor is written out (`n = n // 4 * 4` costs instructions that the trial does not count), and
+one that gains in some programs of the grid alone. Of those that he calls true six gain less than is said, or ask for a larger
 divisor than would do; he names five kernels for which other numbers of warps are faster, which no entry says.
 """
 
