@@ -75,7 +75,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
 
-test-long: tools kernels xray-newest plans laws members adapter mutants dist ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
+test-long: tools kernels xray-newest plans laws adapter mutants dist ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
