@@ -163,8 +163,8 @@ GRADIENTS = (
     Mutant(
         "one backward is kept for cotangents of all layouts",
         "api/differentiated.py",
-        "layouts((*saved, *grads))",
-        "layouts(saved)",
+        "elif (key := layouts(every)) is not None:",
+        "elif (key := layouts(saved)) is not None:",
         ("tests/api/test_replays.py::test_backwards_come_again[softmax]",),
     ),
     Mutant(
@@ -210,5 +210,26 @@ GRADIENTS = (
         "sms = int(chip.sms * RESIDENT) if cluster > 2 else chip.sms",
         "sms = chip.sms",
         ("tests/backends/test_groups_offline.py::test_bytes_are_compulsory_and_nothing_is_spilled",),
+    ),
+    Mutant(
+        "a layout that came twice is taken whether or not gradients are recorded",
+        "runtime/switch.py",
+        "or (self._may_record and _is_grad_enabled() != self._records)",
+        "",
+        ("tests/api/test_repeated.py::test_calls_in_any_order_record_what_each_asks_for",),
+    ),
+    Mutant(
+        "a joined backward reads a view from its memory's beginning",
+        "backends/triton/joined.py",
+        "places = [address(s.place, s.view[2] if s.view else 0) for s in sources]",
+        "places = [address(s.place, 0) for s in sources]",
+        ("tests/backends/test_joined.py::test_launches_read_views_by_their_addresses",),
+    ),
+    Mutant(
+        "a launch past Triton's parsing counts constants among parameters",
+        "backends/triton/driver.py",
+        """if calls.signature_of(leaf) != "constexpr"]""",
+        """if leaf is not None]""",
+        ("tests/backends/test_driver.py::test_the_driver_gets_every_argument_in_the_order_of_the_kernel",),
     ),
 )
