@@ -158,6 +158,8 @@ ASKED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "map": lambda x, w: tf.softmax(x, 1),
     "norm": lambda x, w: tf.layer_norm(x, (7,), w),
     "scan": lambda x, w: tf.cumsum(x, 1),
+    "user's": lambda x, w: tf.reduce(x, PAIR, 1)[0],
+    "user's scan": lambda x, w: tf.scan(x, PAIR, 1)[0],
 }  # fmt: skip
 
 
