@@ -73,6 +73,11 @@ person would take. Functions above a kernel do not count. [Some of them whole](x
   called `value`, `at` (a whole number), `on` (a condition), `other` (of another lane).
 - Functions above the kernel: `block_sum` and its like are folds over all threads, also inside of loops; `log_f32` and its
   like are functions of mathematics that the compiler wrote out. Divisions by constants are divisions again.
+- Twenty kernels of twenty other projects were read by someone who had neither their names nor their source (2026-11-28): he
+  named the operation of all, from an int8-quantising norm to the backward of deformable attention, and of nineteen said
+  what a thread holds (the twentieth holds one value). What cost him most: scans, folds of pairs and dequantisation
+  written out step by step, offsets and swizzles in shared memory without the element that they lead to, and names of array
+  parts (`acc` for one accumulator of eight).
 
 ## Lengths
 
