@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tilefold
-from asked import asked, run
+from asked import asked, by_ptx, run
 from scanned import POSITIONS, drawn, leaves
 from tilefold import monoids
 from tilefold.planner.device import H200
@@ -95,3 +95,19 @@ def test_which_scans_have_such_tiles() -> None:
     assert not tile_of(lambda: tilefold.cumsum(x, 1)).near
     assert not tile_of(lambda: tilefold.cumsum(lies, 1, guarantee="batch_invariant")).near
     assert not tile_of(lambda: tilefold.cumsum(lies[:1, :, :50], 1)).near  # too few lines
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_chunk_of_more_bytes_than_one_store_joins(dtype: torch.dtype, reverse: bool) -> None:
+    """Results lie across elements of a byte, whose chunks are of 64."""
+    x = lying((torch.arange(5 * 130) % 3).reshape(5, 130).to(dtype), (1, 0))
+
+    def call() -> torch.Tensor:
+        return tilefold.scan(x, monoids.SUM, 1, reverse=reverse)
+
+    tile = asked(call)[2].launched[-1].settings
+    assert isinstance(tile, ScanTile)
+    assert tile.chunk == 64
+    want = x.long().flip(1).cumsum(1).flip(1) if reverse else x.long().cumsum(1)
+    assert torch.equal(by_ptx(call)[0].long(), want)

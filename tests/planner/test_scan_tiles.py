@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -284,3 +285,25 @@ def test_columns_that_threads_walk_are_held_by_their_registers(monoid: Monoid) -
                     assert tile.chunk * columns <= 48
                     assert tile.chunk <= x.shape[dim]
     assert tiled
+
+
+def test_a_store_has_no_more_results_of_a_chunk_than_the_kernel_joins() -> None:
+    """Bytes whose results lie across them: a chunk of 64 was one store, of which the kernel wrote nothing."""
+    draw = random.Random(7)
+    seen = set()
+    for _ in range(400):
+        dims = [draw.choice((1, 3, 5, 17, 64, 130, 300, 1000, 4099)) for _ in range(draw.choice((2, 3)))]
+        order = draw.sample(range(len(dims)), len(dims))
+        dtype = draw.choice(
+            (torch.bool, torch.uint8, torch.int16, torch.bfloat16, torch.float32, torch.int64)
+        )
+        monoid = draw.choice((monoids.SUM, monoids.MAX, monoids.LOGSUMEXP, monoids.AFFINE))
+        dtypes = (dtype,) * monoid.total.inputs
+        xs = [torch.empty(dims, dtype=dtype, device="meta").permute(order) for _ in dtypes]
+        problem = scans.scan_problem(xs, draw.randrange(len(dims)), "run_to_run")
+        program = programs.specialize(monoid.total, dtypes)
+        for tile in scans.plan_scan(problem, program, Work(), H200, "run_to_run").stages:
+            if isinstance(tile, ScanTile):
+                assert 0 < tile.stored <= min(tile.chunk, 63), (dims, order, dtype, monoid)
+                seen.add(tile.stored)
+    assert 32 in seen

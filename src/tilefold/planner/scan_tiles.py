@@ -94,6 +94,7 @@ SHORT = 512  # elements of a line, up to which a program takes several lines at 
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
+STORED = 32  # results of a column at most that are one store: the kernel joins five times
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 
 
@@ -134,7 +135,7 @@ def scan_tile(reading: Reading, load: Load, device: Device, alone: bool) -> Scan
     # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
     tile = _of_columns(reading, replace(load, across=load.across and not alone), device, alone)
     if load.across:
-        return replace(tile, stored=tile.chunk & -tile.chunk)
+        return replace(tile, stored=min(tile.chunk & -tile.chunk, STORED))
     return replace(tile, stored=power_below(min(tile.chunk, SUMS_STORED))) if load.sums else tile
 
 

@@ -214,6 +214,7 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
 
 def in_halves(x, LENGTH: tl.constexpr):
     """A thread's elements along the last dim, one tensor an element, in order."""
+    tl.static_assert(LENGTH <= 32)
     parts = (x,)
     for level in tl.static_range(5):
         if LENGTH >> level > 1:
@@ -232,6 +233,7 @@ def in_halves(x, LENGTH: tl.constexpr):
 
 def joined(elements, LENGTH: tl.constexpr):
     """The way back from `in_halves`."""
+    tl.static_assert(LENGTH <= 32)
     parts = ()
     for i in tl.static_range(LENGTH):
         parts = parts + (tl.reshape(elements[i], (elements[i].shape[0], elements[i].shape[1], 1)),)

@@ -179,6 +179,7 @@ def store_results(
     if len(where[0].shape) == 2:
         store_turned(y_ptrs, begin, where, y_step, results, span, FIRST, MASKED, MASK_LINES)
     else:
+        tl.static_assert(COUNT < 64)
         for level in tl.static_range(6):  # as many as a power of two has at once
             if (COUNT >> level) % 2:
                 store_in_order(
