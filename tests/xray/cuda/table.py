@@ -1,4 +1,4 @@
-"""Writes docs/xray-cuda.md and docs/xray-cuda-kernels.md: `PYTHONPATH=src:tests python tests/xray/cuda/table.py`."""
+"""Writes docs/xray-cuda.md and docs/xray-cuda-kernels.md: `make case-book`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PTX of the readable file stores the same bits as Triton's, executed by the X-ray
 a study that translated the case book's kernels by hand (a masked copy 9, of one warp 13, of sixteen 8, a loop 13, two dims
 34, a static length 9, a dynamic one 29, a tail split off 36, sums 31, 31, and 41 with an atomic, a sigmoid 9), or what a
 person would take. Functions above a kernel do not count. [Some of them whole](xray-cuda-kernels.md), and in the
-[case book](../examples/casebook/casebook.md). Written by `tests/xray/cuda/table.py`.
+[case book](../examples/casebook/casebook.md). Written by `make case-book`.
 
 ## How it reads
 
@@ -119,7 +119,7 @@ KERNELS_HEAD = """\
 
 Before a kernel's CUDA is opened: what do you expect a thread to hold, how often do threads wait for each other, and what goes
 through shared memory? The functions above each kernel (reductions over a block, instructions without a word in C++) are
-left out here. Written by `tests/xray/cuda/table.py`.
+left out here. Written by `make case-book`.
 """
 
 

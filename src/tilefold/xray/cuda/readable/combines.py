@@ -84,23 +84,25 @@ class Combines:
     ) -> tuple[tuple[Value | None, ...], Counter[Value], int] | None:
         """What so many steps end with, where each goes on with what the one before made, and nobody else reads that."""
         step, needed = steps[0], Counter[Value]()
+        found: tuple[tuple[Value | None, ...], Counter[Value], int] | None = None
         for count in range(1, len(steps) + 1):
             own, other = tuple(e.value for e in step), tuple(e.result for e in step)
             made = self.again(combine, own, other)
             if made is None:
-                return None
+                break
             held, results = made
             uses = Counter(a for v in held for a in v.args)
             ends = {r for r in results if r is not None}
             if any(self._scopes.uses[v] != uses[v] for v in (*other, *(held - ends))):
-                return None
+                break
             if count > 1 and any(self._scopes.uses[v] != 1 + needed[v] + uses[v] for v in own):
-                return None
+                break
+            found = results, uses, count
             after = {e.value: e for e in steps[count]} if count < len(steps) else {}
             if ends != {*after} or len(ends) < len(results):
-                return (results, uses, count) if count >= least else None
+                break
             step, needed = tuple(after[r] for r in results if r is not None), uses
-        return None
+        return found if found is not None and found[2] >= least else None
 
     def again(
         self, combine: Combine, own: State, other: State

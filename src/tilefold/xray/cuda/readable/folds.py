@@ -161,9 +161,9 @@ class Folds:
         kinds, names = self.kinds(fold.combine), []
         for shuffle, result, kind in zip(fold.shuffles, fold.results, kinds, strict=True):
             before = self._write.one(shuffle.value, kind)
-            name = before.text
+            name, held = before.text, self._sheet.named.get(shuffle.value)
             once = self.uses(shuffle.value) == self._own(fold, shuffle.value)
-            goes_on = shuffle.value in self._changing and once
+            goes_on = shuffle.value in self._changing and once and held is not None and held.type == kind
             if not goes_on or self._write.scopes.defined.get(shuffle.value) not in (None, self._sheet.region):
                 name = self._sheet.name_for(result or shuffle.value, "part", kind)
                 self._sheet.say(f"{kind} {name} = {before.text};", shuffle.place)
