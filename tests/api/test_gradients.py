@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import tilefold
 from algebra.drawn import RIGHT, draw
+from asked import asked
 from tilefold import Monoid, math, monoids
 from tilefold.algebra.evaluate import evaluate
 from tilefold.api import dispatch, ends, gradients, map_rules, on_cpu, operations
@@ -1074,3 +1075,14 @@ def test_what_has_no_elements_has_a_gradient_of_none(name: str, shape: tuple[int
     made = made.values if name in ("cummax", "cummin") else made
     (got,) = torch.autograd.grad(made.sum(), x)
     assert got.shape == x.shape
+
+
+@pytest.mark.parametrize("call", [tilefold.var, tilefold.std])
+@pytest.mark.parametrize("shape", [(4096, 65536), (8192, 151936)], ids=str)
+def test_moments_of_long_rows_are_read_once_by_a_gpu(
+    call: Callable[..., Tensor], shape: tuple[int, int]
+) -> None:
+    x = torch.empty(shape, dtype=torch.bfloat16, device="meta", requires_grad=True)
+    y = call(x, 1)
+    plan = asked(lambda: torch.autograd.grad(y, x, torch.empty_like(y)))[2]
+    assert (plan.strategy, len(plan.launched)) == ("whole", 1)

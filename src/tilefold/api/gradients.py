@@ -309,10 +309,8 @@ class Wide:
         if ends.total_is_enough if after is None else needs_total_alone(gradient, after):
             if not ends.reads(wrt)[1]:
                 return cells(ends.of_cotangents(wrt, True), [*self.elements, *g])
-            is_quick = g[0].device.type == "cpu" and not (
-                ends.inits or ends.state
-            )  # units of states are seen
-            states = quick_states_of(gradient) if is_quick else states_of(gradient)
+            seen = ends.inits or ends.state  # so are units of states
+            states = states_of(gradient) if seen else quick_states_of(gradient)
             return maps.map_tensors(
                 [t.expand(self.shape) for t in self.tensors], states, of_graph(ends.by_total(wrt)), self.dims,
                 extras=[*g, *first], convert=self.convert, guarantee=self.guarantee, call=call,
@@ -426,7 +424,10 @@ def states_of(gradient: Gradient) -> Monoid:
 
 @kept_outside_modes(512)
 def quick_states_of(gradient: Gradient) -> Monoid:
-    """The same with the algebra's quick form, where that is it but for its first field: the unit, which is then 1."""
+    """The same with the algebra's quick form, where that is it but for its first field: the unit, which is then 1.
+
+    A CPU folds that form first, and a GPU's plans count its fields.
+    """
     states, quick = gradient.states, gradient.algebra.quick
     if quick is None or quick.algebra.fields != states.fields[1:]:
         return states_of(gradient)
