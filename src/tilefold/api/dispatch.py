@@ -119,7 +119,7 @@ def again(
     return key, _latest(executable, tensors)
 
 
-def _called(executable: Any, tensors: Sequence[Tensor]) -> Any:
+def _called(executable: Any, tensors: Sequence[Tensor]) -> list[Tensor] | None:
     """An executable's results, noted on a tape that is in force; None of one that does not take these elements."""
     tape = _last.tape
     return executable.call(*tensors) if tape is None else tape.call(executable, tensors)
@@ -228,7 +228,8 @@ def _on_gpu(
             keep(key, executable)
     _last.plan = executable.plan
     if targets is None:
-        made: list[Tensor] = _called(executable, tensors)
+        made = _called(executable, tensors)
+        assert made is not None
         return made
     if not all(map(_is_written_at_once, targets)):
         return _copied(executable(tensors), targets)
@@ -283,7 +284,7 @@ def _on_cpu(request: Request, tensors: Sequence[Tensor], backend: str, key: Any)
         again = on_cpu.repeated(request, tensors)
         if again is not None:
             keep(key, again)
-            made: list[Tensor] | None = _called(again, tensors)
+            made = _called(again, tensors)
             if made is not None:
                 _last.plan = again.plan
                 return made
