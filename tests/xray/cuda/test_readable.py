@@ -33,6 +33,7 @@ CASE_BOOK = Path(__file__).parents[3] / "examples" / "casebook" / "kernels.py"
 OWN = Path(__file__).parent / "kernels.py"
 # Kernels are drawn from here; `CUDA_KERNELS=300` draws so many, `CUDA_SEED=7` from there on.
 DRAWN, SEED = int(os.environ.get("CUDA_KERNELS", "6")), int(os.environ.get("CUDA_SEED", "0"))
+ONCE = (281120,)  # that failed once: values that go together were made of each other
 # Lines of a kernel: half more than those of a study that translated by hand, or what a person would take.
 MOST = {
     "copy": 13,
@@ -116,7 +117,7 @@ def test_short_and_proven(file: Path, name: str) -> None:
 
 
 @needs_nvcc
-@pytest.mark.parametrize("seed", range(SEED, SEED + DRAWN))
+@pytest.mark.parametrize("seed", [*range(SEED, SEED + DRAWN), *ONCE])
 def test_drawn_kernels(seed: int, tmp_path: Path) -> None:
     """What is written is proven; what is not says why, and is not wrong."""
     file = tmp_path / "kernel.py"

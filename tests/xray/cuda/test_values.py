@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tilefold.xray.cuda.readable.linear import Sums
-from tilefold.xray.cuda.readable.values import Graph, Value
+from tilefold.xray.cuda.readable.values import Graph, Value, apart
 
 THREADS = 128
 WORD = (1 << 32) - 1
@@ -146,3 +146,13 @@ def test_the_opposite_of_a_comparison(relation: str, kind: str) -> None:
     for x, y in ((1, 2), (2, 2), (3, 2), (WORD, 0)):
         leaves = {a: x, b: y}
         assert evaluated(graph.negated(test), leaves) == 1 - evaluated(test, leaves)
+
+
+def test_values_of_an_array_are_not_made_of_each_other() -> None:
+    graph = Graph(THREADS)
+    x, y, z = (graph.make("variable", data=(k,)) for k in range(3))
+    one = graph.binary("mul", x, y)
+    other = graph.binary("mul", graph.binary("add", one, z), y)
+    assert apart((one, graph.binary("mul", z, y)))
+    assert not apart((one, other))
+    assert not apart((other, one))

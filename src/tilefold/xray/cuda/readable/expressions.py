@@ -34,7 +34,7 @@ from tilefold.xray.cuda.readable.text import (
     Text,
     literal,
 )
-from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value
+from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value, apart
 
 _RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neu": "!="}
 _COMPARED = {
@@ -296,6 +296,8 @@ class Expressions(Indices):
         if all(v in self.sheet.arrays for v in pack):
             return
         if any(v in self.sheet.named or v.op in LEAVES for v in pack) or len(set(pack)) < len(pack):
+            raise NoFormulaError
+        if not apart(pack):
             raise NoFormulaError
         home = self.scopes.homes[pack[0]]
         for value in pack[1:]:

@@ -313,6 +313,19 @@ def _below(most: int, full: int) -> int:
     return full if most > full else (1 << most.bit_length()) - 1
 
 
+def apart(values: tuple[Value, ...]) -> bool:
+    """Whether none of some values is made of another one of them."""
+    least = min(v.number for v in values)
+    seen: set[Value] = set()
+    waiting = [a for v in values for a in v.args]
+    while waiting:
+        at = waiting.pop()
+        if at.number >= least and at not in seen:  # what a value is made of has lower numbers
+            seen.add(at)
+            waiting += at.args
+    return seen.isdisjoint(values)
+
+
 def leaves(value: Value) -> Iterator[Value]:
     """What a value is made of in the end, each once."""
     seen, waiting = set(), [value]
