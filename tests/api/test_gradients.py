@@ -508,6 +508,45 @@ def test_torchs_own_derivative_is_ours(name: str, monkeypatch: pytest.MonkeyPatc
         torch.testing.assert_close(one, ours, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+@pytest.mark.parametrize("dim", [0, 1, (0, 1)], ids=str)
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_torchs_own_derivative_of_moments(name: str, dim: Any, dtype: torch.dtype) -> None:
+    """Of few elements and of many, far from zero, equal ones, and where float32 does not hold their squares."""
+    of_ours, of_torch = getattr(tilefold, name), getattr(torch, name)
+    for shape in ((6, 50), (300, 200)):
+        for scale, offset in ((1, 0), (1, 1e4), (1e25, 0), (1e-30, 0)):
+            x = (drawn(*shape) * scale + offset).detach()
+            x[0] = x[0, 0]
+            x = x.to(dtype).requires_grad_()
+            wide = x.detach().double().requires_grad_()
+            for correction in (0, 1):
+                for _ in range(2):
+                    got, want = (
+                        torch.autograd.grad(f(t, dim, correction=correction).sum(), t)[0]
+                        for f, t in ((of_ours, x), (of_torch, wide))
+                    )
+                    assert (got - want).abs().max() <= 1e-6 * want.abs().max()
+    seen = tilefold.last_plan()
+    assert seen is not None
+    assert seen.strategy == f"{name} 1 backward"
+    if dtype == F64:
+        assert_differentiated(lambda x: of_ours(x, dim), drawn(3, 4))
+    else:
+        assert of_ours(drawn(6, 51, dtype=dtype), dim).grad_fn.name() == f"{name.capitalize()}Backward0"
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_torchs_own_derivative_is_not_of_rows_without_a_mean(name: str) -> None:
+    x = torch.tensor([[1.0, INF, 2.0], [1.0, 2.0, 4.0], [3e38, 3e38, 3e38]], requires_grad=True)
+    for _ in range(2):
+        (got,) = torch.autograd.grad(getattr(tilefold, name)(x, 1).sum(), x)
+        (want,) = torch.autograd.grad(getattr(torch, name)(x[1]), x)
+        torch.testing.assert_close(got[1], want[1])
+        assert got[0].isnan().any()
+        assert torch.equal(got[2], torch.zeros(3))
+
+
 def test_not_torchs_own_where_results_have_none() -> None:
     """A row of -inf, and products that are out of range, of 0 or not: then and later."""
     infinite = torch.tensor([[-INF, -INF], [0.0, 1.0]], requires_grad=True)
