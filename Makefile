@@ -55,7 +55,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools kernels xray-newest cuda-families case-book plans laws members adapter fuzz mutants mutants-drawn dist demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit tools kernels xray-newest cuda-families case-book plans laws members adapter fuzz mutants mutants-drawn nearest dist demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -146,6 +146,9 @@ mutants: $(INSTALLED) ## planted faults, each with the test that must catch it (
 
 mutants-drawn: $(INSTALLED) ## faults drawn over src, and which the nearest test files catch (SEED=3 COUNT=60)
 	$(PY) tests/mutants/run.py --workers $(WORKERS) --drawn $(COUNT) --seed $(or $(SEED),1)
+
+nearest: $(INSTALLED) ## which test files run which functions of src, written to tests/mutants/ran.txt (up to an hour of a processor)
+	$(PY) tests/mutants/record.py --workers $(WORKERS)
 
 dist: $(INSTALLED) ## a wheel and an sdist in dist/, each tried in a fresh environment that has torch alone
 	@mkdir -p dist

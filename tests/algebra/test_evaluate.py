@@ -9,8 +9,10 @@ import torch
 
 from tilefold import Monoid, math, monoids
 from tilefold.algebra import typing
+from tilefold.algebra.columns import Op
 from tilefold.algebra.evaluate import evaluate, evaluate_as, stored
-from tilefold.algebra.expression import trace
+from tilefold.algebra.expression import apply, trace
+from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import specialize
 from tilefold.algebra.written import as_written
 from tilefold.backends import reference
@@ -249,3 +251,19 @@ def assert_same(got, want):
     for one, other in zip(got, want, strict=True):
         one, other = (torch.as_tensor(v).expand(50) for v in (one, other))
         assert torch.equal(one.double().nan_to_num(0.125), other.double().nan_to_num(0.125))
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in OPS.values() if r.kind in ("arithmetic", "float")], ids=lambda r: r.name
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_element_has_the_same_bits_wherever_it_lies(row: Op, dtype: torch.dtype) -> None:
+    """Whole vectors and what lies behind them, by itself and between others: a segment's, a row's, a stored value's bits."""
+    x = torch.randn((row.arity, 131), dtype=dtype, generator=torch.Generator().manual_seed(3)).abs()
+    typed = typing.infer(trace(lambda *a: apply(row.name, *a), row.arity), [dtype] * row.arity)
+    (whole,) = evaluate(typed, list(x))
+    apart = [evaluate(typed, [a[i : i + 1] for a in x])[0] for i in range(131)]
+    (strided,) = evaluate(typed, list(x[:, :, None].expand(-1, -1, 2)[:, :, 1]))
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    assert torch.equal(torch.cat(apart).view(bits), whole.view(bits))
+    assert torch.equal(strided.contiguous().view(bits), whole.view(bits))

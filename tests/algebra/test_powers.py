@@ -69,6 +69,29 @@ BLOCKS = {
 }  # fmt: skip
 
 
+ORDERS = (math.inf, -math.inf, 0.0, 1.0, 2.0, 3.0, 0.5, -1.5)
+
+
+@pytest.mark.parametrize("p", ORDERS)
+def test_a_norms_identity_adds_nothing(p: float) -> None:
+    """To magnitudes below 1 and above: a fold that begins with it has the definition's result."""
+    x = torch.tensor([[0.25, -0.5, 0.125], [-3.0, 2.0, 5.0], [1e-30, 2e-30, -3e-30]])
+    for backend in BACKENDS:
+        with tilefold.backend(backend):
+            got = tilefold.reduce(x, monoids.NORM(p), 1)
+        torch.testing.assert_close(
+            got, torch.linalg.vector_norm(x.double(), p, 1).float(), rtol=2e-6, atol=0.0
+        )
+    program = specialize(monoids.NORM(p).total, (torch.float32,))
+    lifted = [torch.as_tensor(v) for v in evaluate_as(program.lift, [x[:, :1]], program.state, ())]
+    identity = [
+        torch.tensor(v, dtype=d).expand(3, 1) for v, d in zip(program.identity, program.state, strict=True)
+    ]
+    for states in ([*identity, *lifted], [*lifted, *identity]):
+        for made, alone in zip(evaluate_as(program.combine, states, program.state, ()), lifted, strict=True):
+            assert torch.equal(torch.as_tensor(made), alone)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 3e30])
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_is_its_elements(name: str, scale: float) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tilefold
 from magnitudes import WATCHED, varied
+from tilefold import math as tm
 from tilefold import monoids
 from tilefold.errors import (
     ArgumentError,
@@ -108,6 +109,29 @@ def test_a_program_a_segment() -> None:
             x[300:700].clone(), monoids.SUM, offsets_of([400]), guarantee="batch_invariant"
         )
     assert torch.equal(among[1], alone[0])
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_bits_of_a_segment_do_not_depend_on_how_many_there_are(backend: str) -> None:
+    """Functions of which torch computes what lies behind whole vectors another way, in a combine and in a projection."""
+
+    def combine(a: Any, b: Any) -> Any:
+        m = tm.maximum(a[0], b[0])
+        top = tm.where(m == -math.inf, 0, m)
+        return m, a[1] * tm.exp2(a[0] - top) + b[1] * tm.exp2(b[0] - top)
+
+    weighed = tilefold.Monoid(
+        combine,
+        identity=(-math.inf, 0.0),
+        lift=lambda x: (x, 1.0),
+        project=lambda m, total: tm.exp2(m * 0.7) * total,
+    )
+    x, offsets = torch.randn(99, dtype=torch.float64), torch.arange(0, 100, 3)
+    with tilefold.backend(backend):
+        among = tilefold.segment_reduce(x, weighed, offsets, guarantee="batch_invariant")
+        for which, row in enumerate(x.view(33, 3)):
+            alone = tilefold.segment_reduce(row, weighed, offsets_of([3]), guarantee="batch_invariant")
+            assert torch.equal(alone[0], among[which])
 
 
 @pytest.mark.parametrize("name", ["sum", "norm(2)", "welford"])

@@ -116,12 +116,14 @@ def check(case: Slope) -> None:
     function, values = FUNCTIONS[case.name], torch.tensor(case.rows, dtype=F64)
     try:
         results, want = gradient(LOOPS.get(case.name, function), torch, case)
+        own = gradient(function, torch, case)[1]
     except (RuntimeError, ValueError):  # a group of one, which we refuse too
         return
     values = values if case.dim else values.mT
     if case.name in ("norm inf", "norm -inf"):
         want = want.masked_fill(values.isnan().any(case.dim, True), math.nan)
-    free = want.isnan() & values.isinf().any(case.dim, True)
+    # Terms of both infinities add up to NaN in one order, to an infinity in another: torch's function and its loop differ.
+    free = (want.isnan() | own.isnan()) & values.isinf().any(case.dim, True)
     for backend in ("auto", "cpu"):
         with tilefold.backend(backend):
             made, got = gradient(function, tilefold, case)

@@ -3,8 +3,9 @@
 Drawn are lines that hold something to change, each as likely as another: a comparison, `and` or `or`, a `not`, a sum or
 product, a number, True or False, any, all, min or max, two arguments of a call, a statement without a name. A fault's tests
 are the nearest: those of its module's name and those that import it, in its package's folder; of a module without any, the
-tests of the modules that import it, and so on. A raise is also asked for in test_errors.py, where refusals are. What survives
-is judged by hand: some changes alter nothing that a user would notice.
+tests of the modules that import it, and so on; of these the first, and before the others those that were seen to run its line
+(`ran`). A raise is also asked for in test_errors.py, where refusals are. What survives is judged by hand: some changes alter
+nothing that a user would notice.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mutants.mutant import Mutant
-
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "tilefold"
+from mutants.ran import NEAR, PACKAGE, ROOT, TESTS, files_that_ran
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
@@ -57,7 +56,9 @@ def _of(path: Path, change: tuple[ast.AST, str]) -> Mutant:
     said = f"{name}:{node.lineno} {old} -> {' '.join(new.split())}"  # type: ignore[attr-defined]
     changed = (raw[:begin] + new.encode() + raw[end:]).decode()
     refusals = ("tests/test_errors.py",) if _is_where_calls_are_refused(path, node) else ()
-    return Mutant(said, name, text, changed, tests=tuple(dict.fromkeys((*nearest(path), *refusals))))
+    first, *others = nearest(path)
+    near = dict.fromkeys([first, *files_that_ran(path, node.lineno), *others])  # type: ignore[attr-defined]
+    return Mutant(said, name, text, changed, tests=tuple(dict.fromkeys([*[*near][:NEAR], *refusals])))
 
 
 def _is_where_calls_are_refused(path: Path, node: ast.AST) -> bool:
@@ -171,9 +172,7 @@ def _calls(node: ast.Call) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------ the nearest tests
 
 
-NEAR = 3  # test files at most
 FEW = 4  # test files of a folder: all of them are near to its modules
-TESTS = ROOT / "tests"
 # What a module is tested by under another name, and the modules of a folder together.
 COMMON = {
     "backends/triton/kernels/scan_prefixes": ("backends/test_scan_sums.py", "backends/test_scans_across.py"),

@@ -32,7 +32,7 @@ GRADIENTS = (
         "api/map_rules.py",
         "place = [0] * self.gradient.algebra.index",
         "place: list[Any] = []",
-        ("tests/api/test_gradients.py::test_maps_of_folds_that_see_positions",),
+        ("tests/api/test_monoid_gradients.py::test_maps_of_folds_that_see_positions",),
     ),
     Mutant(
         "the key after the last segment's is one of a segment",

@@ -18,7 +18,7 @@ MAPS = (
         "api/map_rules.py",
         "of_states = [add(a, b) for a, b in zip(of_states, of_rows[self.asked :], strict=True)]",
         "of_states = [*of_states]",
-        ("tests/api/test_gradients.py::test_values_of_rows_have_gradients",),
+        ("tests/api/test_monoid_gradients.py::test_values_of_rows_have_gradients",),
     ),
     Mutant(
         "norms save their row's mean times its factor",

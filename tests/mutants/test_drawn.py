@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mutants.drawn import PACKAGE, ROOT, changes, drawn, nearest
+from mutants.blocks import block_at, blocks
+from mutants.drawn import changes, drawn, nearest
 from mutants.planted import MUTANTS
+from mutants.ran import PACKAGE, ROOT, TESTS, chosen, table
 
 
 def test_a_seed_draws_the_same_faults() -> None:
@@ -47,6 +49,59 @@ def test_what_a_line_becomes(text: str, made: set[str], tmp_path: Path) -> None:
     path = tmp_path / "lines.py"
     path.write_text(f"def g():\n    {text}\n    return 'x'\n")
     assert {new for _, new in changes(path).get(2, ())} - {"pass"} == made - {"pass"}
+
+
+TEXT = """
+class C:
+    def f(self):
+        "Says."
+        if a:
+            return 1
+        elif b:
+            x = 2
+        return x
+
+    def g(self):
+        def inner():
+            return 3
+        return inner
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (2, None),
+        (5, "C.f"),
+        (6, "C.f.1"),
+        (7, "C.f.2"),
+        (8, "C.f.3"),
+        (9, "C.f.4"),
+        (13, "C.g.inner"),
+        (14, "C.g"),
+    ],
+)
+def test_a_line_is_in_its_innermost_block(line: int, name: str | None) -> None:
+    block = block_at(blocks(ast.parse(TEXT)), line)
+    assert (block and block.name) == name
+
+
+def test_the_nearest_test_runs_little_else() -> None:
+    tests = {
+        "far.py": [frozenset({"m.py f", "m.py f.1", "m.py g", "n.py h"})],
+        "near.py": [frozenset({"m.py f"}), frozenset({"m.py f"})],
+        "slow.py": [frozenset({"m.py k"})],
+    }
+    text = chosen(tests, {"far.py": 10.0, "near.py": 10.0, "slow.py": 300.0})
+    assert text.splitlines() == ["m.py", " near far: *", " slow: k", "n.py", " far: *"]
+
+
+def test_the_table_names_modules_and_tests_that_are_there() -> None:
+    """Most of them: it may be older than some."""
+    tests = {file for of_module in table().values() for files in of_module.values() for file in files}
+    for below, names in ((PACKAGE, table()), (TESTS, tests)):
+        gone = [name for name in names if not (below / name).is_file()]
+        assert len(gone) <= 0.1 * len(names), f"run make nearest: {gone}"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 import tilefold as tf
 from tilefold import Monoid, math, monoids
 from tilefold.errors import BackendError, KindError
+from tilefold.functional.arguments import TORCH_NAMES
 
 
 class Measured(torch.Tensor):
@@ -294,3 +296,34 @@ def test_what_is_no_tensor_may_take_a_function(name: str) -> None:
     function, args, kwargs = OF_LONE[name]()
     assert function == name.split(",")[0]
     assert LONE in (*args, *kwargs.values())
+
+
+# Every function with torch's name and arguments, and those of its parameters that may be tensors.
+OF_TORCH = {
+    name: inspect.signature(f).parameters
+    for name, f in vars(tf.functional).items()
+    if inspect.isfunction(f) and name in tf.__all__
+}
+TENSORS = ("input", "x", "dim_or_other", "other", "weight", "bias", "residual", "out")
+PAIRS = ("max", "min", "aminmax", "cummax", "cummin", "var_mean", "std_mean")
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [(n, p) for n, own in OF_TORCH.items() for p in own if p in TENSORS]
+)
+def test_any_tensor_of_a_call_is_told_all_its_arguments(name: str, asked: str) -> None:
+    first, *others = (n for n, p in OF_TORCH[name].items() if p.kind is not p.VAR_KEYWORD)
+    values = LONE if asked == first else X
+    given: dict[str, Any] = {p: object() for p in others}
+    if asked != first:
+        given[asked] = (LONE, None) if asked == "out" and name in PAIRS else LONE
+    function, args, kwargs = getattr(tf, name)(values, **given)
+    assert (function, kwargs) == (name, given)
+    assert args[0] is values
+
+
+@pytest.mark.parametrize("name", [n for n, own in OF_TORCH.items() if "names" in own])
+def test_numpys_names_are_torchs(name: str) -> None:
+    named = {numpys: object() for numpys, torchs in TORCH_NAMES.items() if torchs in OF_TORCH[name]}
+    _, _, kwargs = getattr(tf, name)(LONE, **named)
+    assert kwargs == {TORCH_NAMES[numpys]: value for numpys, value in named.items()}

@@ -14,6 +14,7 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.numbers import float_number, whole_number
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.typing import TypedGraph
+from tilefold.algebra.whole_vectors import in_whole_vectors
 
 Tensor = torch.Tensor
 Operand = Tensor | bool | int | float
@@ -50,6 +51,7 @@ def evaluate(
 ) -> tuple[Operand, ...]:
     """Run a typed graph elementwise on broadcastable tensors (and numbers); `block_*` operations reduce `block_dims`.
 
+    An element's bits depend neither on its place nor on how many others there are.
     uint64 values are passed in and come out as int64 tensors of the same bits.
     """
     nodes, values = typed.graph.nodes, list[Operand]()
@@ -198,6 +200,8 @@ def _applied(row: Torch, dtype: torch.dtype, *operands: Operand) -> Tensor:
     if dtype == torch.uint64 and row.orders:
         return _unflipped(row.function(*(_flipped(o) for o in operands if isinstance(o, Tensor))))
     function = row.unsigned if dtype == torch.uint64 and row.unsigned is not None else row.function
+    if row.by_place and is_float(dtype) and all(o.is_cpu for o in operands if isinstance(o, Tensor)):
+        function = in_whole_vectors(function)
     result: Tensor = function(*operands)
     return result
 

@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from tilefold.problem.canonical import Problem
 
 Tensor = torch.Tensor
-_last = threading.local()
+
+
+class _Thread(threading.local):
+    """Of each thread the plan of its latest call, and the tape in force. Defaults of a class cost no exception."""
+
+    plan: Plan | None = None
+    tape: Tape | None = None
+
+
+_last = _Thread()
 
 # Executables of repeated calls, by all that a plan and its code depend on; and the sites of calls.
 _executables: dict[Any, Any] = {}
@@ -52,7 +61,7 @@ def last_plan() -> Plan | None:
         cpu: whole
           1. lanes: tiles of 3 elements
     """
-    return getattr(_last, "plan", None)
+    return _last.plan
 
 
 def repeated(key: Any, *tensors: Tensor) -> list[Tensor] | None:
@@ -71,8 +80,7 @@ def repeated(key: Any, *tensors: Tensor) -> list[Tensor] | None:
 
 def _latest(executable: Any, tensors: Sequence[Tensor]) -> list[Tensor] | None:
     _last.plan = executable.plan
-    results: list[Tensor] | None = _called(executable, tensors)
-    return results
+    return _called(executable, tensors)
 
 
 class Site(NamedTuple):
@@ -111,16 +119,16 @@ def again(
     return key, _latest(executable, tensors)
 
 
-def _called(executable: Any, tensors: Sequence[Tensor]) -> Any:
+def _called(executable: Any, tensors: Sequence[Tensor]) -> list[Tensor] | None:
     """An executable's results, noted on a tape that is in force; None of one that does not take these elements."""
-    tape: Tape | None = getattr(_last, "tape", None)
+    tape = _last.tape
     return executable.call(*tensors) if tape is None else tape.call(executable, tensors)
 
 
 @contextlib.contextmanager
 def noting(tape: Tape) -> Iterator[None]:
     """Within it this thread's calls of executables are noted."""
-    before, _last.tape = getattr(_last, "tape", None), tape
+    before, _last.tape = _last.tape, tape
     try:
         yield
     finally:
@@ -136,14 +144,14 @@ def planned(plan: Plan | None) -> None:
 def noted(function: Callable[..., list[Tensor]], *tensors: Tensor) -> list[Tensor]:
     """What operations of torch's make, which are the same for all tensors of these layouts: noted as an executable's call."""
     results = function(*tensors)
-    if (tape := getattr(_last, "tape", None)) is not None:
+    if (tape := _last.tape) is not None:
         tape.note(Made(function), tensors, results)
     return results
 
 
 def constant(t: Tensor) -> Tensor:
     """A tensor that is the same in every call like this one."""
-    if (tape := getattr(_last, "tape", None)) is not None:
+    if (tape := _last.tape) is not None:
         tape.constants.append(t)
     return t
 
@@ -220,7 +228,8 @@ def _on_gpu(
             keep(key, executable)
     _last.plan = executable.plan
     if targets is None:
-        made: list[Tensor] = _called(executable, tensors)
+        made = _called(executable, tensors)
+        assert made is not None
         return made
     if not all(map(_is_written_at_once, targets)):
         return _copied(executable(tensors), targets)
@@ -275,7 +284,7 @@ def _on_cpu(request: Request, tensors: Sequence[Tensor], backend: str, key: Any)
         again = on_cpu.repeated(request, tensors)
         if again is not None:
             keep(key, again)
-            made: list[Tensor] | None = _called(again, tensors)
+            made = _called(again, tensors)
             if made is not None:
                 _last.plan = again.plan
                 return made

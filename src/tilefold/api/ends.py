@@ -100,16 +100,16 @@ class Ends:
         return known and (not self.state or needs_total_alone(of_states(self.gradient), None))
 
     @kept_outside_modes(512)
-    def by_total(self, wrt: tuple[int, ...]) -> Graph:
-        """(elements, total, cotangents, state before) -> cotangents of elements."""
+    def by_total(self, wrt: tuple[int, ...], unread: int = 0) -> Graph:
+        """(elements, total, cotangents, state before, and so many values that it does not read) -> cotangents of elements."""
 
         def run(*v: Any) -> tuple[Any, ...]:
-            x, total, g, before = self.parted(v, 1)
+            x, total, g, before = self.parted(v[: self.arity(1)], 1)
             whole = self.whole(total, before)
             found, _ = self.gradient.by_total(x, whole, self.of_state(whole, g))
             return tuple(as_float(found[i]) for i in wrt)
 
-        return trace(run, self.arity(1))
+        return trace(run, self.arity(1) + unread)
 
     @kept_outside_modes(512)
     def by_result(self, wrt: tuple[int, ...]) -> Monoid:

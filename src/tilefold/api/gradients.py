@@ -29,6 +29,7 @@ from tilefold.api.differentiated import Call
 from tilefold.api.ends import Ends, ends_of, monoid_of_algebra, needs_total_alone
 from tilefold.api.ends import function_of as function_of
 from tilefold.errors import GradientError
+from tilefold.planner.library import LibraryMap, backward_of_fold
 from tilefold.planner.products.functions import of_graph
 from tilefold.problem.canonical import normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
@@ -115,7 +116,17 @@ class Fold(Call):
         if not states:
             return "local" if elements else "rows"
         # On a GPU rows are folded again where they are read, and the states are exact.
-        return "result" if self.like[0].device.type == "cpu" and ends.result_is_enough else "total"
+        if self.like[0].device.type != "cpu":
+            return "total"
+        return "result" if ends.result_is_enough else "library" if self.library else "total"
+
+    @functools.cached_property
+    def library(self) -> tuple[LibraryMap, bool] | None:
+        """What torch's derivative is made of on a CPU, and whether of the result, too."""
+        if self.ends.inits or self.ends.state or self.convert is not None:
+            return None
+        dims, gradient = tuple(d - len(self.shape) for d in self.reduced), self.ends.gradient
+        return backward_of_fold(gradient.algebra, gradient.elements, dims, self.guarantee)
 
     def saved(
         self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
@@ -126,8 +137,11 @@ class Fold(Call):
         origins = self.ends.gradient.origins
         if self.form == "origins" and origins is not None:
             return [made[origins]]
-        if self.form == "result" or (
-            self.form == "ties" and self.ends.gradient.shows_extremes and not self.ends.inits
+        of_library = self.form == "library" and self.library is not None and self.library[1]
+        if (
+            self.form == "result"
+            or of_library
+            or (self.form == "ties" and self.ends.gradient.shows_extremes and not self.ends.inits)
         ):
             return [*tensors, *(made[i] for i in self.ends.shown)]
         return [*tensors]
@@ -171,7 +185,9 @@ class Fold(Call):
             results = saved[len(self.like) :]
             made = wide.of_ties(ends, g, before, results, inputs, places, self.call)
             return [t if i < len(inputs) else t.reshape(rows) for i, t in enumerate(made)]
-        made = wide.of_ends(ends, g, before, inputs, self.call) if inputs else []
+        library = self.library[0] if self.form == "library" and self.library else None
+        of_rows = [t.reshape(kept) for t in saved[1:]] if library else []
+        made = wide.of_ends(ends, g, before, inputs, self.call, None, library, of_rows) if inputs else []
         if not fields:
             return made
         total = wide.states(ends.gradient, self.call)
@@ -296,9 +312,12 @@ class Wide:
 
     def of_ends(
         self, ends: Ends, cotangents: Sequence[Tensor], before: Sequence[Tensor], wrt: tuple[int, ...], call: str,
-        after: Any = None,
+        after: Any = None, library: LibraryMap | None = None, results: Sequence[Tensor] = (),
     ) -> list[Tensor]:  # fmt: skip
-        """The same of a fold from a state before, with cotangents of its own state behind those of the results."""
+        """The same of a fold from a state before, with cotangents of its own state behind those of the results.
+
+        `results` is what torch's derivative, `library`, takes beside them.
+        """
         gradient, g = ends.gradient, [t.expand(self.shape) for t in cotangents]
         first = [t.expand(self.shape) for t in before]
         if all(self.shape[d] == 1 for d in self.dims) or 0 in self.shape:
@@ -309,13 +328,12 @@ class Wide:
         if ends.total_is_enough if after is None else needs_total_alone(gradient, after):
             if not ends.reads(wrt)[1]:
                 return cells(ends.of_cotangents(wrt, True), [*self.elements, *g])
-            is_quick = g[0].device.type == "cpu" and not (
-                ends.inits or ends.state
-            )  # units of states are seen
-            states = quick_states_of(gradient) if is_quick else states_of(gradient)
+            seen = ends.inits or ends.state  # so are units of states
+            states = states_of(gradient) if seen else quick_states_of(gradient)
+            more = [t.expand(self.shape) for t in results]
             return maps.map_tensors(
-                [t.expand(self.shape) for t in self.tensors], states, of_graph(ends.by_total(wrt)), self.dims,
-                extras=[*g, *first], convert=self.convert, guarantee=self.guarantee, call=call,
+                [t.expand(self.shape) for t in self.tensors], states, of_graph(ends.by_total(wrt, len(more))), self.dims,
+                extras=[*g, *first, *more], convert=self.convert, guarantee=self.guarantee, library=library, call=call,
             )  # fmt: skip
         check_grouping(gradient, call)
         return self._around(ends, g, before, wrt)
@@ -426,7 +444,10 @@ def states_of(gradient: Gradient) -> Monoid:
 
 @kept_outside_modes(512)
 def quick_states_of(gradient: Gradient) -> Monoid:
-    """The same with the algebra's quick form, where that is it but for its first field: the unit, which is then 1."""
+    """The same with the algebra's quick form, where that is it but for its first field: the unit, which is then 1.
+
+    A CPU folds that form first, and a GPU's plans count its fields.
+    """
     states, quick = gradient.states, gradient.algebra.quick
     if quick is None or quick.algebra.fields != states.fields[1:]:
         return states_of(gradient)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from tilefold.algebra.program import Program, is_watched, quick_form
+from tilefold.algebra.whole_vectors import SERIAL
 from tilefold.api.requests import (
     Product,
     Rearrangement,
@@ -33,7 +34,6 @@ from tilefold.backends.cpu import (
     selecting,
     torch_product,
 )
-from tilefold.backends.cpu.reductions import SERIAL
 from tilefold.errors import BackendError
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan, library_scan

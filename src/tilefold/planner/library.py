@@ -69,8 +69,7 @@ class LibraryMap:
 
 
 # Functions of torch's whose derivative, of ties and where there is none, is the one that is derived here: of each dtype; of
-# floats that are computed with in their own dtype. Not var and std: their terms are rounded otherwise, so that a compiled
-# call's gradient would have other bits.
+# floats that are computed with in their own dtype.
 _DERIVED = frozenset(
     {
         "torch.sum", "torch.amax", "torch.amin", "torch.max", "torch.min", "torch.aminmax", "first", "last", "torch.cumsum",
@@ -80,7 +79,7 @@ _DERIVED = frozenset(
 _DERIVED_WIDE = frozenset(
     {
         "torch.logsumexp", "torch.prod", "torch.cumprod", "torch.softmax", "torch.log_softmax", "torch.layer_norm",
-        "torch.group_norm", "torch.linalg.vector_norm", "norm 1", "norm 2", "norm inf",
+        "torch.group_norm", "torch.linalg.vector_norm", "norm 1", "norm 2", "norm inf", "var 0", "var 1", "std 0", "std 1",
     }
 )  # fmt: skip
 
@@ -103,6 +102,22 @@ def backward_of(library: LibraryMap, roles: tuple[str, ...], which: tuple[int, .
         if roles[:1] == ("input0",) and "of_result0" in roles:
             return LibraryMap("torch.layer_norm backward", (dims, roles, which, which_given))
     return None
+
+
+def backward_of_fold(
+    algebra: Algebra, elements: Dtypes, dims: Dims, guarantee: str
+) -> tuple[LibraryMap, bool] | None:
+    """What torch's derivative of its fold is made of, elements and a cotangent, and whether of the result, too; else None.
+
+    `dims` count from the last.
+    """
+    native = _of_sums().get(algebra)
+    if native is None or guarantee == "batch_invariant" or elements[0] not in _FLOATS:
+        return None
+    root = native.function.startswith("std")
+    if not (root or native.function.startswith("var")):
+        return None
+    return LibraryMap(f"{native.function} backward", (dims,), asks=True), root
 
 
 def library_plan(function: str, program: Program, guarantee: str) -> Plan:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -141,6 +143,30 @@ def test_a_trace_keeps_no_decision_about_its_elements(name: str, monkeypatch: py
         traced = torch.jit.trace(lambda x: function(x, dim=1), (torch.randn(3, 4),))
     tiny = torch.tensor([[1e-30, 2e-30, 3e-30, 4e-30]] * 3)
     torch.testing.assert_close(traced(tiny), function(tiny, dim=1), rtol=1e-6, atol=0)
+
+
+OVER_ROWS = """
+    sum prod mean amax amin max min argmax argmin aminmax any all count_nonzero var std logsumexp vector_norm softmax
+    log_softmax cumsum cumprod cummax cummin logcumsumexp
+"""
+TRACED = {
+    **{name: functools.partial(getattr(tilefold, name), dim=1) for name in OVER_ROWS.split()},
+    "norm": lambda x: tilefold.norm(x, 1, 1),
+    "layer_norm": lambda x: tilefold.layer_norm(x, (4,)),
+    "rms_norm": lambda x: tilefold.rms_norm(x, (4,)),
+    "group_norm": lambda x: tilefold.group_norm(x, 2),
+    "transpose": lambda x: tilefold.transpose(x, 0, 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", TRACED)
+def test_a_trace_of_torchs_own_function_gives_its_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    x, call = torch.randn(3, 4), TRACED[name]
+    traced = torch.jit.trace(lambda x: call(x), (x,))
+    for got, want in zip(_several(traced(x + 1)), _several(call(x + 1)), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_a_fold_inside_functionalize_of_a_tensor_from_outside() -> None:

@@ -59,6 +59,15 @@ def test_a_script_runs_with_its_arguments_and_ends_with_its_code(script, capsys,
     assert (sys.argv, sys.path) == (argv, path)
 
 
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [("", 0), ("sys.exit()", 0), ("sys.exit(0)", 0), ("sys.exit(4)", 4), ("sys.exit('no')", 1)],
+)
+def test_a_script_ends_by_itself_or_with_what_it_says(script, ending, code):
+    script.write_text(SCRIPT.replace("sys.exit(int(sys.argv[1]))", ending or "pass"))
+    assert run(["run", "--quick", str(script)]) == code
+
+
 def test_reports_files_and_failures_are_of_the_kernels_asked_for(script, capsys, tmp_path):
     out = tmp_path / "reports.json"
     folder = tmp_path / "saved"

@@ -137,6 +137,20 @@ def test_equal_values_are_one() -> None:
     assert graph.part(graph.packed(tid, tid), 1, 32) is tid
 
 
+def test_pieces_together_are_their_whole_or_stay_pieces() -> None:
+    """Only all pieces of one word, in their order: beside constants and others, from either end, they stay apart."""
+    graph = Graph(THREADS)
+    word, other = (graph.make("load", data=(name,), bits=64) for name in "ab")
+    low, high, far = graph.part(word, 0, 32), graph.part(word, 1, 32), graph.part(other, 1, 32)
+    zero = graph.const(0)
+    assert graph.packed(low, high) is word
+    for pieces in ((high, low), (low, low), (low, far), (zero, high), (low, zero), (zero, zero), (low,)):
+        whole = graph.packed(*pieces)
+        assert whole.op == "pack"
+        assert whole.bits == 32 * len(pieces)
+        assert [graph.part(whole, k, 32) for k in range(len(pieces))] == [*pieces]
+
+
 @pytest.mark.parametrize("relation", ["lt", "ge", "gt", "le", "eq", "ne"])
 @pytest.mark.parametrize("kind", ["s", "u"])
 def test_the_opposite_of_a_comparison(relation: str, kind: str) -> None:

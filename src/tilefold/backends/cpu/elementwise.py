@@ -16,7 +16,8 @@ import torch
 from tilefold.algebra.operations import DROPS_DIMS
 from tilefold.algebra.program import Program
 from tilefold.algebra.proofs.derive import by_field
-from tilefold.backends.cpu.reductions import SERIAL, groups
+from tilefold.algebra.whole_vectors import SERIAL
+from tilefold.backends.cpu.reductions import groups
 from tilefold.backends.cpu.step_builder import Builder, is_reduction
 from tilefold.backends.cpu.step_lists import Step, Steps, copy
 from tilefold.runtime.caching import kept_outside_modes

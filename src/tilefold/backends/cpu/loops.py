@@ -15,9 +15,9 @@ import torch
 
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
+from tilefold.algebra.whole_vectors import SERIAL
 from tilefold.backends.cpu import elementwise, workers
 from tilefold.backends.cpu.elementwise import Workspace
-from tilefold.backends.cpu.reductions import SERIAL
 from tilefold.backends.cpu.tiles import Inputs, Tile, inputs_of, narrow, tiles_in
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Plan

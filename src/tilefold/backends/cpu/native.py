@@ -313,6 +313,24 @@ def _normalized_backward(
     return make
 
 
+def _spread_backward(correction: int, dims: Dims) -> Make:
+    """Of elements, a cotangent and a root, as torch derives `_spread`; None where means are not finite."""
+
+    def make(x: Tensor, *of_rows: Tensor) -> list[Tensor] | None:
+        deviations = x - x.mean(dims, True)
+        left = deviations.mean(dims, True)
+        if not numbers.isfinite(left.sum().item()):
+            return None
+        row = tuple([slice(0, 1) if d - x.ndim in dims else slice(None) for d in range(x.ndim)])
+        g, *roots = [t[row] for t in of_rows]
+        for y in roots:
+            g = (g * 0.5 / y).masked_fill_(y == 0, 0)
+        freedom = numbers.prod(x.shape[d] for d in dims) - correction
+        return [deviations.sub_(left).mul_((2.0 / freedom) * g)]
+
+    return make
+
+
 def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> MakeMap:
     """Of [N, G, C / G, *]; extra tensors are [.., G, C / G, 1 ...] or as much expanded."""
 
@@ -399,4 +417,9 @@ MAPS: dict[str, Callable[..., MakeMap]] = {
     "torch.log_softmax backward": functools.partial(_softmax_backward, torch._log_softmax_backward_data),
     "torch.layer_norm backward": _normalized_backward,
     "torch.linalg.vector_norm": _by_norm,
+    **{
+        f"{name} {c} backward": functools.partial(_spread_backward, c)
+        for name in ("var", "std")
+        for c in (0, 1)
+    },
 }

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra.whole_vectors import SERIAL
 from tilefold.runtime.caching import kept_outside_modes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
-SERIAL = 1 << 14  # elements that torch never shares out among threads: half of its GRAIN_SIZE
 
 
 def by_results(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:

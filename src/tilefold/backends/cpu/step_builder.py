@@ -18,7 +18,8 @@ from tilefold.algebra.evaluate import stored
 from tilefold.algebra.numbers import float_number, whole_number
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.typing import TypedGraph
-from tilefold.backends.cpu.reductions import SERIAL, by_results
+from tilefold.algebra.whole_vectors import in_whole_vectors
+from tilefold.backends.cpu.reductions import by_results
 from tilefold.backends.cpu.step_lists import Slot, Step
 from tilefold.runtime.caching import kept_outside_modes
 
@@ -27,7 +28,6 @@ Function = Callable[..., Any]
 
 _INF = float("inf")
 _WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
-_VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
 
 
 def _allocating(function: Function) -> Function:
@@ -38,29 +38,6 @@ def _allocating(function: Function) -> Function:
         return result if out is None else out.copy_(result)
 
     return apply
-
-
-def _in_whole_vectors(function: Function) -> Function:
-    """`function` with bits that depend on an element's value alone: no tail of a vector, no share of a thread."""
-
-    def apply(*operands: Any, out: Tensor | None = None) -> Tensor:
-        tensors = [o for o in operands if isinstance(o, Tensor)]
-        shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]  # torch's own
-        flat = [o.expand(shape).reshape(-1) if isinstance(o, Tensor) else o for o in operands]
-        whole = torch.cat([_serially(function, flat, start) for start in range(0, shape.numel(), SERIAL)])
-        return whole.view(shape) if out is None else out.copy_(whole.view(shape))
-
-    return apply
-
-
-def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor:
-    cut = [o[start : start + SERIAL] if isinstance(o, Tensor) else o for o in operands]
-    length = next(o.numel() for o in cut if isinstance(o, Tensor))
-    missing = -length % _VECTOR
-    if missing:
-        cut = [torch.cat([o, o.new_ones(missing)]) if isinstance(o, Tensor) else o for o in cut]
-    result: Tensor = function(*(o.contiguous() if isinstance(o, Tensor) else o for o in cut))
-    return result[:length]
 
 
 # Of each dtype the whole numbers of as many bits.
@@ -255,9 +232,7 @@ class Builder:
         function = row.function if row.out else _allocating(row.function)
         if number is not None:
             function = functools.partial(_with_number, function=function, number=number)
-        return (
-            _in_whole_vectors(function) if self.placeless and row.by_place and is_float(dtype) else function
-        )
+        return in_whole_vectors(function) if self.placeless and row.by_place and is_float(dtype) else function
 
     def _ordered(self, row: Torch, values: list[int], dtype: torch.dtype) -> int:
         sign = self._constant(unsigned.SIGN, torch.int64)

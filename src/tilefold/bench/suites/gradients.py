@@ -1,4 +1,4 @@
-"""Forward and backward of softmax, norms with their parameters, and logsumexp: results and gradients in one call."""
+"""Forward and backward of softmax, norms with their parameters, logsumexp, var and std: results and gradients in one call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tilefold.bench.peers import COMPILE_MODE
 
 Tensor = torch.Tensor
 EPS = 1e-5
-OPERATIONS = ("softmax", "layer_norm", "rms_norm", "logsumexp")
+FOLDS = ("logsumexp", "var", "std")
+OPERATIONS = ("softmax", "layer_norm", "rms_norm", *FOLDS)
 ROWS = ((16384, 8192), (4096, 65536), (8192, 151936), (32768, 1024), (5000, 4104))
 SMALL_ROWS = ((32, 256), (8, 4104))
 HEADLINE = (16384, 8192)
@@ -40,7 +41,7 @@ class GradientCase(Case):
     @property
     def folds(self) -> bool:
         """Whether y has one value a row."""
-        return self.operation == "logsumexp"
+        return self.operation in FOLDS
 
     @property
     def result_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -89,7 +90,7 @@ def with_gradients(case: GradientCase, function: Callable[..., Tensor], both: Te
 
 def function_of(case: GradientCase, module: Any) -> Callable[..., Tensor]:
     """Torch's or tilefold's function."""
-    if case.operation in ("softmax", "logsumexp"):
+    if case.folds or case.operation == "softmax":
         function = getattr(tilefold if module is tilefold else torch, case.operation)
         return lambda x: function(x, 1)
     norm = getattr(module, case.operation)
