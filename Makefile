@@ -55,7 +55,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools kernels xray-newest cuda-families plans laws members adapter fuzz mutants mutants-drawn nearest dist demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit tools kernels xray-newest cuda-families case-book plans laws members adapter fuzz mutants mutants-drawn nearest dist demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -109,6 +109,10 @@ xray-newest: $(if $(filter Linux,$(shell uname -s)),$(NEWEST_INSTALLED)) ## the 
 
 cuda-families: $(INSTALLED) ## the library's kernels as CUDA, executed beside Triton's PTX; needs nvcc (CUDA_FAMILIES='spans windows')
 	PYTHONPATH=src:tests $(PY) -W ignore tests/xray/cuda/families.py $(CUDA_FAMILIES)
+
+case-book: $(INSTALLED) ## the case book and the pages of CUDA, written anew; needs nvcc
+	PYTHONPATH=src $(PY) examples/casebook/book.py
+	PYTHONPATH=src:tests $(PY) tests/xray/cuda/table.py
 
 plans: export TILEFOLD_RANDOM_PLANS := $(PLANS)
 plans: export TILEFOLD_RANDOM_SEED := $(PLANS_SEED)

@@ -1,6 +1,6 @@
 """The case book: fifteen kernels, what a study of 2023 concluded of each, and what the X-ray shows now.
 
-`python examples/casebook/book.py` prints the book, `--write` renews casebook.md beside this file. No GPU is needed.
+`python examples/casebook/book.py` renews casebook.md beside this file, `make case-book` the pages of CUDA too. No GPU needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEAD = """\
 # The case book
 
 What a study of April 2023 concluded when it read the PTX of fifteen small kernels by hand (H100, the Triton of that month),
-and what the X-ray shows for {target} with Triton {triton}. Made by `python examples/casebook/book.py --write`; the kernels
+and what the X-ray shows for {target} with Triton {triton}. Made by `make case-book`; the kernels
 are in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py). Each case also has the CUDA that its
 first configuration amounts to; [Kernels as CUDA](../../docs/xray-cuda.md) says how far that is proven.
 
@@ -103,15 +103,5 @@ def row(name: str, report: xray.Report) -> str:
     )
 
 
-def main(arguments: list[str]) -> int:
-    """Print the book, or write it beside this file."""
-    text = book()
-    if "--write" in arguments:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    print(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    PAGE.write_text(book(), encoding="utf-8")

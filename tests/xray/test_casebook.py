@@ -30,7 +30,7 @@ def test_the_page_is_what_the_xray_says(book: ModuleType) -> None:
     """Its numbers are of one Triton; with another, the answers are still given."""
     page, made = book.PAGE.read_text(encoding="utf-8"), book.book()
     if f"Triton {triton.__version__}." in page:
-        assert made == page, "run: python examples/casebook/book.py --write"
+        assert made == page, "run: make case-book"
     assert made.count("*Now, ") == len(book.CASES) == 15
 
 

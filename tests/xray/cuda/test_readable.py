@@ -495,3 +495,51 @@ def test_variables_give_way_to_functions_of_their_names(tmp_path: Path) -> None:
     assert (made.form, made.verdict.proven) == ("readable", True), made.fell_back
     assert "div_full(" in made.text
     assert "float div_full_2[2];" in made.text
+
+
+OF_PAIRS = '''\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def merge(m, s, n, m_b, s_b, n_b):
+    """Turned operands, and a value that the others are made of."""
+    count = n + n_b
+    step = m_b - m
+    return m + step * (n_b / tl.maximum(count, 1.0)), s + s_b + step * step * n, count
+
+
+@triton.jit
+def kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    m, s, c = tl.reduce((x, x * 0.0, tl.where(offs < n, 1.0, 0.0)), 0, merge)
+    tl.store(y_ptr + offs % 4, m + s + c)
+    tl.store(z_ptr, tl.argmax(x, 0))
+    tl.store(z_ptr + 1, tl.xor_sum((x * 100.0).to(tl.int32), 0))
+
+
+def xray_cases():
+    args = {"x_ptr": "*fp32[512]", "y_ptr": "*fp32[4]", "z_ptr": "*i32[2]", "n": 300}
+    return {"kernel": {"kernel": kernel, "args": args, "constants": {"BLOCK": 512}, "grid": 1, "num_warps": 4}}
+'''
+
+
+@needs_nvcc
+@pytest.mark.parametrize("warps", [1, 2, 4, 8])
+def test_folds_of_several_values_are_calls(warps: int, tmp_path: Path) -> None:
+    """Lanes exchange states in loops of calls, all of them where there are several warps: one warp's last step is another."""
+    file = tmp_path / "kernel.py"
+    file.write_text(OF_PAIRS.replace('"num_warps": 4', f'"num_warps": {warps}'), encoding="utf-8")
+    case = dict(load_file(file).xray_cases()["kernel"])
+    made = write_form(
+        compile_job(make_job(case.pop("kernel"), case.pop("args"), case.pop("constants"), **case))
+    )
+    assert made.verdict.proven, made.text
+    assert made.form == "readable"
+    body = made.text[made.text.index('extern "C"') :].partition("xor_sum")[0]
+    exchanging = [line for line in body.splitlines() if "__shfl" in line]
+    loops = [line for line in exchanging if re.search(r"for \(int s = 16; s >.* s /= 2\) combine", line)]
+    assert len(loops) == (2 if warps == 1 else 0), body
+    assert len(exchanging) == (4 if warps == 1 else 0), body

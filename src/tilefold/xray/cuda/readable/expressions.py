@@ -234,6 +234,7 @@ class Expressions(Indices):
             and not self.sheet.one_by_one
             and self.kinds.of(first) == "float"
             and not any(v in self.sheet.named for v in together)
+            and apart(together)
         ):
             made = self._try_array(together)
             if made and all(v in self.sheet.named for v in pack):
@@ -296,8 +297,6 @@ class Expressions(Indices):
         if all(v in self.sheet.arrays for v in pack):
             return
         if any(v in self.sheet.named or v.op in LEAVES for v in pack) or len(set(pack)) < len(pack):
-            raise NoFormulaError
-        if not apart(pack):
             raise NoFormulaError
         home = self.scopes.homes[pack[0]]
         for value in pack[1:]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from tilefold.xray.cuda.readable import operations
+from tilefold.xray.cuda.readable import functions, operations
+from tilefold.xray.cuda.readable.blocks import UnreadableError
+from tilefold.xray.cuda.readable.combines import Combine, Combines, Halved
 from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
 from tilefold.xray.cuda.readable.indices import Pack
+from tilefold.xray.cuda.readable.scopes import Scopes
+from tilefold.xray.cuda.readable.sheet import Sheet
 from tilefold.xray.cuda.readable.text import PRIMARY, Text
-from tilefold.xray.cuda.readable.tree import Effect, Shuffle, walk
+from tilefold.xray.cuda.readable.tree import Shuffle, walk
 from tilefold.xray.cuda.readable.values import LEAVES, Value
 
 _LONGEST = 4096
+_EXCHANGED = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
 # Operations by which the lanes of a warp are folded in halves.
 _HALVED = (
     *("add.f32", "max.f32", "min.f32", "mul.f32", "add.rn.f32", "add.f64", "max.f64", "min.f64", "mul.f64"),
@@ -29,6 +35,7 @@ class Folds:
         self._changing: set[Value] = set()  # variables that may go on changing
         effects = (e for e in walk(write.scopes.root) if isinstance(e, Shuffle) and e.mode == "bfly")
         self._shuffled = {e.value: e for e in effects}
+        self.combines = Combines(write.graph, write.scopes)
 
     # ---------------------------------------------------------------------------------------------- in a thread
     def is_fold(self, value: Value) -> bool:
@@ -136,29 +143,6 @@ class Folds:
         return head + shorter(name, text)
 
     # ------------------------------------------------------------------------------------------------ in a warp
-    def butterfly(self, effects: Sequence[Effect], least: int = 2) -> tuple[Value, int] | None:
-        """(the fold of a warp, shuffles that it takes, so many at least) where effects begin with one; else None."""
-        first = effects[0]
-        if not isinstance(first, Shuffle) or first.mode != "bfly" or first.by.constant is None:
-            return None
-        found: tuple[Value, int] | None = None
-        at, distance, uses = first, first.by.constant, self._write.scopes.uses
-        for count in range(1, len(effects) + 1):
-            after = self._combined(at)
-            if after is None or uses[at.result] != 1:
-                break
-            if distance == 1:
-                found = after, count
-                break
-            following = effects[count] if count < len(effects) else None
-            distance //= 2
-            if not isinstance(following, Shuffle) or following.mode != "bfly" or following.value is not after:
-                break
-            if following.by.constant != distance or uses[after] != 2:
-                break
-            at = following
-        return found if found and found[1] >= least else None
-
     def _combined(self, shuffle: Shuffle) -> Value | None:
         """The operation on a value and what the other lane has of it."""
         for name in _HALVED:
@@ -168,23 +152,105 @@ class Folds:
                     return found
         return None
 
-    def write_butterfly(self, shuffles: Sequence[Shuffle], result: Value) -> None:
-        """A loop over distances; what a thread folded goes on in its own variable where nobody else reads it."""
-        first, kind = shuffles[0], self._write.kinds.of(result)
-        before = self._write.one(first.value, kind)
-        name = before.text
-        goes_on = first.value in self._changing and self._write.scopes.uses[first.value] == 2
-        if not goes_on or self._write.scopes.defined.get(first.value) not in (None, self._sheet.region):
-            name = self._sheet.name_for(result, "part", kind)
-            self._sheet.say(f"{kind} {name} = {before.text};", first.place)
-        given = [
-            Text(t, PRIMARY, kind) for t in (name, f"__shfl_xor_sync(~0u, {name}, s)")
-        ]  # in either order the same
-        text = operations.written(result, given, self._sheet.helpers).text
-        head = f"for (int s = {first.by.constant}; s > 0; s /= 2) "
-        self._sheet.say(head + shorter(name, text), first.place)
-        self._sheet.name(result, name, kind)
-        self._changing.add(result)
+    def write_halved(self, fold: Halved) -> None:
+        """A loop over distances; what a thread folded goes on in its own variable where nobody else reads it.
+
+        Raises:
+            NoFormulaError: the combine has no text.
+        """
+        kinds, names = self.kinds(fold.combine), []
+        for shuffle, result, kind in zip(fold.shuffles, fold.results, kinds, strict=True):
+            before = self._write.one(shuffle.value, kind)
+            name, held = before.text, self._sheet.named.get(shuffle.value)
+            once = self.uses(shuffle.value) == self._own(fold, shuffle.value)
+            goes_on = shuffle.value in self._changing and once and held is not None and held.type == kind
+            if not goes_on or self._write.scopes.defined.get(shuffle.value) not in (None, self._sheet.region):
+                name = self._sheet.name_for(result or shuffle.value, "part", kind)
+                self._sheet.say(f"{kind} {name} = {before.text};", shuffle.place)
+            names.append(name)
+        least = f"s >= {fold.last}" if fold.last > 1 else "s > 0"
+        head = f"for (int s = {fold.first}; {least}; s /= 2) "
+        self._sheet.say(head + self.halving(fold.combine, names), fold.shuffles[0].place)
+        for name, result, kind in zip(names, fold.results, kinds, strict=True):
+            if result is not None:
+                self._sheet.name(result, name, kind)
+                self._changing.add(result)
+
+    def _own(self, fold: Halved, value: Value) -> int:
+        """How often the first step of a fold reads a value of a thread's own."""
+        made = self.combines.again(
+            fold.combine, tuple(e.value for e in fold.shuffles), tuple(e.result for e in fold.shuffles)
+        )
+        assert made is not None, "it was found there"
+        return 1 + sum(a is value for v in made[0] for a in v.args)
+
+    def kinds(self, combine: Combine) -> list[str]:
+        """The types of a state's values.
+
+        Raises:
+            NoFormulaError: one has none that lanes exchange.
+        """
+        found = [self._write.kinds.of(v) for v in combine.results]
+        if any(kind not in _EXCHANGED for kind in found):
+            raise NoFormulaError
+        return found
+
+    def halving(self, combine: Combine, names: Sequence[str]) -> str:
+        """The statement that takes in what the lane at distance s has of the variables of these names."""
+        kinds = self.kinds(combine)
+        others = [f"__shfl_xor_sync(~0u, {name}, s)" for name in names]
+        if len(names) > 1:
+            return f"{self._function(combine, kinds)}({', '.join([*names, *others])});"
+        (name,), (result,), (kind,) = names, combine.results, kinds
+        both = {*combine.own, *combine.other}
+        if result.op == "ptx" and result.data[0] in _HALVED and {*result.args} == both:
+            given = [Text(t, PRIMARY, kind) for t in (name, *others)]  # in either order the same
+            return shorter(name, operations.written(result, given, self._sheet.helpers).text)
+        lines, texts = self._made(combine, kinds, names, others)
+        if lines or sum(a is combine.other[0] for v in combine.inner for a in v.args) > 1:
+            return f"{name} = {self._function(combine, kinds)}({', '.join([name, *others])});"
+        return shorter(name, texts[0])
+
+    def _function(self, combine: Combine, kinds: Sequence[str]) -> str:
+        """The name of a combine's function."""
+        count = len(kinds)
+        own, other = ([f"{x}{k}" if count > 1 else x for k in range(count)] for x in "ab")
+        lines, texts = self._made(combine, kinds, own, other)
+        if count == 1:
+            head = f"static __device__ {kinds[0]} @({kinds[0]} a, {kinds[0]} b) {{"
+            lines.append(f"return {texts[0]};")
+        else:
+            given = [f"{kind}& {name}" for kind, name in zip(kinds, own, strict=True)]
+            given += [f"{kind} {name}" for kind, name in zip(kinds, other, strict=True)]
+            head = f"// Both states as one, in the first.\nstatic __device__ void @({', '.join(given)}) {{"
+            for k, (name, kind) in enumerate(zip(own, kinds, strict=True)):
+                if texts[k] != name and any(re.search(rf"\b{name}\b", text) for text in texts[k + 1 :]):
+                    lines.append(f"const {kind} next{k} = {texts[k]};")
+                    texts[k] = f"next{k}"
+            lines += [f"{name} = {text};" for name, text in zip(own, texts, strict=True) if name != text]
+        text = "\n".join([head, *(f"  {line}" for line in lines), "}"])
+        return operations.added(self._sheet.helpers, "combine", text)
+
+    def _made(
+        self, combine: Combine, kinds: Sequence[str], own: Sequence[str], other: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        """Lines, and the texts of the results, of a combine of values with these names.
+
+        Raises:
+            NoFormulaError: something of it has no text.
+        """
+        scope = functions.alone(*combine.results)
+        inner = Sheet(scope, {*self._sheet.reserved, *own, *other}, self._sheet.names, lambda place: "")
+        inner.helpers, inner.steps = self._sheet.helpers, self._sheet.steps
+        for values, texts in ((combine.own, own), (combine.other, other)):
+            for value, text, kind in zip(values, texts, kinds, strict=True):
+                inner.name(value, text, kind)
+        write = Expressions(self._write.graph, inner, self._write.kinds, self._write.sums, Scopes(scope))
+        try:
+            made = [write.one(v, kind).text for v, kind in zip(combine.results, kinds, strict=True)]
+        except UnreadableError as error:
+            raise NoFormulaError from error
+        return [line for line in inner.lines[scope] if not line.startswith("//")], made
 
     def uses(self, value: Value) -> int:
         """How often a value is used."""

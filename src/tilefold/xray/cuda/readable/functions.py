@@ -38,6 +38,6 @@ class Written:
         return self.single and self.argument is not None and len(self.operations) >= _LEAST
 
 
-def alone(value: Value) -> Region:
-    """A body in which nothing but one value is made."""
-    return Region((Store("global", value, (value,), None, None),))
+def alone(*values: Value) -> Region:
+    """A body in which nothing but some values are made."""
+    return Region((Store("global", values[-1], values[:-1], None, None),))

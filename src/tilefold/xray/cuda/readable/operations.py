@@ -167,7 +167,7 @@ def _function(value: Value, result: str, helpers: dict[str, str]) -> str:
         says = f"{{ .reg .pred p; {text} p, {places}; selp.b32 %0, 1, 0, p; }}"
     arguments = ", ".join(f"{t} {c}" for t, c in zip(takes, "abcd", strict=False))
     back = "bool" if result == "bool" else held
-    return _added(
+    return added(
         helpers,
         name,
         f"static __device__ {back} @({arguments}) "
@@ -175,7 +175,7 @@ def _function(value: Value, result: str, helpers: dict[str, str]) -> str:
     )
 
 
-def _added(helpers: dict[str, str], name: str, text: str) -> str:
+def added(helpers: dict[str, str], name: str, text: str) -> str:
     """The name of a function, with another ending where one of that name says something else; "@" stands for it."""
     chosen, n = name, 1
     while helpers.setdefault(chosen, text.replace("@", chosen, 1)) != text.replace("@", chosen, 1):
@@ -193,7 +193,7 @@ def atomic(effect: Atomic, kind: str, helpers: dict[str, str]) -> str:
     shared = effect.space == "shared"
     where = '"r"((unsigned)__cvta_generic_to_shared(p))' if shared else '"l"(p)'
     says = f"{re.sub('^red', 'atom', effect.name)} %0, [%1]{places};"
-    return _added(
+    return added(
         helpers,
         name,
         f"static __device__ {kind} @({kind}* p{takes}) "
@@ -262,7 +262,7 @@ def assembly(
     name = _wrapper(effect)
     comment = next((f"// {text}\n" for begin, text in _SAYS.items() if effect.name.startswith(begin)), "")
     back = result if alone else "void"
-    return _added(helpers, name, f"{comment}static __device__ {back} @({', '.join(arguments)}) {body}"), alone
+    return added(helpers, name, f"{comment}static __device__ {back} @({', '.join(arguments)}) {body}"), alone
 
 
 def _given(parameter: Parameter, name: str) -> list[str]:

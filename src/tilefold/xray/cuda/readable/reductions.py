@@ -3,123 +3,142 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
+from tilefold.xray.cuda.readable import operations
+from tilefold.xray.cuda.readable.combines import Combine
 from tilefold.xray.cuda.readable.folds import Folds
 from tilefold.xray.cuda.readable.linear import Sums
 from tilefold.xray.cuda.readable.tree import Barrier, Effect, Load, Shuffle, Store
 from tilefold.xray.cuda.readable.values import Graph, Value
 
-_NAMES = {"add.f32": "block_sum", "max.f32": "block_max", "min.f32": "block_min", "mul.f32": "block_product"}
-_STEPS = {
-    "add.f32": "{0} += {1}",
-    "max.f32": "{0} = fmaxf({0}, {1})",
-    "min.f32": "{0} = fminf({0}, {1})",
-    "mul.f32": "{0} *= {1}",
-}
+_NAMES = {"add": "block_sum", "max": "block_max", "min": "block_min", "mul": "block_product"}
 
 
+@dataclass(frozen=True, eq=False)
 class Found:
-    """A reduction: how many effects it takes, what goes in and comes out, and its function."""
+    """A reduction: how many effects it takes, what goes in and comes out, and where in memory each value of a warp lies."""
 
-    def __init__(self, effects: int, given: Value, result: Value, name: str, text: str) -> None:
-        self.effects, self.given, self.result, self.name, self.text = effects, given, result, name, text
+    effects: int
+    combine: Combine
+    begin: tuple[Shuffle, ...]
+    results: tuple[Value | None, ...]
+    places: tuple[int, ...]
 
 
 def block_reduction(effects: Sequence[Effect], folds: Folds, graph: Graph, sums: Sums) -> Found | None:
     """The reduction that effects begin with, in exactly the form in which Triton makes it; None if they do not."""
     warps = graph.threads // 32
-    first = folds.butterfly(effects)
-    if first is None or warps < 2 or warps & (warps - 1) or graph.threads % 32:
+    first = folds.combines.halved(effects)
+    if first is None or len(first[0]) > 1 or warps < 2 or warps & (warps - 1) or graph.threads % 32:
         return None
-    inside, count = first
-    rest = effects[count:]
-    second = folds.butterfly(rest[3:], least=1) if len(rest) > 3 else None
-    if second is None or len(rest) < second[1] + 6:
+    ((inside,), at) = first
+    count = len(inside.results)
+    second = folds.combines.halved(effects[at + 2 * count + 1 :], inside.combine)
+    if second is None or len(second[0]) > 1:
         return None
-    outside, more = second
-    begin, end = effects[0], rest[3]
-    put, wait, get, put_again, wait_again, all_get = (*rest[:3], *rest[3 + more : 6 + more])
-    if not (
-        isinstance(put, Store)
-        and isinstance(get, Load)
-        and isinstance(put_again, Store)
-        and isinstance(all_get, Load)
-    ):
+    ((outside,), more) = second
+    put, wait, get = _parts(effects[at:], count)
+    put_again, wait_again, all_get = _parts(effects[at + 2 * count + 1 + more :], count)
+    alone = [
+        v is not None and folds.uses(v) == fold.uses[v] + 1
+        for fold in (inside, outside)
+        for v in fold.results
+    ]
+    if len(put) < count or len(get) < count or len(put_again) < count or not all_get:
         return None
-    if not (
-        isinstance(wait, Barrier)
-        and isinstance(wait_again, Barrier)
-        and isinstance(begin, Shuffle)
-        and isinstance(end, Shuffle)
-    ):
+    if not (wait and wait_again and all(alone)):
         return None
-    places = _places(graph, warps)
-    values = (
-        put.values == (inside,),
-        put_again.values == (outside,),
-        get.results == (end.value,),
-        len(all_get.results) == 1,
-        count == 5,
-        more == warps.bit_length() - 1,
-        all_get.guard is None,
-        inside.data == outside.data,
-        not wait.warp,
-        not wait_again.warp,
-        _in_order(effects[:count], inside),
-        _in_order(rest[3 : 3 + more], outside),
-        {e.space for e in (put, get, put_again, all_get)} == {"shared"},
-        (put.guard, get.guard, put_again.guard) == places[:3],
-        [_offset(sums, e.address) for e in (put, get, put_again, all_get)] == list(places[3:]),
-    )
-    name = inside.data[0]
-    if (
-        not all(values)
-        or name not in _NAMES
-        or get.old[0].op != "undefined"
-        or folds.uses(inside) != 1
-        or folds.uses(outside) != 1
-    ):
-        return None
-    return Found(count + 6 + more, begin.value, all_get.results[0], _NAMES[name], _text(name, warps))
-
-
-def _places(graph: Graph, warps: int) -> tuple[object, ...]:
-    """The three guards, and the four places in shared memory without its begin."""
+    guards = _guards(graph, warps)
     tid = graph.make("special", data=("%tid.x",))
-    lane, warp = graph.binary("and", tid, graph.const(31)), graph.shr(tid, 5)
+    stored = {e.values: (e.guard, _place(sums, e.address)) for e in (*put, *put_again)}
+    loaded = {e.results: (e.guard, _place(sums, e.address)) for e in get}
+    given = {_place(sums, e.address): e.results for e in all_get if e.guard is None}
+    places, ends = [], []
+    for inner, outer, shuffle in zip(inside.results, outside.results, outside.shuffles, strict=True):
+        assert inner is not None, "each is stored"
+        assert outer is not None, "each is stored"
+        size = inner.bits // 8
+        _, found = stored.get((inner,), (None, None))
+        if found is None or found[1] % size:
+            return None
+        places.append(found[1])
+        by_warp, by_thread = (((v, size),) for v in (graph.shr(tid, 5), tid))
+        if (
+            stored.get((inner,)) != (guards[0], (by_warp, found[1]))
+            or loaded.get((shuffle.value,)) != (guards[1], (by_thread, found[1]))
+            or stored.get((outer,)) != (guards[2], (by_thread, found[1]))
+        ):
+            return None
+        ends.append(given.pop(((), found[1]), None))
+    distances = (inside.first, inside.last, outside.first, outside.last)
+    whole = distances == (16, 1, warps // 2, 1) and not given and min(places) == 0
+    if not whole or any(len(e) != 1 for e in ends if e is not None):
+        return None
+    taken = at + more + 3 * count + 2 + len(all_get)
+    result = tuple(e[0] if e else None for e in ends)
+    return Found(taken, inside.combine, inside.shuffles, result, tuple(places))
+
+
+def _parts(effects: Sequence[Effect], count: int) -> tuple[list[Store], bool, list[Load]]:
+    """Stores, whether all threads wait after them, and loads of shared memory behind that; so many at most."""
+    put = [e for e in effects[:count] if isinstance(e, Store) and e.space == "shared"]
+    wait = effects[count] if len(effects) > count else None
+    loads = takewhile(
+        lambda e: isinstance(e, Load) and e.space == "shared", effects[count + 1 : 2 * count + 1]
+    )
+    get = [e for e in loads if isinstance(e, Load) and all(o.op == "undefined" for o in e.old)]
+    return put, isinstance(wait, Barrier) and not wait.warp, get
+
+
+def _guards(graph: Graph, warps: int) -> tuple[Value, Value, Value]:
+    """The first lane of a warp, a thread for each warp, and of these the first."""
+    tid = graph.make("special", data=("%tid.x",))
+    lane = graph.binary("and", tid, graph.const(31))
     few = graph.compared("lt", "u", tid, graph.const(warps))
     first = graph.compared("eq", "u", graph.binary("and", tid, graph.const(warps - 1)), graph.const(0))
-    guards = (graph.compared("eq", "u", lane, graph.const(0)), few, graph.binary("and", few, first))
-    return (*guards, ((warp, 4),), ((tid, 4),), ((tid, 4),), ())
+    return graph.compared("eq", "u", lane, graph.const(0)), few, graph.binary("and", few, first)
 
 
-def _offset(sums: Sums, address: Value) -> object:
+def _place(sums: Sums, address: Value) -> tuple[tuple[tuple[Value, int], ...], int] | None:
+    """What is added to the begin of shared memory."""
     form = sums.of(address)
     own = [(v, c) for v, c in form.terms if v.op == "shared" and v.data == ("smem",) and c == 1]
-    return tuple(t for t in form.terms if t not in own) if len(own) == 1 and form.constant == 0 else None
+    return (tuple(t for t in form.terms if t not in own), form.constant) if len(own) == 1 else None
 
 
-def _in_order(shuffles: Sequence[Effect], result: Value) -> bool:
-    """Whether each step has its own value first and the other lane's second."""
-    last = shuffles[-1]
-    values = [e.value for e in shuffles[1:] if isinstance(e, Shuffle)] + [result]
-    own = [(e.value, e.result) for e in shuffles if isinstance(e, Shuffle)]
-    return isinstance(last, Shuffle) and all(v.args == pair for v, pair in zip(values, own, strict=True))
-
-
-def _text(operation: str, warps: int) -> str:
-    step = _STEPS[operation]
-    x, y = (step.format(v, f"__shfl_xor_sync(~0u, {v}, s)") for v in "xy")
-    return f"""\
-// Over all threads, by way of one value a warp; each thread gets it. The memory may be used again after a barrier.
-static __device__ float {_NAMES[operation]}(float x, float* held) {{
-  const unsigned tid = threadIdx.x;
-  for (int s = 16; s > 0; s /= 2) {x};
-  if (tid % 32 == 0) held[tid / 32] = x;
-  __syncthreads();
-  float y = tid < {warps} ? held[tid] : 0.0f;
-  for (int s = {warps // 2}; s > 0; s /= 2) {y};
-  if (tid < {warps} && tid % {warps} == 0) held[tid] = y;
-  __syncthreads();
-  return held[0];
-}}"""
+def function_of(found: Found, folds: Folds, warps: int, helpers: dict[str, str]) -> str:
+    """The name of a reduction's function: of one value that returns it, or of several that are changed."""
+    kinds = folds.kinds(found.combine)
+    count = len(kinds)
+    x, y, held = (([f"{n}{k}" for k in range(count)] if count > 1 else [n]) for n in ("x", "y", "held"))
+    few, word = f"tid < {warps}", found.combine.results[0]
+    begin = [
+        f"{kind}* {h} = ({kind}*){f'(memory + {place})' if place else 'memory'};"
+        for kind, h, place in zip(kinds, held, found.places, strict=True)
+    ]
+    lines = [
+        "const unsigned tid = threadIdx.x;",
+        *(begin if count > 1 else []),
+        f"for (int s = 16; s > 0; s /= 2) {folds.halving(found.combine, x)}",
+        *(f"if (tid % 32 == 0) {h}[tid / 32] = {v};" for h, v in zip(held, x, strict=True)),
+        "__syncthreads();",
+        *(
+            f"{kind} {v} = {few} ? {h}[tid] : {'0.0f' if kind == 'float' else 0};"
+            for kind, h, v in zip(kinds, held, y, strict=True)
+        ),
+        f"for (int s = {warps // 2}; s > 0; s /= 2) {folds.halving(found.combine, y)}",
+        *(f"if ({few} && tid % {warps} == 0) {h}[tid] = {v};" for h, v in zip(held, y, strict=True)),
+        "__syncthreads();",
+        *(["return held[0];"] if count == 1 else [f"{v} = {h}[0];" for h, v in zip(held, x, strict=True)]),
+    ]
+    given = ", ".join(f"{kind}& {v}" for kind, v in zip(kinds, x, strict=True))
+    head = f"static __device__ void @({given}, char* memory) {{"
+    if count == 1:
+        head = f"static __device__ {kinds[0]} @({kinds[0]} x, {kinds[0]}* held) {{"
+    operation = word.data[0].partition(".")[0] if word.op == "ptx" else word.op
+    single = len(found.combine.inner) == 1 and count == 1
+    says = "Over all threads, by way of one value a warp; each thread gets it. The memory may be used again after a barrier."
+    text = "\n".join([f"// {says}", head, *(f"  {line}" for line in lines), "}"])
+    return operations.added(helpers, _NAMES.get(operation, "block_fold") if single else "block_fold", text)

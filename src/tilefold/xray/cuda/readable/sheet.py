@@ -37,8 +37,8 @@ class Sheet:
         self.tops: list[str] = []
         self.lines: dict[Region, list[str]] = {root: []}
         self.region = root
-        self.taken = {*taken, "i", "s"}
-        self._names, self._line_of = names, line_of
+        self.reserved, self.taken = taken, {*taken, "i", "s"}
+        self.names, self._line_of = names, line_of
         self._headed: dict[Region, tuple[str, ...]] = {}
         self._undo: list[Callable[[], object]] = []
 
@@ -79,20 +79,20 @@ class Sheet:
 
     def name_of(self, place: Place | None, default: str, kind: str = "") -> str:
         """What the source calls what is at a place, if that is of a type's kind; "program" asks for a name of one place."""
-        found = self._names.at(place, kind) if place is not None else None
+        found = self.names.at(place, kind) if place is not None else None
         return self.fresh(found or default)
 
     def name_for(self, value: Value, default: str, kind: str, step: str = "part") -> str:
         """What the source calls a value of a type; a step on the way to another at its place is called a part of that."""
         step = step if value in self.steps else ""
-        found = None if value.place is None else self._names.at(value.place, kind, step)
-        if found and kind == "bool" and not step and self._names.is_opposite(value):
+        found = None if value.place is None else self.names.at(value.place, kind, step)
+        if found and kind == "bool" and not step and self.names.is_opposite(value):
             found = f"not_{found}"
         return self.fresh(found or default)
 
     def function_of(self, value: Value) -> str:
         """The mathematical function whose result a value is; nothing where it is none, or a step of one."""
-        return "" if value.place is None or value in self.steps else self._names.function(value.place)
+        return "" if value.place is None or value in self.steps else self.names.function(value.place)
 
     def counter_name(self, place: Place | None) -> str:
         """What the source calls the variable of a `for` at a place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable import operations
@@ -12,7 +13,7 @@ from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
 from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.kinds import SIZES
 from tilefold.xray.cuda.readable.memory import Memory, address_text
-from tilefold.xray.cuda.readable.reductions import Found, block_reduction
+from tilefold.xray.cuda.readable.reductions import Found, block_reduction, function_of
 from tilefold.xray.cuda.readable.text import OR, Text
 from tilefold.xray.cuda.readable.tree import (
     Assembly,
@@ -29,6 +30,7 @@ from tilefold.xray.cuda.readable.tree import (
 from tilefold.xray.cuda.readable.values import Value
 from tilefold.xray.cuda.readable.variables import Variables
 
+_MOST_OF_A_FOLD = 100  # groups of effects that are looked at
 _SHUFFLES = {
     "bfly": "__shfl_xor_sync",
     "idx": "__shfl_sync",
@@ -65,7 +67,7 @@ class Statements:
         at = 0
         try:
             while at < len(groups):
-                at += self._next([g[0] for g in groups[at:]], groups[at])
+                at += self._next(groups[at:])
         except (NoFormulaError, UnreadableError):
             self.failed = self.failed or region
             raise
@@ -77,9 +79,9 @@ class Statements:
             if len(values) > 1 and len(set(values)) == len(values):
                 _together(self._write, values)
 
-    def _next(self, effects: Sequence[Effect], group: tuple[Effect, ...]) -> int:
-        """One group, or all shuffles of a fold; how many groups that was."""
-        effect = effects[0]
+    def _next(self, groups: Sequence[tuple[Effect, ...]]) -> int:
+        """One group, or all of a fold; how many groups that was."""
+        group, effect = groups[0], groups[0][0]
         match effect:
             case Load():
                 self._memory.load(tuple(e for e in group if isinstance(e, Load)))
@@ -89,18 +91,9 @@ class Statements:
                 self._memory.store(tuple(e for e in group if isinstance(e, Store)))
             case Barrier(warp):
                 self._sheet.say("__syncwarp();" if warp else "__syncthreads();")
-            case Shuffle() if self._sheet.one_by_one:
-                self._shuffle(effect)
             case Shuffle():
-                block = block_reduction(effects, self._folds, self._write.graph, self._write.sums)
-                if block is not None:
-                    self._reduction(block, effect)
-                    return block.effects
-                found = self._folds.butterfly(effects)
-                if found is not None:
-                    shuffles = [e for e in effects[: found[1]] if isinstance(e, Shuffle)]
-                    self._folds.write_butterfly(shuffles, found[0])
-                    return found[1]
+                if not self._sheet.one_by_one and (taken := self._folded(groups)):
+                    return taken
                 self._shuffle(effect)
             case Atomic():
                 self._atomic(effect)
@@ -112,13 +105,41 @@ class Statements:
                 self._loop(effect)
         return 1
 
-    def _reduction(self, block: Found, effect: Shuffle) -> None:
-        self._sheet.helpers[block.name] = block.text
-        memory = "smem" if self._memory.types["shared"] == "float" else "(float*)smem"
-        given = self._write.one(block.given, "float").text
-        name = self._sheet.name_of(effect.place, "all", "float")
-        self._sheet.say(f"const float {name} = {block.name}({given}, {memory});", effect.place)
-        self._sheet.name(block.result, name, "float")
+    def _folded(self, groups: Sequence[tuple[Effect, ...]]) -> int:
+        """A fold over lanes or over all threads; how many groups it was, none where it is no such."""
+        ends = [0, *itertools.accumulate(len(g) for g in groups[:_MOST_OF_A_FOLD])]
+        effects = [e for g in groups[:_MOST_OF_A_FOLD] for e in g]
+        mark = self._sheet.mark()
+        try:
+            block = block_reduction(effects, self._folds, self._write.graph, self._write.sums)
+            if block is not None and block.effects in ends:
+                self._reduction(block)
+                return ends.index(block.effects)
+            found = self._folds.combines.halved(effects)
+            if found is not None:
+                for fold in found[0]:
+                    self._folds.write_halved(fold)
+                return found[1]
+        except NoFormulaError:
+            self._sheet.back(mark)
+        return 0
+
+    def _reduction(self, block: Found) -> None:
+        place, kinds = block.begin[0].place, self._folds.kinds(block.combine)
+        given = [self._write.one(e.value, kind).text for e, kind in zip(block.begin, kinds, strict=True)]
+        function = function_of(block, self._folds, self._write.graph.threads // 32, self._sheet.helpers)
+        kind = kinds[0] if len(kinds) == 1 else "char"
+        memory = "smem" if self._memory.types["shared"] == kind else f"({kind}*)smem"
+        names = [self._sheet.name_of(place, "all", kind) for kind in kinds]
+        if len(kinds) == 1:
+            self._sheet.say(f"const {kind} {names[0]} = {function}({given[0]}, {memory});", place)
+        else:
+            for kind, name, text in zip(kinds, names, given, strict=True):
+                self._sheet.say(f"{kind} {name} = {text};", place)
+            self._sheet.say(f"{function}({', '.join([*names, memory])});", place)
+        for result, name, kind in zip(block.results, names, kinds, strict=True):
+            if result is not None:
+                self._sheet.name(result, name, kind)
 
     # ------------------------------------------------------------------------------------------------- one effect
     def _shuffle(self, effect: Shuffle) -> None:

@@ -1,0 +1,198 @@
+"""How one state is made of two, a state being one value or several: found in a step of a warp's fold, and again in others."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilefold.xray.cuda.readable.scopes import Scopes
+from tilefold.xray.cuda.readable.tree import Effect, Shuffle
+from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value
+
+State = tuple[Value, ...]
+_MOST = 4  # values of a state
+_LONGEST = 64  # values of a combine
+_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+# What gives the same bits with its first two arguments exchanged.
+_TURNS = {"add", "mul", "and", "or", "xor"}
+_TURNED = ("add.", "mul.", "max.", "min.", "fma.", "and.", "or.", "xor.")
+
+
+@dataclass(frozen=True, eq=False)
+class Combine:
+    """Both states as leaves, the values made of them, in order, and what they end with."""
+
+    own: State
+    other: State
+    inner: tuple[Value, ...]
+    results: State
+
+
+@dataclass(frozen=True, eq=False)
+class Halved:
+    """A fold of lanes in halves: its first shuffles, what comes out (None where nobody reads it), and distances."""
+
+    combine: Combine
+    shuffles: tuple[Shuffle, ...]  # of the first step, in the order of the state
+    results: tuple[Value | None, ...]
+    uses: Counter[Value]  # of the results in the last step itself
+    first: int
+    last: int
+
+
+class Combines:
+    """Finds how the lanes of a warp combine what they have."""
+
+    def __init__(self, graph: Graph, scopes: Scopes) -> None:
+        self._graph, self._scopes = graph, scopes
+
+    def halved(
+        self, effects: Sequence[Effect], known: Combine | None = None
+    ) -> tuple[tuple[Halved, ...], int] | None:
+        """Folds of a warp with which effects begin, and how many shuffles these are; None where they begin with none.
+
+        Of one step alone the combine must be `known`.
+        """
+        steps = list(_steps(effects, "bfly"))
+        if not steps or (known is None and len(steps) < 2):
+            return None
+        for order in itertools.permutations(steps[known is None]) if len(steps[0]) <= _MOST else ():
+            combine, begin = known, order
+            if known is None:
+                begin = steps[0]
+                combine = self._combine(begin, tuple(e.value for e in order))
+            if combine is None or len(combine.own) != len(begin):
+                continue
+            found = self._chain(combine, [begin, *steps[1:]], 2 if known is None else 1)
+            if found is not None:
+                made, uses, count = found
+                far = begin[0].by.constant or 1
+                one = Halved(combine, begin, made, uses, far, far >> (count - 1))
+                return tuple(_apart(one)), count * len(begin)
+        return None
+
+    def _combine(self, step: tuple[Shuffle, ...], results: State) -> Combine | None:
+        own, other = tuple(e.value for e in step), tuple(e.result for e in step)
+        inner = _between({*own, *other}, results)
+        whole = inner is not None and all(r in inner for r in results)
+        return Combine(own, other, inner, results) if inner is not None and whole else None
+
+    def _chain(
+        self, combine: Combine, steps: Sequence[tuple[Shuffle, ...]], least: int
+    ) -> tuple[tuple[Value | None, ...], Counter[Value], int] | None:
+        """What so many steps end with, where each goes on with what the one before made, and nobody else reads that."""
+        step, needed = steps[0], Counter[Value]()
+        found: tuple[tuple[Value | None, ...], Counter[Value], int] | None = None
+        for count in range(1, len(steps) + 1):
+            own, other = tuple(e.value for e in step), tuple(e.result for e in step)
+            made = self.again(combine, own, other)
+            if made is None:
+                break
+            held, results = made
+            uses = Counter(a for v in held for a in v.args)
+            ends = {r for r in results if r is not None}
+            if any(self._scopes.uses[v] != uses[v] for v in (*other, *(held - ends))):
+                break
+            if count > 1 and any(self._scopes.uses[v] != 1 + needed[v] + uses[v] for v in own):
+                break
+            found = results, uses, count
+            after = {e.value: e for e in steps[count]} if count < len(steps) else {}
+            if ends != {*after} or len(ends) < len(results):
+                break
+            step, needed = tuple(after[r] for r in results if r is not None), uses
+        return found if found is not None and found[2] >= least else None
+
+    def again(
+        self, combine: Combine, own: State, other: State
+    ) -> tuple[set[Value], tuple[Value | None, ...]] | None:
+        """The values made of two other states in the same way, and what they end with; None where nothing is."""
+        at: dict[Value, Value | None] = dict(zip((*combine.own, *combine.other), (*own, *other), strict=True))
+        for value in combine.inner:
+            args = tuple(a if a.op == "const" else at[a] for a in value.args)
+            at[value] = self._found(value, args)
+        results = tuple(at[r] for r in combine.results)
+        held = {v for k in combine.inner if (v := at[k]) is not None}
+        live = _between({*own, *other}, tuple(r for r in results if r is not None))
+        return None if live is None or not live else (held & {*live}, results)
+
+    def _found(self, value: Value, args: tuple[Value | None, ...]) -> Value | None:
+        """A value of the same operation and other arguments, in either order where that is the same."""
+        given = tuple(a for a in args if a is not None)
+        if len(given) < len(args):
+            return None
+        turned = (given[1], given[0], *given[2:]) if len(given) > 1 else given
+        tries = [(given, value.data)]
+        name = value.data[0] if value.op == "ptx" else ""
+        if value.op in _TURNS or (name and name.startswith(_TURNED)):
+            tries.append((turned, value.data))
+        if value.op == "compare":
+            tries.append((turned, (_MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])))
+        for arguments, data in tries:
+            found = self._graph.find(value.op, arguments, data, value.bits)
+            if found is not None and found in self._scopes.homes:
+                return found
+        return None
+
+
+def _steps(effects: Sequence[Effect], mode: str) -> Iterator[tuple[Shuffle, ...]]:
+    """Shuffles of one distance, then of half of it, or of twice where lanes look up; equally many each time."""
+    at, distance, count = 0, 0, 0
+    while at < len(effects):
+        step: list[Shuffle] = []
+        for effect in effects[at : at + count] if count else effects:
+            by = effect.by.constant if isinstance(effect, Shuffle) and effect.mode == mode else None
+            if not isinstance(effect, Shuffle) or not by or by != (distance or by):
+                break
+            distance = by
+            step.append(effect)
+        count = count or len(step)
+        if not step or len(step) < count or len({e.value for e in step}) < count:
+            return
+        yield tuple(step)
+        at, distance = at + count, distance // 2 if mode == "bfly" else 2 * distance
+        if distance not in range(1, 32):
+            return
+
+
+def _between(begin: set[Value], ends: Sequence[Value]) -> tuple[Value, ...] | None:
+    """The values that some are made of down to others, in order; None where they are made of anything else."""
+    found, waiting = set[Value](), [*ends]
+    while waiting:
+        at = waiting.pop()
+        if at in begin or at in found or at.op == "const":
+            continue
+        if at.op in LEAVES or len(found) > _LONGEST:
+            return None
+        found.add(at)
+        waiting += at.args
+    return tuple(sorted(found, key=lambda v: v.number))
+
+
+def _apart(found: Halved) -> Iterator[Halved]:
+    """Folds that have nothing to do with each other, which run side by side."""
+    combine, left = found.combine, [*range(len(found.results))]
+    needs = []
+    for k in left:
+        made = {*(_between({*combine.own, *combine.other}, combine.results[k : k + 1]) or ())}
+        used = {a for v in made for a in v.args}
+        needs.append({n for n in left if used & {combine.own[n], combine.other[n]}} | {k})
+    while left:
+        part = needs[left[0]]
+        while (more := set[int]().union(*(n for n in needs if n & part))) != part:
+            part = more
+        left = [k for k in left if k not in part]
+        chosen = sorted(part)
+        own, other, results = (
+            tuple(s[k] for k in chosen) for s in (combine.own, combine.other, combine.results)
+        )
+        inner = _between({*own, *other}, results) or ()
+        yield Halved(
+            Combine(own, other, inner, results),
+            tuple(found.shuffles[k] for k in chosen),
+            tuple(found.results[k] for k in chosen),
+            found.uses,
+            found.first,
+            found.last,
+        )
