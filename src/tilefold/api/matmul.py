@@ -97,7 +97,7 @@ def matmul(
     """
     if torch.compiler.is_dynamo_compiling() or is_recorded():
         plain = _is_named(epilogue, epilogue_args, row, out_dtype, out)
-        if plain and not asks_gradient([t for t in (a, b, bias) if t is not None]):
+        if plain and not (_is_transformed() or asks_gradient([t for t in (a, b, bias) if t is not None])):
             # graphs hold one operation, which Inductor may replace
             return recorded_matmul(a, b, bias, epilogue, precision, guarantee)  # type: ignore[arg-type]  # a name, or None
         if plain and torch.compiler.is_dynamo_compiling():
@@ -122,6 +122,12 @@ def _differentiated(
     extras = [] if bias is None else [bias]
     function = _named(epilogue)
     return recorded_product([a, b], extras, bias is not None, function, None, None, precision, guarantee)[0]
+
+
+@constant_in_graphs
+def _is_transformed() -> bool:
+    """Whether a transform of torch.func is on, as while a graph of it is made: that operation has no rules for these."""
+    return torch._C._functorch.maybe_current_level() is not None
 
 
 @constant_in_graphs
