@@ -165,7 +165,7 @@ MAPPED = [(name, where) for name in CALLS for where in mappings(len(CALLS[name][
 # Parameters have members and inputs have none, and the other way.
 FEW = [*((n, (*[None] * (len(s) - 1), -1)) for n, (*_, s) in CALLS.items()),
        *((n, (0, *[None] * (len(s) - 1))) for n, (*_, s) in CALLS.items() if len(s) > 1)]  # fmt: skip
-GRAPHS = [("rms_norm", (None, 0)), ("matmul", (None, 0, None))]
+GRAPHS = [("rms_norm", (None, 0)), ("matmul", (None, 0, None)), ("matmul with a row", (0, None))]
 
 
 @pytest.mark.parametrize(("name", "where"), MAPPED if EVERY else FEW, ids=str)
