@@ -1,7 +1,7 @@
 """Members of a batch, each with parameters and inputs of its own or shared: transforms of torch.func, eager and compiled.
 
 Answers are those of a Python loop over members in float64, of torch's own functions. `make members` tries every mapping of
-every call; without TILEFOLD_MEMBERS one of each is tried, and one is compiled.
+every call; without TILEFOLD_MEMBERS one of each is tried, and a few are compiled.
 """
 
 from __future__ import annotations
@@ -165,6 +165,7 @@ MAPPED = [(name, where) for name in CALLS for where in mappings(len(CALLS[name][
 # Parameters have members and inputs have none, and the other way.
 FEW = [*((n, (*[None] * (len(s) - 1), -1)) for n, (*_, s) in CALLS.items()),
        *((n, (0, *[None] * (len(s) - 1))) for n, (*_, s) in CALLS.items() if len(s) > 1)]  # fmt: skip
+GRAPHS = [("rms_norm", (None, 0)), ("matmul", (None, 0, None)), ("matmul with a row", (0, None))]
 
 
 @pytest.mark.parametrize(("name", "where"), MAPPED if EVERY else FEW, ids=str)
@@ -173,7 +174,7 @@ def test_each_member_has_its_own_results_and_derivatives(name: str, where: Where
 
 
 @pytest.mark.parametrize("backend", COMPILED if EVERY else COMPILED[1:])
-@pytest.mark.parametrize(("name", "where"), MAPPED if EVERY else [("rms_norm", (None, 0))], ids=str)
+@pytest.mark.parametrize(("name", "where"), MAPPED if EVERY else GRAPHS, ids=str)
 def test_so_it_has_in_a_compiled_graph(name: str, where: Where, backend: str) -> None:
     torch._dynamo.reset()
     compare(name, where, lambda function: torch.compile(function, fullgraph=True, backend=backend))

@@ -97,11 +97,12 @@ def matmul(
     """
     if torch.compiler.is_dynamo_compiling() or is_recorded():
         plain = _is_named(epilogue, epilogue_args, row, out_dtype, out)
-        if plain and not asks_gradient([t for t in (a, b, bias) if t is not None]):
+        if plain and not (_is_transformed() or asks_gradient([t for t in (a, b, bias) if t is not None])):
             # graphs hold one operation, which Inductor may replace
             return recorded_matmul(a, b, bias, epilogue, precision, guarantee)  # type: ignore[arg-type]  # a name, or None
-        if plain and torch.compiler.is_dynamo_compiling():
-            return _differentiated(a, b, bias, epilogue, precision, guarantee)
+        if torch.compiler.is_dynamo_compiling() and (plain or _folds_rows(epilogue, epilogue_args, row, out)):
+            made = _differentiated(a, b, bias, epilogue, row, out_dtype, precision, guarantee)
+            return made[0] if row is None else (made[0], row[0].pack(made[1:]))
     if overridden(a, b, bias, out) or overridden(*listed(epilogue_args)):
         options = {
             "bias": bias, "epilogue": epilogue, "epilogue_args": epilogue_args, "row": row, "out_dtype": out_dtype,
@@ -115,13 +116,27 @@ def matmul(
 
 
 def _differentiated(
-    a: Any, b: Any, bias: Any, epilogue: Any, precision: str | None, guarantee: str
-) -> torch.Tensor:
-    """A product whose gradient a graph asks for, as one operation."""
+    a: Any, b: Any, bias: Any, epilogue: Any, row: Any, out_dtype: Any, precision: str | None, guarantee: str
+) -> list[torch.Tensor]:
+    """A product whose gradient a graph asks for, or that folds its rows, as one operation."""
     a, b, bias, precision = as_autocast(a, b, bias, precision)
     extras = [] if bias is None else [bias]
     function = _named(epilogue)
-    return recorded_product([a, b], extras, bias is not None, function, None, None, precision, guarantee)[0]
+    pair = None if row is None else (row[0], None)
+    return recorded_product([a, b], extras, bias is not None, function, pair, out_dtype, precision, guarantee)
+
+
+def _folds_rows(epilogue: Any, extras: Any, row: Any, out: Any) -> bool:
+    """Whether a graph can hold a product that folds its rows: no function is to be run for it."""
+    named = epilogue is None or isinstance(epilogue, str)
+    whole = isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], Monoid) and row[1] is None
+    return named and whole and not extras and out is None
+
+
+@constant_in_graphs
+def _is_transformed() -> bool:
+    """Whether a transform of torch.func is on, as while a graph of it is made: that operation has no rules for these."""
+    return torch._C._functorch.maybe_current_level() is not None
 
 
 @constant_in_graphs
