@@ -13,7 +13,7 @@ from tilefold.algebra.program import scaled_form
 from tilefold.backends.triton.call import Call, launchable
 from tilefold.backends.triton.emit import emit_across, emit_lanes, emit_scaled
 from tilefold.backends.triton.kernels.clusters import exchange, own_words
-from tilefold.backends.triton.kernels.map_rings import ring_of
+from tilefold.backends.triton.kernels.primitives import ring_of
 from tilefold.backends.triton.map_calls import bits_of, extras_apart, of_rows, row_arguments, rows_source
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Launch, Plan

@@ -20,4 +20,6 @@
 | top-k | `selections` | keeps each group's best element, then reads the k best groups again |
 | transpose, copy | `moves` | turns a tile in shared memory |
 | product | `products`, `product_rows` | sums a share of K; a second launch folds the shares |
+
+What maps that hold rows in shared memory share is in `primitives` (PTX) and `clusters` (states between programs).
 """

@@ -15,6 +15,7 @@ Besides what `map_rows` has: OF_ROWS of a row's results gives what is stored of 
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
+from tilefold.backends.triton.kernels.primitives import some_of
 from tilefold.backends.triton.kernels.tiles import outer_offset, reduced_offset
 
 
@@ -81,14 +82,6 @@ def load_operands(
         else:
             values = values + (0,)
     return values
-
-
-def some_of(values, FIRST: tl.constexpr, NUMBER: tl.constexpr):
-    """NUMBER of some values, from FIRST on."""
-    found = ()
-    for i in tl.static_range(NUMBER):
-        found = found + (values[FIRST + i],)
-    return found
 
 
 def columns_of(results, ROWS: tl.constexpr):

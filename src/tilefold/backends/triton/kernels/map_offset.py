@@ -12,40 +12,17 @@ take a turn's elements, a tensor each, into each thread's state.
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
-from tilefold.backends.triton.kernels.map_rings import inline_ptx, memory, row_offset, unpacked
-from tilefold.backends.triton.kernels.map_spans import fetch_span, lead_of, put, store_span, taken, widened
-
-
-def read_words(address, WORDS: tl.constexpr):
-    """A half word (WORDS 0), a word, or two of a tensor that is only read."""
-    if WORDS == 2:
-        words = tl.inline_asm_elementwise(
-            "ld.global.nc.v2.b32 {$0, $1}, [$2];", "=r,=r,l", [address], dtype=(tl.uint32, tl.uint32), is_pure=True, pack=1
-        )
-    elif WORDS == 1:
-        words = (
-            tl.inline_asm_elementwise(
-                "ld.global.nc.b32 $0, [$1];", "=r,l", [address], dtype=tl.uint32, is_pure=True, pack=1
-            ),
-        )
-    else:
-        words = (
-            tl.inline_asm_elementwise(
-                "ld.global.nc.u16 $0, [$1];", "=r,l", [address], dtype=tl.uint32, is_pure=True, pack=1
-            ),
-        )
-    return words
-
-
-def beside_run(x, at, RUN: tl.constexpr):
-    """RUN neighbours of an extra tensor, from `at` on."""
-    dtype: tl.constexpr = x[0].dtype.element_ty
-    words = read_words((x[0] + x[1] + at).to(tl.int64), RUN * dtype.primitive_bitwidth // 32)
-    if RUN * dtype.primitive_bitwidth == 16:
-        elements = (widened(words[0], dtype),)
-    else:
-        elements = unpacked(words, dtype)
-    return elements
+from tilefold.backends.triton.kernels.primitives import (
+    fetch_span,
+    inline_ptx,
+    lead_of,
+    memory,
+    put,
+    read_elements,
+    row_offset,
+    store_span,
+    taken,
+)
 
 
 def placed(x, area, lead):
@@ -101,7 +78,8 @@ def turn_beside(
             place = at + u * LANES * RUN
             if MASKED:
                 place = tl.minimum(place, (number - 1) // RUN * RUN)
-            beside = beside + beside_run(extras[i], first + place, RUN)
+            x = extras[i][0] + extras[i][1] + (first + place)
+            beside = beside + read_elements(x.to(tl.int64), extras[i][0].dtype.element_ty, RUN)
     return beside
 
 

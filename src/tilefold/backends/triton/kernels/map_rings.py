@@ -15,153 +15,21 @@ import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
 from tilefold.backends.triton.kernels.map_rows import some_extras
-from tilefold.backends.triton.kernels.tiles import outer_offset
-
-
-def inline_ptx(TEXT: tl.constexpr):
-    """PTX that every thread executes. $0 becomes 0."""
-    tl.inline_asm_elementwise(TEXT, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
-
-
-def memory():
-    """Where the ring's shared memory begins."""
-    return tl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
-
-
-def own_memory():
-    """Where the ring's shared memory begins that `ring_of` declared."""
-    return tl.inline_asm_elementwise("mov.u32 $0, ring_own;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
-
-
-def ring_of(words: int) -> str:
-    """PTX that declares the ring beside what Triton uses: up to 48 KB. $0 becomes 0."""
-    return f".shared .align 16 .b8 ring_own[{words}]; mov.u32 $0, 0;"
-
-
-def fetch(place, address, some):
-    """Begin to copy 16 bytes to a place in shared memory, where there are `some`."""
-    tl.inline_asm_elementwise(
-        """{
-        .reg .pred some;
-        setp.ne.b32 some, $3, 0;
-        @some cp.async.cg.shared.global [$1], [$2], 16;
-        mov.u32 $0, 0;
-        }""",
-        "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def load_shared(place):
-    """Four words at a place in shared memory."""
-    return tl.inline_asm_elementwise(
-        "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];",
-        "=r,=r,=r,=r,r", [place], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def read(address):
-    """Four words of a tensor that is only read."""
-    return tl.inline_asm_elementwise(
-        "ld.global.nc.v4.b32 {$0, $1, $2, $3}, [$4];",
-        "=r,=r,=r,=r,l", [address], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def write(address, words, some):
-    """Four words to a tensor, where there are `some`."""
-    tl.inline_asm_elementwise(
-        """{
-        .reg .pred some;
-        setp.ne.b32 some, $6, 0;
-        @some st.global.v4.b32 [$1], {$2, $3, $4, $5};
-        mov.u32 $0, 0;
-        }""",
-        "=r,l,r,r,r,r,r", [address, words[0], words[1], words[2], words[3], some], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def unpacked(words, dtype: tl.constexpr):
-    """The elements in some words, of 16 or 32 bits: floats of 16 bits as float32."""
-    elements = ()
-    for w in tl.static_range(len(words)):
-        if dtype == tl.bfloat16:
-            elements = elements + tl.inline_asm_elementwise(
-                "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [words[w]],
-                dtype=(tl.float32, tl.float32), is_pure=True, pack=1,
-            )  # fmt: skip
-        elif dtype == tl.float16:
-            elements = elements + tl.inline_asm_elementwise(
-                "{ .reg .b16 low, high; mov.b32 {low, high}, $2; cvt.f32.f16 $0, low; cvt.f32.f16 $1, high; }",
-                "=r,=r,r", [words[w]], dtype=(tl.float32, tl.float32), is_pure=True, pack=1,
-            )  # fmt: skip
-        else:
-            elements = elements + (tl.cast(words[w], dtype, bitcast=True),)
-    return elements
-
-
-def packed(elements, dtype: tl.constexpr):
-    """The words that some elements make: floats of 16 bits are given as float32."""
-    words = ()
-    if dtype.primitive_bitwidth == 16:
-        for w in tl.static_range(len(elements) // 2):
-            words = words + (
-                tl.inline_asm_elementwise(
-                    "cvt.rn.bf16x2.f32 $0, $2, $1;" if dtype == tl.bfloat16 else "cvt.rn.f16x2.f32 $0, $2, $1;",
-                    "=r,r,r", [elements[2 * w], elements[2 * w + 1]], dtype=tl.uint32, is_pure=True, pack=1,
-                ),
-            )  # fmt: skip
-    else:
-        for w in tl.static_range(len(elements)):
-            words = words + (tl.cast(elements[w], tl.uint32, bitcast=True),)
-    return words
-
-
-def moved(words, STEP: tl.constexpr, moves):
-    """Each word, or where it `moves` the one STEP after it."""
-    found = ()
-    for w in tl.static_range(len(words)):
-        if w + STEP < len(words):
-            found = found + (tl.where(moves, words[w + STEP], words[w]),)
-        else:
-            found = found + (words[w],)
-    return found
-
-
-def shifted(before, words, lead, dtype: tl.constexpr):
-    """The words of as many elements, `lead` elements before `words`, of which `before` are those ahead.
-
-    Where `lead` is 0, they are `before`.
-    """
-    W: tl.constexpr = len(words)
-    EACH: tl.constexpr = 32 // dtype.primitive_bitwidth  # elements a word
-    every = before + words
-    ahead = (W * EACH - lead) % (W * EACH)
-    for level in tl.static_range(1, 5):
-        if (W >> level) > 0:
-            every = moved(every, W >> level, ((ahead // EACH) & (W >> level)) != 0)
-    made = ()
-    for w in tl.static_range(W):
-        if EACH == 2:
-            made = made + (joined(every[w], every[w + 1], ahead % 2 * 16),)
-        else:
-            made = made + (every[w],)
-    return made
-
-
-def joined(low, high, bits):
-    """The word that begins `bits` bits behind `low`."""
-    return tl.inline_asm_elementwise(
-        "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, bits], dtype=tl.uint32, is_pure=True, pack=1
-    )
-
-
-def row_offset(x, row, outer_sizes, output_size):
-    """Where a row begins in one operand, in elements."""
-    row = row.to(tl.int64)
-    offset = x[1] + row * x[3]
-    if len(outer_sizes) > 0:
-        offset = x[1] + outer_offset(row // output_size, outer_sizes, x[2]) + (row % output_size) * x[3]
-    return offset
+from tilefold.backends.triton.kernels.primitives import (
+    beside_rows,
+    fetch,
+    inline_ptx,
+    load_shared,
+    memory,
+    own_memory,
+    packed,
+    read,
+    row_offset,
+    shifted,
+    some_of,
+    unpacked,
+    write,
+)
 
 
 def fetch_turn(
@@ -251,14 +119,6 @@ def read_turn(
             if ALIGN > 1:
                 words = words + read_run(extras[i], place - tl.where(lead != 0, RUN, 0), length, RUN, MASKED)
     return words
-
-
-def some_of(words, FIRST: tl.constexpr, NUMBER: tl.constexpr):
-    """NUMBER words, from FIRST on."""
-    found = ()
-    for w in tl.static_range(NUMBER):
-        found = found + (words[FIRST + w],)
-    return found
 
 
 def none_of(words):
@@ -635,14 +495,6 @@ def any_of_rows(flags, LANES: tl.constexpr):
         "=r,r", [flags.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
     )  # fmt: skip
     return tl.inline_asm_elementwise("mov.u32 $0, %looking;", "=r", [], dtype=tl.int32, is_pure=False, pack=1) != 0
-
-
-def beside_rows(results):
-    """What each row folds to, beside its elements: [ROWS] -> [ROWS, 1]."""
-    values = ()
-    for r in tl.static_range(len(results)):
-        values = values + (results[r][:, None],)
-    return values
 
 
 def over_threads(values, thread):

@@ -16,111 +16,19 @@ these are PTX. LANE_BEGIN (also _MASKED) takes a thread's elements of a row, a t
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.map_rings import beside_rows, fetch, inline_ptx, own_memory, row_offset
-
-
-def lead_of(x, start, ALIGNED: tl.constexpr):
-    """How many elements before `start` its vector of 16 bytes begins."""
-    if ALIGNED:
-        lead = 0
-    else:
-        size: tl.constexpr = x.dtype.element_ty.primitive_bitwidth // 8
-        lead = (((x + start).to(tl.int64) & 15) // size).to(tl.int32)
-    return lead
-
-
-def lead_of_piece(lead, number, inner, RUN: tl.constexpr, ALIGNED: tl.constexpr):
-    """How many elements before the piece of this number its vector begins, where that of the first has `lead`."""
-    if ALIGNED:
-        own = number * 0
-    else:
-        own = (lead + number * (inner % RUN)) & (RUN - 1)
-    return own
-
-
-def fetch_span(
-    x, start, lead, number, thread, area,
-    THREADS: tl.constexpr, TURNS: tl.constexpr, length=0, inner=0, PIECE: tl.constexpr = 0, ALIGNED: tl.constexpr = True,
-):  # fmt: skip
-    """Begin to copy `number` elements of a tensor, from `start` on, to `area`, with the whole vectors at their ends.
-
-    With PIECE as many of each of `length` pieces, `inner` elements apart.
-    """
-    RUN: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
-    for turn in tl.static_range(TURNS):
-        vector = thread + turn * THREADS
-        if PIECE == 0:
-            place = vector * RUN
-            fetch(area + vector * 16, (x + (start - lead) + place).to(tl.int64), (place < lead + number).to(tl.int32))
-        else:
-            piece = vector // PIECE
-            place = vector % PIECE * RUN
-            before = lead_of_piece(lead, piece, inner, RUN, ALIGNED)
-            source = x + (start + piece.to(tl.int64) * inner) + (place - before)
-            some = (piece < length) & (place < before + number)
-            fetch(area + vector * 16, source.to(tl.int64), some.to(tl.int32))
-
-
-def taken(place, some, dtype: tl.constexpr, MASKED: tl.constexpr):
-    """An element in shared memory, where there is `some`: floats of 16 bits as float32."""
-    if dtype.primitive_bitwidth == 32:
-        if MASKED:
-            word = tl.inline_asm_elementwise(
-                "{ .reg .pred some; setp.ne.b32 some, $2, 0; mov.b32 $0, 0; @some ld.shared.b32 $0, [$1]; }",
-                "=&r,r,r", [place, some], dtype=tl.uint32, is_pure=False, pack=1,
-            )  # fmt: skip
-        else:
-            word = tl.inline_asm_elementwise(
-                "ld.shared.b32 $0, [$1];", "=r,r", [place], dtype=tl.uint32, is_pure=False, pack=1
-            )
-        element = tl.cast(word, dtype, bitcast=True)
-    else:
-        if MASKED:
-            word = tl.inline_asm_elementwise(
-                "{ .reg .pred some; setp.ne.b32 some, $2, 0; mov.b32 $0, 0; @some ld.shared.u16 $0, [$1]; }",
-                "=&r,r,r", [place, some], dtype=tl.uint32, is_pure=False, pack=1,
-            )  # fmt: skip
-        else:
-            word = tl.inline_asm_elementwise(
-                "ld.shared.u16 $0, [$1];", "=r,r", [place], dtype=tl.uint32, is_pure=False, pack=1
-            )
-        element = widened(word, dtype)
-    return element
-
-
-def widened(word, dtype: tl.constexpr):
-    """The float of 16 bits in the lower half of a word, as float32."""
-    if dtype == tl.bfloat16:
-        element = tl.cast(word << 16, tl.float32, bitcast=True)
-    else:
-        element = tl.cast(word.to(tl.uint16), tl.float16, bitcast=True).to(tl.float32)
-    return element
-
-
-def put(place, element, some, dtype: tl.constexpr, MASKED: tl.constexpr):
-    """An element to shared memory, where there is `some`: floats of 16 bits are given as float32."""
-    if dtype.primitive_bitwidth == 32:
-        word = tl.cast(element, tl.uint32, bitcast=True)
-    else:
-        word = tl.cast(element.to(dtype), tl.uint16, bitcast=True).to(tl.uint32)
-    if MASKED and dtype.primitive_bitwidth == 32:
-        tl.inline_asm_elementwise(
-            "{ .reg .pred some; setp.ne.b32 some, $3, 0; @some st.shared.b32 [$1], $2; mov.u32 $0, 0; }",
-            "=r,r,r,r", [place, word, some], dtype=tl.uint32, is_pure=False, pack=1,
-        )  # fmt: skip
-    elif MASKED:
-        tl.inline_asm_elementwise(
-            "{ .reg .pred some; setp.ne.b32 some, $3, 0; @some st.shared.u16 [$1], $2; mov.u32 $0, 0; }",
-            "=r,r,r,r", [place, word, some], dtype=tl.uint32, is_pure=False, pack=1,
-        )  # fmt: skip
-    elif dtype.primitive_bitwidth == 32:
-        tl.inline_asm_elementwise(
-            "st.shared.b32 [$1], $2; mov.u32 $0, 0;", "=r,r,r", [place, word], dtype=tl.uint32, is_pure=False, pack=1
-        )
-    else:
-        tl.inline_asm_elementwise(
-            "st.shared.u16 [$1], $2; mov.u32 $0, 0;", "=r,r,r", [place, word], dtype=tl.uint32, is_pure=False, pack=1
-        )
+from tilefold.backends.triton.kernels.primitives import (
+    beside_rows,
+    fetch_span,
+    inline_ptx,
+    lead_of,
+    lead_of_piece,
+    own_memory,
+    put,
+    read_elements,
+    row_offset,
+    store_span,
+    taken,
+)
 
 
 def place_of(
@@ -162,102 +70,6 @@ def put_one(
     put(place, element, some, y.dtype.element_ty, MASKED)
 
 
-def read_one(x, offset, dtype: tl.constexpr):
-    """An element of a tensor that is only read: floats of 16 bits as float32."""
-    address = (x + offset).to(tl.int64)
-    if dtype.primitive_bitwidth == 32:
-        word = tl.inline_asm_elementwise(
-            "ld.global.nc.b32 $0, [$1];", "=r,l", [address], dtype=tl.uint32, is_pure=True, pack=1
-        )
-        element = tl.cast(word, dtype, bitcast=True)
-    else:
-        word = tl.inline_asm_elementwise(
-            "ld.global.nc.u16 $0, [$1];", "=r,l", [address], dtype=tl.uint32, is_pure=True, pack=1
-        )
-        element = widened(word, dtype)
-    return element
-
-
-def store_span(
-    y, start, lead, number, thread, area,
-    THREADS: tl.constexpr, TURNS: tl.constexpr, EDGES: tl.constexpr, length=0, inner=0, PIECE: tl.constexpr = 0,
-    ALIGNED: tl.constexpr = True, LONGEST: tl.constexpr = 0,
-):  # fmt: skip
-    """Store `number` elements, from `start` on: whole vectors, and the elements beside them at both ends one by one.
-
-    With PIECE as many of each of `length` pieces, LONGEST at most, `inner` elements apart.
-    """
-    RUN: tl.constexpr = 128 // y.dtype.element_ty.primitive_bitwidth
-    for turn in tl.static_range(TURNS):
-        vector = thread + turn * THREADS
-        if PIECE == 0:
-            place = vector * RUN
-            whole = ((place >= lead) & (place + RUN <= lead + number)).to(tl.int32)
-            store_vector((y + (start - lead) + place).to(tl.int64), area + vector * 16, whole)
-        else:
-            piece = vector // PIECE
-            place = vector % PIECE * RUN
-            before = lead_of_piece(lead, piece, inner, RUN, ALIGNED)
-            to = y + (start + piece.to(tl.int64) * inner) + (place - before)
-            whole = (piece < length) & (place >= before) & (place + RUN <= before + number)
-            store_vector(to.to(tl.int64), area + vector * 16, whole.to(tl.int32))
-    if EDGES:
-        size: tl.constexpr = 16 // RUN
-        if PIECE == 0:
-            place, some = edge(thread, lead, number, RUN)
-            store_one((y + (start - lead) + place).to(tl.int64), area + place * size, some.to(tl.int32), size)
-        else:
-            for turn in tl.static_range((LONGEST * 2 * RUN + THREADS - 1) // THREADS):
-                slot = thread + turn * THREADS
-                piece = slot // (2 * RUN)
-                before = lead_of_piece(lead, piece, inner, RUN, ALIGNED)
-                place, some = edge(slot % (2 * RUN), before, number, RUN)
-                to = y + (start + piece.to(tl.int64) * inner) + (place - before)
-                held = area + (piece * (PIECE * RUN) + place) * size
-                store_one(to.to(tl.int64), held, (some & (piece < length)).to(tl.int32), size)
-
-
-def edge(slot, lead, number, RUN: tl.constexpr):
-    """Of 2 * RUN elements about a piece's ends, the place of the one of this number, and whether it is stored alone."""
-    last = (lead + number) // RUN * RUN
-    place = tl.where(slot < RUN, slot, last + slot - RUN)
-    inside = (place >= lead) & (place < lead + number)
-    head = (lead > 0) & (slot < RUN)
-    tail = (slot >= RUN) & (slot < 2 * RUN) & ((last > 0) | (lead == 0))
-    return place, inside & (head | tail)
-
-
-def store_vector(address, place, some):
-    """16 bytes from shared memory to a tensor, where there are `some`."""
-    tl.inline_asm_elementwise(
-        """{
-        .reg .pred some;
-        .reg .b32 a, b, c, d;
-        setp.ne.b32 some, $3, 0;
-        @some ld.shared.v4.b32 {a, b, c, d}, [$2];
-        @some st.global.v4.b32 [$1], {a, b, c, d};
-        mov.u32 $0, 0;
-        }""",
-        "=r,l,r,r", [address, place, some], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def store_one(address, place, some, SIZE: tl.constexpr):
-    """One element from shared memory to a tensor, where there is `some`."""
-    if SIZE == 4:
-        tl.inline_asm_elementwise(
-            "{ .reg .pred some; .reg .b32 word; setp.ne.b32 some, $3, 0; @some ld.shared.b32 word, [$2]; "
-            "@some st.global.b32 [$1], word; mov.u32 $0, 0; }",
-            "=r,l,r,r", [address, place, some], dtype=tl.uint32, is_pure=False, pack=1,
-        )  # fmt: skip
-    else:
-        tl.inline_asm_elementwise(
-            "{ .reg .pred some; .reg .b16 word; setp.ne.b32 some, $3, 0; @some ld.shared.b16 word, [$2]; "
-            "@some st.global.b16 [$1], word; mov.u32 $0, 0; }",
-            "=r,l,r,r", [address, place, some], dtype=tl.uint32, is_pure=False, pack=1,
-        )  # fmt: skip
-
-
 def read_beside(
     x, row, at, length, outer_sizes, output_size,
     EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, OVER: tl.constexpr,
@@ -276,7 +88,7 @@ def read_beside(
             offset = begin + tl.minimum(place + e * LANES, length - 1) * x[5]
         else:
             offset = begin + (place + e * LANES) * x[5]
-        values = values + (read_one(x[0], offset, x[0].dtype.element_ty),)
+        values = values + read_elements((x[0] + offset).to(tl.int64), x[0].dtype.element_ty, 1)
     return values
 
 
