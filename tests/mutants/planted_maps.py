@@ -274,8 +274,8 @@ MAPS = (
     Mutant(
         "the last block of columns writes beyond its group",
         "backends/triton/kernels/map_spans.py",
-        "present = tl.minimum(output_size - column, TAKEN).to(tl.int32)",
-        "present = tl.minimum(output_size, TAKEN).to(tl.int32)",
+        "present = tl.minimum(walk.output - column, TAKEN).to(tl.int32)",
+        "present = tl.minimum(walk.output, TAKEN).to(tl.int32)",
         ("tests/planner/test_spans.py::test_columns_in_pieces[blocks, the last one in part]",),
     ),
     Mutant(
@@ -289,8 +289,8 @@ MAPS = (
     Mutant(
         "words of extra tensors are one run behind their elements",
         "backends/triton/kernels/map_offset.py",
-        "x = extras[i][0] + extras[i][1] + (first + place)",
-        "x = extras[i][0] + extras[i][1] + (first + place + RUN)",
+        "x = extras[i].pointer + extras[i].shift + (first + place)",
+        "x = extras[i].pointer + extras[i].shift + (first + place + RUN)",
         ("tests/planner/test_offset_rows.py::test_norms[one turn-layer_norm-False]",),
     ),
     Mutant(

@@ -48,7 +48,7 @@ def turn_elements(
     values = ()
     for i in tl.static_range(len(inputs)):
         for u in tl.static_range(UNROLL):
-            values = values + run_elements(inputs[i][0], bases[i], at, number, u * LANES * RUN, RUN, MASKED)
+            values = values + run_elements(inputs[i].pointer, bases[i], at, number, u * LANES * RUN, RUN, MASKED)
     return values
 
 
@@ -78,8 +78,8 @@ def turn_beside(
             place = at + u * LANES * RUN
             if MASKED:
                 place = tl.minimum(place, (number - 1) // RUN * RUN)
-            x = extras[i][0] + extras[i][1] + (first + place)
-            beside = beside + read_elements(x.to(tl.int64), extras[i][0].dtype.element_ty, RUN)
+            x = extras[i].pointer + extras[i].shift + (first + place)
+            beside = beside + read_elements(x.to(tl.int64), extras[i].pointer.dtype.element_ty, RUN)
     return beside
 
 
@@ -105,7 +105,7 @@ def map_offset_turn(
 
 
 def map_offset(
-    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length,
+    inputs, extras, y, walk, length,
     LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     VECTORS: tl.constexpr, Y_VECTORS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, CLUSTER: tl.constexpr,
     EXCHANGE: tl.constexpr, SHARE: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr,
@@ -126,15 +126,15 @@ def map_offset(
         begin_exchange(EXCHANGE)
     bases = ()
     for i in tl.static_range(len(inputs)):
-        begin = row_offset(inputs[i], row, outer_sizes, output_size) + first
-        lead = lead_of(inputs[i][0], begin, False)
-        fetch_span(inputs[i][0], begin, lead, number, thread, area + AREAS[i], LANES, VECTORS[i])
-        bases = bases + (placed(inputs[i][0], area + AREAS[i], lead),)
-    y_begin = row_offset((0, 0, y_outer, y_output), row, outer_sizes, output_size) + first
+        begin = row_offset(inputs[i], row, walk, inputs[i].shift) + first
+        lead = lead_of(inputs[i].pointer, begin, False)
+        fetch_span(inputs[i].pointer, begin, lead, number, thread, area + AREAS[i], LANES, VECTORS[i])
+        bases = bases + (placed(inputs[i].pointer, area + AREAS[i], lead),)
+    y_begin = row_offset(y, row, walk) + first
     y_bases = ()
-    for r in tl.static_range(len(y_ptrs)):
-        lead = lead_of(y_ptrs[r], y_begin, False)
-        y_bases = y_bases + (placed(y_ptrs[r], area + Y_AREAS[r], lead),)
+    for r in tl.static_range(len(y.pointers)):
+        lead = lead_of(y.pointers[r], y_begin, False)
+        y_bases = y_bases + (placed(y.pointers[r], area + Y_AREAS[r], lead),)
     if CLUSTER > 1:
         others_have_begun()
     at = thread * RUN
@@ -162,12 +162,12 @@ def map_offset(
         here = at + turn * TURN
         xs = turn_elements(inputs, bases, here, number, LANES, RUN, UNROLL, False)
         beside = turn_beside(extras, first, here, number, LANES, RUN, UNROLL, False)
-        map_offset_turn(xs, results, beside, y_ptrs, y_bases, here, number, LANES, RUN, UNROLL, False, INPUTS, EXTRAS)
+        map_offset_turn(xs, results, beside, y.pointers, y_bases, here, number, LANES, RUN, UNROLL, False, INPUTS, EXTRAS)
     end = at + (TURNS - 1) * TURN
     xs = turn_elements(inputs, bases, end, number, LANES, RUN, UNROLL, True)
     beside = turn_beside(extras, first, end, number, LANES, RUN, UNROLL, True)
-    map_offset_turn(xs, results, beside, y_ptrs, y_bases, end, number, LANES, RUN, UNROLL, True, INPUTS, EXTRAS)
+    map_offset_turn(xs, results, beside, y.pointers, y_bases, end, number, LANES, RUN, UNROLL, True, INPUTS, EXTRAS)
     tl.debug_barrier()
-    for r in tl.static_range(len(y_ptrs)):
-        lead = lead_of(y_ptrs[r], y_begin, False)
-        store_span(y_ptrs[r], y_begin, lead, number, thread, area + Y_AREAS[r], LANES, Y_VECTORS[r], True)
+    for r in tl.static_range(len(y.pointers)):
+        lead = lead_of(y.pointers[r], y_begin, False)
+        store_span(y.pointers[r], y_begin, lead, number, thread, area + Y_AREAS[r], LANES, Y_VECTORS[r], True)

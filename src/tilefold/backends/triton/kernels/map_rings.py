@@ -14,7 +14,6 @@ Triton uses itself. LANE_BEGIN and LANE_ABSORB (also _MASKED) take a turn's elem
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
-from tilefold.backends.triton.kernels.map_rows import some_extras
 from tilefold.backends.triton.kernels.primitives import (
     beside_rows,
     fetch,
@@ -33,15 +32,15 @@ from tilefold.backends.triton.kernels.primitives import (
 
 
 def fetch_turn(
-    inputs, row, turn, slot, rows, first, lane, thread, length, outer_sizes, output_size, ring,
+    inputs, row, turn, slot, rows, first, lane, thread, length, walk, ring,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     MASKED: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a row, if there is such a row."""
     for i in tl.static_range(len(inputs)):
-        begin = row_offset(inputs[i], row, outer_sizes, output_size)
+        begin = row_offset(inputs[i], row, walk, inputs[i].shift)
         lead = begin % ALIGN
-        source = inputs[i][0] + (begin - lead) + first
+        source = inputs[i].pointer + (begin - lead) + first
         for u in tl.static_range(UNROLL):
             at = ((turn * UNROLL + u) * LANES + lane) * RUN
             some = thread * 0 + (row < rows).to(tl.int32)
@@ -53,15 +52,14 @@ def fetch_turn(
 
 
 def fetch_item(
-    inputs, block, clusters, member, item: tl.constexpr, slot, rows, first, lane, thread, length, outer_sizes,
-    output_size, ring,
+    inputs, block, clusters, member, item: tl.constexpr, slot, rows, first, lane, thread, length, walk, ring,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     MASKED: tl.constexpr, SHARE: tl.constexpr, TURNS: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy a ring's next turns: a row's turns, then the first AGAIN of them again."""
     fetch_turn(
         inputs, (block + item // (TURNS + AGAIN) * clusters) * ROWS + member, item % (TURNS + AGAIN) % TURNS, slot, rows,
-        first, lane, thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+        first, lane, thread, length, walk, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
     )  # fmt: skip
 
 
@@ -71,7 +69,7 @@ def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.cons
     for i in tl.static_range(len(inputs)):
         for u in tl.static_range(UNROLL):
             words = load_shared(ring + (((slot * UNROLL + u) * len(inputs) + i) * THREADS + thread) * 16)
-            values = values + unpacked(words, inputs[i][0].dtype.element_ty)
+            values = values + unpacked(words, inputs[i].pointer.dtype.element_ty)
     return values
 
 
@@ -93,13 +91,13 @@ def masks_of(
 
 def read_run(x, place, length, RUN: tl.constexpr, MASKED: tl.constexpr):
     """The words of RUN neighbours of an extra tensor, from `place` on, a multiple of RUN; those beyond `length` are any."""
-    EACH: tl.constexpr = 128 // x[0].dtype.element_ty.primitive_bitwidth
+    EACH: tl.constexpr = 128 // x.pointer.dtype.element_ty.primitive_bitwidth
     words = ()
     for w in tl.static_range(RUN // EACH):
         at = place + w * EACH
         if MASKED:
             at = tl.maximum(tl.minimum(at, (length - 1) // EACH * EACH), 0)
-        words = words + read((x[0] + x[1] + at).to(tl.int64))
+        words = words + read((x.pointer + x.shift + at).to(tl.int64))
     return words
 
 
@@ -134,7 +132,7 @@ def beside_one(
     RUN: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr,
 ):  # fmt: skip
     """RUN elements of one extra tensor: vector `number` of `words`, or HELD: `held_at` in shared memory."""
-    dtype: tl.constexpr = x[0].dtype.element_ty
+    dtype: tl.constexpr = x.pointer.dtype.element_ty
     W: tl.constexpr = RUN * dtype.primitive_bitwidth // 32
     if HELD:
         own = load_shared(held_at)
@@ -215,17 +213,18 @@ def fetch_beside(
             some = lane * 0 + 1
             if MASKED:
                 some = (place < length).to(tl.int32)
-            fetch(held_at + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
+            source = extras[i].pointer + extras[i].shift + place
+            fetch(held_at + (v * LANES + lane) * 16 + i * EACH, source.to(tl.int64), some)
     inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def map_rings(
-    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows, r_ptrs, r_outer, r_output,
+    inputs, extras, y, walk, length, rows, of_rows,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr, PERSISTENT: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
-    SCALED: tl.constexpr, APART: tl.constexpr,
+    SCALED: tl.constexpr, EXTRAS: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -240,8 +239,8 @@ def map_rings(
     NEXT_SCALE says that this state does not hold it (algebra/units). No second copy of the code: registers and instructions
     of a path that is not taken cost as much as units do (docs/experiments/answers.md#units).
     """
-    row_extras = some_extras(extras, APART, 1)
-    extras = some_extras(extras, APART, 0)
+    row_extras = [extras[i] for i in EXTRAS.OF_ROWS]
+    extras = [extras[i] for i in EXTRAS.BESIDE]
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
     TURN: tl.constexpr = UNROLL * LANES * RUN
@@ -273,7 +272,7 @@ def map_rings(
     for turn in range(DEPTH):
         fetch_turn(
             inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
-            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+            length, walk, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
         )  # fmt: skip
     if HELD:
         inline_ptx(FIRST)
@@ -282,7 +281,7 @@ def map_rings(
         others_have_begun()
     ahead = ()
     if not HELD:
-        lead = (row_offset(inputs[0], cluster * ROWS + member, outer_sizes, output_size) % ALIGN).to(tl.int32)
+        lead = (row_offset(inputs[0], cluster * ROWS + member, walk, inputs[0].shift) % ALIGN).to(tl.int32)
         for soon in tl.static_range(AHEAD):
             ahead = ahead + read_turn(
                 extras, first + (soon + AGAIN) % TURNS * TURN, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED
@@ -291,14 +290,13 @@ def map_rings(
     oldest = 0 * split
     for block in range(cluster, (rows + ROWS - 1) // ROWS, clusters):
         row = block * ROWS + member
-        begin = row_offset(inputs[0], row, outer_sizes, output_size)
+        begin = row_offset(inputs[0], row, walk, inputs[0].shift)
         lead = (begin % ALIGN).to(tl.int32)
         own = length  # elements from `lead` on to the end of this program's share
         if MASKED:
             own = tl.minimum(first + SHARE - lead, length)
-        y = (0, 0, y_outer, y_output)
-        y_begin = row_offset(y, row, outer_sizes, output_size)
-        of_rows = load_of_rows(row_extras, row, rows, outer_sizes, output_size)
+        y_begin = row_offset(y, row, walk)
+        taken = load_of_rows(row_extras, row, rows, walk)
         if SCALED:
             scale = tl.full([ROWS, LANES] if ROWS > 1 else [], 1.0, tl.float32)
             whole = IDENTITY(scale.shape)
@@ -306,7 +304,7 @@ def map_rings(
             while looking:
                 whole = folded(
                     inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
-                    outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
+                    walk, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
                     PARTS, SHARE,
                 )  # fmt: skip
                 number += 1
@@ -320,23 +318,23 @@ def map_rings(
                         for turn in range(DEPTH):
                             fetch_turn(
                                 inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH, rows, first, lane, thread,
-                                length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                                length, walk, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
                             )  # fmt: skip
             results = PROJECT_SCALED(scale, *whole)
         else:
             whole = folded(
                 inputs, None, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
-                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
+                walk, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
                 PARTS, SHARE,
             )  # fmt: skip
             number += 1
             results = PROJECT(*whole)
             if ROWS > 1:
                 results = beside_rows(results)
-        if len(r_ptrs) > 0:
-            r_begin = row_offset((0, 0, r_outer, r_output), row, outer_sizes, output_size)
-            store_of_rows(r_ptrs, r_begin, results, thread, (lane == 0) & (row < rows) & (split == 0))
-        results = results + of_rows
+        if len(of_rows.pointers) > 0:
+            r_begin = row_offset(of_rows, row, walk)
+            store_of_rows(of_rows.pointers, r_begin, results, thread, (lane == 0) & (row < rows) & (split == 0))
+        results = results + taken
         if AHEAD > 1 or AGAIN > 0:
             for place in tl.static_range(TURNS):
                 slot = (oldest + place + AGAIN) % DEPTH
@@ -351,14 +349,14 @@ def map_rings(
                         extras, following, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED
                     )
                 map_turn(
-                    inputs, extras, words, y_ptrs, xs, results, y_begin, first + (place + AGAIN) % TURNS * TURN,
+                    inputs, extras, words, y.pointers, xs, results, y_begin, first + (place + AGAIN) % TURNS * TURN,
                     held_at + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
                     (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
                 if PERSISTENT or AGAIN > 0:
                     fetch_item(
                         inputs, block, clusters, member, place + AGAIN + DEPTH, slot, rows, first, lane, thread, length,
-                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+                        walk, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
                     )  # fmt: skip
             if not PERSISTENT:
                 ahead = none_of(ahead)
@@ -370,12 +368,12 @@ def map_rings(
                 if (TURNS > 1 or (ALIGN > 1 and PERSISTENT)) and not HELD:
                     ahead_lead = lead
                     if ALIGN > 1 and PERSISTENT:  # after its last turn, the next row's first
-                        after = row_offset(inputs[0], (block + clusters) * ROWS + member, outer_sizes, output_size)
+                        after = row_offset(inputs[0], (block + clusters) * ROWS + member, walk, inputs[0].shift)
                         ahead_lead = tl.where(turn == TURNS - 1, (after % ALIGN).to(tl.int32), lead)
                     following = first + (turn + 1) % TURNS * TURN
                     ahead = read_turn(extras, following, lane, ahead_lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
                 map_turn(
-                    inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
+                    inputs, extras, words, y.pointers, xs, results, y_begin, first + turn * TURN,
                     held_at + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS,
                     RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
@@ -383,16 +381,16 @@ def map_rings(
                 if PERSISTENT:
                     fetch_turn(
                         inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
-                        thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                        thread, length, walk, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
                     )  # fmt: skip
         oldest = (oldest + TURNS + AGAIN) % DEPTH
 
 
-def load_of_rows(row_extras, row, rows, outer_sizes, output_size):
+def load_of_rows(row_extras, row, rows, walk):
     """What rows have one value of each, before they are folded."""
     values = ()
     for i in tl.static_range(len(row_extras)):
-        value = tl.load(row_extras[i][0] + row_offset(row_extras[i], row, outer_sizes, output_size), mask=row < rows)
+        value = tl.load(row_extras[i].pointer + row_offset(row_extras[i], row, walk, row_extras[i].shift), mask=row < rows)
         if value.dtype.primitive_bitwidth == 16:
             value = value.to(tl.float32)
         values = values + (value,)
@@ -408,8 +406,7 @@ def store_of_rows(r_ptrs, begin, results, thread, mask):
 
 
 def folded(
-    inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length, outer_sizes,
-    output_size, ring,
+    inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length, walk, ring,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, CLUSTER: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr,
@@ -423,7 +420,7 @@ def folded(
     if AGAIN > 0:
         fetch_item(
             inputs, block, clusters, member, DEPTH, oldest, rows, first, lane, thread, length,
-            outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+            walk, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
         )  # fmt: skip
         for item in tl.static_range(1, TURNS):
             inline_ptx(tl.constexpr(WAITING[item]))
@@ -436,7 +433,7 @@ def folded(
             if item < AGAIN:
                 fetch_item(
                     inputs, block, clusters, member, item + DEPTH, slot, rows, first, lane, thread, length,
-                    outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+                    walk, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
                 )  # fmt: skip
     else:
         for part in tl.static_range(len(PARTS)):

@@ -71,7 +71,7 @@ def put_one(
 
 
 def read_beside(
-    x, row, at, length, outer_sizes, output_size,
+    x, row, at, length, walk,
     EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
     """Elements of an extra tensor that lies in another way: those beyond a row's end are any.
@@ -80,20 +80,20 @@ def read_beside(
     """
     begin = 0
     if OVER:
-        begin = row_offset(x, row, outer_sizes, output_size)
+        begin = row_offset(x, row, walk, x.shift)
     place = at.to(tl.int64)
     values = ()
     for e in tl.static_range(EACH):
         if MASKED and e == EACH - 1:
-            offset = begin + tl.minimum(place + e * LANES, length - 1) * x[5]
+            offset = begin + tl.minimum(place + e * LANES, length - 1) * x.reduced
         else:
-            offset = begin + (place + e * LANES) * x[5]
-        values = values + read_elements((x[0] + offset).to(tl.int64), x[0].dtype.element_ty, 1)
+            offset = begin + (place + e * LANES) * x.reduced
+        values = values + read_elements((x.pointer + offset).to(tl.int64), x.pointer.dtype.element_ty, 1)
     return values
 
 
 def elements_beside(
-    extras, leads, first, row, at, some, memory, outer_sizes, output_size, length, rows,
+    extras, leads, first, row, at, some, memory, walk, length, rows,
     EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr,
     AREAS: tl.constexpr, INNER: tl.constexpr, PIECES: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
@@ -103,13 +103,13 @@ def elements_beside(
     for i in tl.static_range(len(extras)):
         if (DENSE >> i) & 1:
             beside = beside + fetched(
-                extras[i][0], memory + AREAS[INPUTS + i], leads[INPUTS + i], row, at, some, length, output_size,
+                extras[i].pointer, memory + AREAS[INPUTS + i], leads[INPUTS + i], row, at, some, length, walk.output,
                 EACH, LANES, MASKED, INNER, PIECES[INPUTS + i], ALIGNED,
             )  # fmt: skip
         else:
             own = tl.minimum(first + row, rows - 1)
             beside = beside + read_beside(
-                extras[i], own, at, length, outer_sizes, output_size, EACH, LANES, MASKED, (OVER >> i) & 1
+                extras[i], own, at, length, walk, EACH, LANES, MASKED, (OVER >> i) & 1
             )
     return beside
 
@@ -131,9 +131,9 @@ def fetch_spans(
     for i in tl.static_range(len(extras)):
         lead = 0
         if (DENSE >> i) & 1:
-            lead = lead_of(extras[i][0], start, ALIGNED)
+            lead = lead_of(extras[i].pointer, start, ALIGNED)
             fetch_span(
-                extras[i][0], start, lead, number, thread, memory + AREAS[INPUTS + i], THREADS, TURNS[INPUTS + i],
+                extras[i].pointer, start, lead, number, thread, memory + AREAS[INPUTS + i], THREADS, TURNS[INPUTS + i],
                 length, inner, PIECES[INPUTS + i], ALIGNED,
             )  # fmt: skip
         leads = leads + (lead,)
@@ -141,7 +141,7 @@ def fetch_spans(
 
 
 def map_spans(
-    inputs, extras, y_ptrs, outer_sizes, output_size, length, rows,
+    inputs, extras, y_ptrs, walk, length, rows,
     ROWS: tl.constexpr, TAKEN: tl.constexpr, INNER: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
     MASKED: tl.constexpr, THREADS: tl.constexpr, ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr,
     DENSE: tl.constexpr, OVER: tl.constexpr, TURNS: tl.constexpr, Y_TURNS: tl.constexpr, AREAS: tl.constexpr,
@@ -164,12 +164,12 @@ def map_spans(
         present = tl.minimum(rows - first, TAKEN).to(tl.int32)
         number = present * length
     else:
-        blocks = tl.cdiv(output_size, TAKEN)
+        blocks = tl.cdiv(walk.output, TAKEN)
         group = (tl.program_id(0) // blocks).to(tl.int64)
         column = tl.program_id(0) % blocks * TAKEN
-        first = group * output_size + column
-        start = group * output_size * length + column
-        present = tl.minimum(output_size - column, TAKEN).to(tl.int32)
+        first = group * walk.output + column
+        start = group * walk.output * length + column
+        present = tl.minimum(walk.output - column, TAKEN).to(tl.int32)
         number = present
     thread = tl.arange(0, THREADS)
     row = tl.arange(0, ROWS)[:, None]
@@ -183,14 +183,14 @@ def map_spans(
     inline_ptx(OWN)
     memory = own_memory()
     leads = fetch_spans(
-        inputs, extras, start, number, thread, memory, length, output_size, THREADS, ALIGNED, DENSE, TURNS, AREAS, PIECES
+        inputs, extras, start, number, thread, memory, length, walk.output, THREADS, ALIGNED, DENSE, TURNS, AREAS, PIECES
     )  # fmt: skip
     inline_ptx(WAITING)
     tl.debug_barrier()
     xs = ()
     for i in tl.static_range(len(inputs)):
         xs = xs + fetched(
-            inputs[i], memory + AREAS[i], leads[i], row, at, some, length, output_size, EACH, LANES, MASKED, INNER, PIECES[i],
+            inputs[i], memory + AREAS[i], leads[i], row, at, some, length, walk.output, EACH, LANES, MASKED, INNER, PIECES[i],
             ALIGNED,
         )  # fmt: skip
     if ACROSS:
@@ -206,7 +206,7 @@ def map_spans(
     else:
         results = PROJECT(*state)
     beside = elements_beside(
-        extras, leads, first, row, at, some, memory, outer_sizes, output_size, length, rows, EACH, LANES, MASKED, DENSE, OVER,
+        extras, leads, first, row, at, some, memory, walk, length, rows, EACH, LANES, MASKED, DENSE, OVER,
         AREAS, INNER, PIECES, ALIGNED,
     )  # fmt: skip
     for e in tl.static_range(EACH):
@@ -222,13 +222,13 @@ def map_spans(
             element = tl.broadcast_to(made[r], (ROWS, LANES))
             put_one(
                 y_ptrs[r], memory + Y_AREAS[r], lead_of(y_ptrs[r], start, ALIGNED), row, at,
-                some & present_row if MASKED and e == EACH - 1 else present_row, length, output_size, element, e * LANES,
+                some & present_row if MASKED and e == EACH - 1 else present_row, length, walk.output, element, e * LANES,
                 PART or (MASKED and e == EACH - 1), INNER, Y_PIECES[r], ALIGNED,
             )  # fmt: skip
     tl.debug_barrier()
     for r in tl.static_range(len(y_ptrs)):
         lead = lead_of(y_ptrs[r], start, ALIGNED)
         store_span(
-            y_ptrs[r], start, lead, number, thread, memory + Y_AREAS[r], THREADS, Y_TURNS[r], EDGES, length, output_size,
+            y_ptrs[r], start, lead, number, thread, memory + Y_AREAS[r], THREADS, Y_TURNS[r], EDGES, length, walk.output,
             Y_PIECES[r], ALIGNED, EACH * LANES,
         )  # fmt: skip

@@ -55,7 +55,7 @@ def fetch_stripe(
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a stripe, if there is such a stripe."""
     start = first + turn * (UNROLL * R)
-    begin = x[0] + stripe_offset(stripe, blocks, outer_sizes, x[2], C * RUN) + start.to(tl.int64) * X_STEP
+    begin = x.pointer + stripe_offset(stripe, blocks, outer_sizes, x.outer, C * RUN) + start.to(tl.int64) * X_STEP
     source = begin + (line.to(tl.int64) * (UNROLL * X_STEP) + column)
     some = thread * 0 + (stripe < stripes).to(tl.int32)
     if MASK_COLUMNS:
@@ -240,12 +240,6 @@ def map_stripe(
             write(to.to(tl.int64), packed(elements, to.dtype.element_ty), some)
 
 
-def waited(WAITING: tl.constexpr, turn: tl.constexpr):
-    """Wait until a turn has come."""
-    TEXT: tl.constexpr = WAITING[turn]
-    inline_ptx(TEXT)
-
-
 def map_stripes(
     x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
     X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr,
@@ -264,7 +258,7 @@ def map_stripes(
     line = thread // C
     column = thread % C * RUN
     ring = memory() + RESERVED
-    dtype: tl.constexpr = x[0].dtype.element_ty
+    dtype: tl.constexpr = x.pointer.dtype.element_ty
     first = split * (TURNS * UNROLL * R)
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
@@ -281,12 +275,12 @@ def map_stripes(
     oldest = 0 * split
     for stripe in range(cluster, stripes, clusters):
         y_begin = stripe_offset(stripe, blocks, outer_sizes, y_outer, COLUMNS)
-        waited(WAITING, 0)
+        inline_ptx(tl.constexpr(WAITING[0]))
         xs = held_stripe(dtype, oldest, thread, ring, R * C, UNROLL)
         states = stripe_begun(xs, first, line, thread, length, R, RUN, UNROLL, MASKED)
         if len(WAITING) > 1:
             for turn in tl.static_range(1, TURNS):
-                waited(WAITING, turn)
+                inline_ptx(tl.constexpr(WAITING[turn]))
                 xs = held_stripe(dtype, (oldest + turn) % DEPTH, thread, ring, R * C, UNROLL)
                 states = stripe_absorbed(
                     states, xs, first + turn * (UNROLL * R), line, thread, length, R, RUN, UNROLL, MASKED

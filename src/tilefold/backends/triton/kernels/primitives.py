@@ -291,12 +291,12 @@ def beside_rows(results):
     return values
 
 
-def row_offset(x, row, outer_sizes, output_size):
-    """Where a row begins in one operand, in elements."""
+def row_offset(x, row, walk, shift=0):
+    """Where a row begins in a tensor, in elements: `x` has its steps."""
     row = row.to(tl.int64)
-    offset = x[1] + row * x[3]
-    if len(outer_sizes) > 0:
-        offset = x[1] + outer_offset(row // output_size, outer_sizes, x[2]) + (row % output_size) * x[3]
+    offset = shift + row * x.output
+    if len(walk.outer) > 0:
+        offset = shift + outer_offset(row // walk.output, walk.outer, x.outer) + (row % walk.output) * x.output
     return offset
 
 

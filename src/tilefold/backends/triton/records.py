@@ -1,0 +1,142 @@
+"""What kernels are called with, by name: records that stand among a call's arguments and constants.
+
+A kernel reads their fields (`sizes.output`, `TILE.RUN`). Steps and sizes are in elements; a tuple has one for each dim. Where
+records are put together with `+`, Triton forgets the names of their fields: a comprehension keeps them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+Numbers = tuple[int, ...]
+
+
+class Operand(NamedTuple):
+    """A tensor that is read: the first element is `shift` after the pointer."""
+
+    pointer: Any
+    shift: int
+    outer: Numbers
+    output: int
+    deep: Numbers
+    reduced: int
+
+
+class Results(NamedTuple):
+    """Results of which each row has one value, or a state's fields: pointers, and steps along the output dims."""
+
+    pointers: tuple[Any, ...]
+    outer: Numbers
+    output: int
+
+
+class Mapped(NamedTuple):
+    """Results of which each element has one value: pointers, and steps along the output and the reduced dims."""
+
+    pointers: tuple[Any, ...]
+    outer: Numbers
+    output: int
+    deep: Numbers
+    reduced: int
+
+
+class Position(NamedTuple):
+    """The steps of an element's position, for monoids that see it.
+
+    `outer`: those of the outer dims, then sizes and steps of the dims that results along the last output dim are counted by.
+    """
+
+    outer: tuple[Numbers, ...]
+    deep: Numbers
+    reduced: int
+
+
+class Sizes(NamedTuple):
+    """Sizes of dims, and `length`: elements of one result.
+
+    `outer`: output dims but the last, walked by whole programs; where results are walked as one, each with the number of
+    results inside it. `deep`: reduced dims but the last, taken apart with div and mod (general strides).
+    """
+
+    outer: tuple[Any, ...]
+    deep: Numbers
+    output: int
+    reduced: int
+    length: int
+
+
+class Walk(NamedTuple):
+    """How rows are counted: `output` of them for each place along the `outer` dims."""
+
+    outer: Numbers
+    output: int
+
+
+class Shares(NamedTuple):
+    """How results, in `blocks`, and their elements are shared out: program `split` of `splits` takes `chunk` elements.
+
+    `ragged`: results that have a last element, where not all have one. `step`: from one split's state to the next one's.
+    """
+
+    chunk: int
+    splits: int
+    blocks: int
+    ragged: int
+    step: int
+
+
+class Tile(NamedTuple):
+    """A tile of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements."""
+
+    BLOCK_OUTPUTS: int
+    LANES: int
+    RUN: int
+    UNROLL: int
+
+
+class Extras(NamedTuple):
+    """Which extra tensors have one value a row, and which one beside each element or one for all."""
+
+    OF_ROWS: tuple[int, ...]
+    BESIDE: tuple[int, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The order in which APPLY takes them."""
+        return self.OF_ROWS + self.BESIDE
+
+
+class Owned(NamedTuple):
+    """Which results and elements a program has.
+
+    SPLIT: others have elements of the same results; SPLITS_FIRST: neighbours in launch order do. FLAT: results of all output
+    dims are counted as one. SHIFT: places begin so many elements before the first result, at a whole VECTOR.
+    """
+
+    SPLIT: bool
+    SPLITS_FIRST: bool
+    FLAT: bool
+    SHIFT: int
+    VECTOR: int
+
+
+class Way(NamedTuple):
+    """A program's way through its elements, as `fold_part` says it."""
+
+    MASK_OUTPUTS: bool
+    ALIGN: int
+    HEAD: int
+    HAS_FULL: int
+    TAIL: int
+    WIDE: bool
+    EVICT: str
+    LENGTH: int
+    PREFETCH: bool = False
+    STAGES: int = 1
+    USE_ABSORB: bool = False
+    IN_ORDER: bool = False
+    TAIL_ONCE: bool = False
+    RAGGED: int = 0
+    DEEP: int = 0
+    REDUCED: int = 0
+    OVER: int = -1
