@@ -238,8 +238,8 @@ MUTANTS = (
     Mutant(
         "a row that is longer than its ring is folded again from what the ring holds",
         "backends/triton/kernels/map_rings.py",
-        "inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH,",
-        "inputs, block * ROWS + member, turn + AGAIN, (oldest + turn) % DEPTH,",
+        "inputs, block * RING.ROWS + member, turn, (oldest + turn) % RING.DEPTH,",
+        "inputs, block * RING.ROWS + member, turn + AGAIN, (oldest + turn) % RING.DEPTH,",
         (
             "tests/planner/test_rings.py::test_rows_beyond_the_range_of_squares[longer than a ring-layer_norm-False-0.0]",
         ),

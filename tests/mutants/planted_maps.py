@@ -231,7 +231,7 @@ MAPS = (
     Mutant(
         "a row's elements that share a vector with another row's are written with it",
         "backends/triton/kernels/map_rings.py",
-        "whole = some & ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)",
+        "whole = some & ((place >= lead) & (place + RING.RUN <= lead + length)).to(tl.int32)",
         "whole = some & (place < lead + length).to(tl.int32)",
         ("tests/planner/test_rings.py::test_in_place",),
     ),

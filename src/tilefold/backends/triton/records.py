@@ -140,3 +140,59 @@ class Way(NamedTuple):
     DEEP: int = 0
     REDUCED: int = 0
     OVER: int = -1
+
+
+class LineSteps(NamedTuple):
+    """Steps from line to line of a scan's results, or of its states."""
+
+    outer: Numbers
+    line: int
+
+
+class Scan(NamedTuple):
+    """A tile of a scan: LINES lines of NUMBER chunks of CHUNK elements, of which COUNT are stored at a time.
+
+    BY_ROWS: elements of a line are neighbours, read in vectors of RUN. SHIFT: places of each input begin so many elements
+    behind a vector. HAS_INIT: states before the lines are given. MASK_LINES: some tile has fewer lines. SUMS: chunks' sums
+    are scanned, and elements added anew.
+    """
+
+    LINES: int
+    NUMBER: int
+    CHUNK: int
+    COUNT: int
+    BY_ROWS: bool
+    RUN: int
+    SHIFT: Numbers
+    REVERSE: bool
+    EXCLUSIVE: bool
+    HAS_INIT: bool
+    MASK_LINES: bool
+    SUMS: bool
+
+
+class Look(NamedTuple):
+    """How a share of a line looks back: at GROUP shares, and GROUPS groups; a state has WORD_COUNT words, a program WARPS."""
+
+    GROUP: int
+    GROUPS: int
+    WORD_COUNT: int
+    WARPS: int
+
+
+class Ring(NamedTuple):
+    """A ring of DEPTH turns, through which a program's SHARE elements of ROWS rows come in TURNS turns.
+
+    A row has LANES threads, and a turn UNROLL vectors of RUN elements a thread. ALIGN: rows begin at any multiple of so many
+    elements. MASKED as `map_rings` says.
+    """
+
+    LANES: int
+    ROWS: int
+    RUN: int
+    UNROLL: int
+    TURNS: int
+    DEPTH: int
+    ALIGN: int
+    MASKED: int
+    SHARE: int

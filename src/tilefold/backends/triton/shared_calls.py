@@ -22,7 +22,7 @@ from tilefold.backends.triton.map_calls import (
     row_arguments,
     rows_source,
 )
-from tilefold.backends.triton.records import Results, Walk
+from tilefold.backends.triton.records import Results, Ring, Walk
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import Row
@@ -132,14 +132,17 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
     ends = _parts(stage)
     masked, share = _share(stage, problem.length)
     return {
-        "LANES": stage.lanes,
-        "ROWS": stage.block_outputs,
-        "RUN": stage.run,
-        "UNROLL": stage.unroll,
-        "TURNS": stage.turns,
-        "DEPTH": stage.depth,
-        "ALIGN": stage.align,
-        "MASKED": masked,
+        "RING": Ring(
+            LANES=stage.lanes,
+            ROWS=stage.block_outputs,
+            RUN=stage.run,
+            UNROLL=stage.unroll,
+            TURNS=stage.turns,
+            DEPTH=stage.depth,
+            ALIGN=stage.align,
+            MASKED=masked,
+            SHARE=share,
+        ),
         "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
@@ -148,7 +151,6 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "FIRST": _waiting(stage.depth),
         "WAITING": tuple(map(_waiting, _pending(stage, ends))),
         "PARTS": ends,
-        "SHARE": share,
         "PERSISTENT": stage.clusters > 0 or not stage.parted,
         "RESERVED": RESERVED_BYTES,
         "AHEAD": stage.ahead,

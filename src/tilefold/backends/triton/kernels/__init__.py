@@ -2,7 +2,7 @@
 
 | operation | kernel | what a program does |
 |---|---|---|
-| fold | `fold_lanes` in `tiles` | folds tiles of rows, columns or partial states in lanes; "none": results are combined in memory |
+| fold | `fold_lanes` in `tiles` | folds tiles of rows, columns or partial states in lanes; "none": into results in memory |
 | | `in_order` | the same where order matters |
 | | `gathered` | reads short rows that no vector divides, or groups of short columns, as one run of memory |
 | map, rows held | `map_blocks` | holds a row, or a cluster's share of it, in registers and absorbs it as one block |
