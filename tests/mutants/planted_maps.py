@@ -274,8 +274,8 @@ MAPS = (
     Mutant(
         "the last block of columns writes beyond its group",
         "backends/triton/kernels/map_spans.py",
-        "present = tl.minimum(walk.output - column, TAKEN).to(tl.int32)",
-        "present = tl.minimum(walk.output, TAKEN).to(tl.int32)",
+        "present = tl.minimum(walk.output - column, SPAN.TAKEN).to(tl.int32)",
+        "present = tl.minimum(walk.output, SPAN.TAKEN).to(tl.int32)",
         ("tests/planner/test_spans.py::test_columns_in_pieces[blocks, the last one in part]",),
     ),
     Mutant(

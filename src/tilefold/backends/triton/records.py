@@ -196,3 +196,74 @@ class Ring(NamedTuple):
     ALIGN: int
     MASKED: int
     SHARE: int
+
+
+class ProductTile(NamedTuple):
+    """A tile of results of a product, [BLOCK_M, BLOCK_N], BLOCK_K elements at a time.
+
+    ACROSS, DOWN: tiles beside and below each other (0: any number). BATCHED: there are several matrices. STEP_B: b's step
+    along K. MASK_M, MASK_N, MASK_K: tiles end behind the sizes. WIDE: offsets need 64 bits. PACKED_A, PACKED_B: the operand
+    lies in blocks, 1 or 2 by its order.
+    """
+
+    BLOCK_M: int
+    BLOCK_N: int
+    BLOCK_K: int
+    ACROSS: int
+    DOWN: int
+    BATCHED: bool
+    STEP_B: int
+    MASK_M: bool
+    MASK_N: bool
+    MASK_K: bool
+    WIDE: bool
+    PRECISION: str
+    PACKED_A: int
+    PACKED_B: int
+
+
+class SelectionTile(NamedTuple):
+    """A tile of a selection: ROWS rows, each by LANES threads in TURNS turns of UNROLL runs of RUN elements.
+
+    TURNS_PADDED: the power of two above. CANDIDATES: groups whose best elements a thread has. ALIGN, VECTORS, EDGES: rows
+    begin anywhere, are read in vectors, and have some that are not whole.
+    """
+
+    ROWS: int
+    LANES: int
+    UNROLL: int
+    RUN: int
+    TURNS: int
+    TURNS_PADDED: int
+    CANDIDATES: int
+    ALIGN: bool
+    VECTORS: bool
+    EDGES: bool
+
+
+class MoveTile(NamedTuple):
+    """A tile of a copy: [BLOCK_M, BLOCK_N] runs of RUN elements, SLOTS being the power of two above.
+
+    MASK_M, MASK_N: tiles end behind the sizes.
+    """
+
+    BLOCK_M: int
+    BLOCK_N: int
+    MASK_M: bool
+    MASK_N: bool
+    RUN: int
+    SLOTS: int
+
+
+class Span(NamedTuple):
+    """A program's span: TAKEN rows, ROWS being the power of two above, INNER of which lie beside each other.
+
+    A row has LANES threads, which take EACH of its elements; a program has THREADS.
+    """
+
+    ROWS: int
+    TAKEN: int
+    INNER: int
+    LANES: int
+    EACH: int
+    THREADS: int

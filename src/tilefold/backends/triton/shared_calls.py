@@ -22,7 +22,7 @@ from tilefold.backends.triton.map_calls import (
     row_arguments,
     rows_source,
 )
-from tilefold.backends.triton.records import Results, Ring, Walk
+from tilefold.backends.triton.records import Results, Ring, Span, Walk
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import Row
@@ -214,13 +214,15 @@ def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
 
     whole = all(every * d.itemsize % VECTOR_BYTES == 0 for d in row.results)
     return {
-        "ROWS": power_above(stage.block_outputs),
-        "TAKEN": stage.block_outputs,
-        "INNER": 1 if stage.pieces else stage.inner,
-        "LANES": stage.lanes,
-        "EACH": stage.each,
+        "SPAN": Span(
+            ROWS=power_above(stage.block_outputs),
+            TAKEN=stage.block_outputs,
+            INNER=1 if stage.pieces else stage.inner,
+            LANES=stage.lanes,
+            EACH=stage.each,
+            THREADS=threads,
+        ),
         "MASKED": problem.length != stage.step,
-        "THREADS": threads,
         "ACROSS": stage.across,
         "ALIGNED": stage.aligned,
         "EDGES": not (stage.aligned and whole),

@@ -141,11 +141,10 @@ def fetch_spans(
 
 
 def map_spans(
-    inputs, extras, y_ptrs, walk, length, rows,
-    ROWS: tl.constexpr, TAKEN: tl.constexpr, INNER: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
-    MASKED: tl.constexpr, THREADS: tl.constexpr, ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr,
-    DENSE: tl.constexpr, OVER: tl.constexpr, TURNS: tl.constexpr, Y_TURNS: tl.constexpr, AREAS: tl.constexpr,
-    Y_AREAS: tl.constexpr, OWN: tl.constexpr, WAITING: tl.constexpr, PIECES: tl.constexpr, Y_PIECES: tl.constexpr,
+    inputs, extras, y_ptrs, walk, length, rows, SPAN: tl.constexpr, MASKED: tl.constexpr, ACROSS: tl.constexpr,
+    ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr, TURNS: tl.constexpr,
+    Y_TURNS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr, WAITING: tl.constexpr,
+    PIECES: tl.constexpr, Y_PIECES: tl.constexpr,
 ):  # fmt: skip
     """Fold and map TAKEN neighbouring rows, each by LANES threads that take EACH of its elements, LANES apart.
 
@@ -159,76 +158,76 @@ def map_spans(
     """
     PIECE: tl.constexpr = PIECES[0]
     if PIECE == 0:
-        first = tl.program_id(0).to(tl.int64) * TAKEN
+        first = tl.program_id(0).to(tl.int64) * SPAN.TAKEN
         start = first * length
-        present = tl.minimum(rows - first, TAKEN).to(tl.int32)
+        present = tl.minimum(rows - first, SPAN.TAKEN).to(tl.int32)
         number = present * length
     else:
-        blocks = tl.cdiv(walk.output, TAKEN)
+        blocks = tl.cdiv(walk.output, SPAN.TAKEN)
         group = (tl.program_id(0) // blocks).to(tl.int64)
-        column = tl.program_id(0) % blocks * TAKEN
+        column = tl.program_id(0) % blocks * SPAN.TAKEN
         first = group * walk.output + column
         start = group * walk.output * length + column
-        present = tl.minimum(walk.output - column, TAKEN).to(tl.int32)
+        present = tl.minimum(walk.output - column, SPAN.TAKEN).to(tl.int32)
         number = present
-    thread = tl.arange(0, THREADS)
-    row = tl.arange(0, ROWS)[:, None]
-    at = tl.arange(0, LANES)[None, :]
-    some = (at + (EACH - 1) * LANES < length).to(tl.int32)
-    some = tl.broadcast_to(some, (ROWS, LANES))
-    PART: tl.constexpr = ROWS > TAKEN  # some rows of the tensors are the last one's again: they put nothing
-    present_row = tl.broadcast_to((row < TAKEN).to(tl.int32), (ROWS, LANES))
+    thread = tl.arange(0, SPAN.THREADS)
+    row = tl.arange(0, SPAN.ROWS)[:, None]
+    at = tl.arange(0, SPAN.LANES)[None, :]
+    some = (at + (SPAN.EACH - 1) * SPAN.LANES < length).to(tl.int32)
+    some = tl.broadcast_to(some, (SPAN.ROWS, SPAN.LANES))
+    PART: tl.constexpr = SPAN.ROWS > SPAN.TAKEN  # some rows of the tensors are the last one's again: they put nothing
+    present_row = tl.broadcast_to((row < SPAN.TAKEN).to(tl.int32), (SPAN.ROWS, SPAN.LANES))
     if PART:
-        row = tl.minimum(row, TAKEN - 1)
+        row = tl.minimum(row, SPAN.TAKEN - 1)
     inline_ptx(OWN)
     memory = own_memory()
     leads = fetch_spans(
-        inputs, extras, start, number, thread, memory, length, walk.output, THREADS, ALIGNED, DENSE, TURNS, AREAS, PIECES
+        inputs, extras, start, number, thread, memory, length, walk.output, SPAN.THREADS, ALIGNED, DENSE, TURNS, AREAS, PIECES
     )  # fmt: skip
     inline_ptx(WAITING)
     tl.debug_barrier()
     xs = ()
     for i in tl.static_range(len(inputs)):
         xs = xs + fetched(
-            inputs[i], memory + AREAS[i], leads[i], row, at, some, length, walk.output, EACH, LANES, MASKED, INNER, PIECES[i],
-            ALIGNED,
+            inputs[i], memory + AREAS[i], leads[i], row, at, some, length, walk.output, SPAN.EACH,
+            SPAN.LANES, MASKED, SPAN.INNER, PIECES[i], ALIGNED,
         )  # fmt: skip
     if ACROSS:
-        state = ROW_ACROSS(tl.full([ROWS], 0, tl.int32) + length, some != 0, *xs)
+        state = ROW_ACROSS(tl.full([SPAN.ROWS], 0, tl.int32) + length, some != 0, *xs)
     elif MASKED:
         state = LANE_BEGIN_MASKED(some != 0, *xs)
     else:
         state = LANE_BEGIN(*xs)
     if ACROSS:
         results = beside_rows(PROJECT(*state))
-    elif LANES > 1:
+    elif SPAN.LANES > 1:
         results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
     else:
         results = PROJECT(*state)
     beside = elements_beside(
-        extras, leads, first, row, at, some, memory, walk, length, rows, EACH, LANES, MASKED, DENSE, OVER,
-        AREAS, INNER, PIECES, ALIGNED,
+        extras, leads, first, row, at, some, memory, walk, length, rows, SPAN.EACH, SPAN.LANES, MASKED, DENSE, OVER,
+        AREAS, SPAN.INNER, PIECES, ALIGNED,
     )  # fmt: skip
-    for e in tl.static_range(EACH):
+    for e in tl.static_range(SPAN.EACH):
         values = ()
         for i in tl.static_range(len(inputs)):
-            values = values + (xs[i * EACH + e],)
+            values = values + (xs[i * SPAN.EACH + e],)
         for r in tl.static_range(len(results)):
             values = values + (results[r],)
         for i in tl.static_range(len(extras)):
-            values = values + (beside[i * EACH + e],)
+            values = values + (beside[i * SPAN.EACH + e],)
         made = APPLY(*values)
         for r in tl.static_range(len(y_ptrs)):
-            element = tl.broadcast_to(made[r], (ROWS, LANES))
+            element = tl.broadcast_to(made[r], (SPAN.ROWS, SPAN.LANES))
             put_one(
                 y_ptrs[r], memory + Y_AREAS[r], lead_of(y_ptrs[r], start, ALIGNED), row, at,
-                some & present_row if MASKED and e == EACH - 1 else present_row, length, walk.output, element, e * LANES,
-                PART or (MASKED and e == EACH - 1), INNER, Y_PIECES[r], ALIGNED,
+                some & present_row if MASKED and e == SPAN.EACH - 1 else present_row, length, walk.output, element,
+                e * SPAN.LANES, PART or (MASKED and e == SPAN.EACH - 1), SPAN.INNER, Y_PIECES[r], ALIGNED,
             )  # fmt: skip
     tl.debug_barrier()
     for r in tl.static_range(len(y_ptrs)):
         lead = lead_of(y_ptrs[r], start, ALIGNED)
         store_span(
-            y_ptrs[r], start, lead, number, thread, memory + Y_AREAS[r], THREADS, Y_TURNS[r], EDGES, length, walk.output,
-            Y_PIECES[r], ALIGNED, EACH * LANES,
+            y_ptrs[r], start, lead, number, thread, memory + Y_AREAS[r], SPAN.THREADS, Y_TURNS[r], EDGES, length, walk.output,
+            Y_PIECES[r], ALIGNED, SPAN.EACH * SPAN.LANES,
         )  # fmt: skip
