@@ -134,7 +134,7 @@ def test_a_loop_that_ends_near_32_bits_counts_in_64(missing: int, cut: int) -> N
     x = torch.empty(2**31 - 1 - missing + cut, dtype=torch.int8, device="meta")[cut:]
     program = programs.specialize(monoids.SUM.total, (torch.int8,))
     problem, plan = plan_tensors([x], program, (0,), H200, "run_to_run")
-    assert dict(calls_of(plan, problem, program)[0].constants)["WIDE"]
+    assert dict(calls_of(plan, problem, program)[0].constants)["WAY"].WIDE
 
 
 def test_a_launch_has_no_more_programs_than_a_grid() -> None:

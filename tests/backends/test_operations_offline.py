@@ -226,11 +226,11 @@ SMALL: dict[str, Small] = {
     ),
     # Every program changes the one result, in the L2.
     "atomics": Small(
-        "fold_atomically", lambda: tilefold.reduce(drawn(1, 65_536), monoids.SUM, 1, guarantee="none"),
+        "fold_lanes", lambda: tilefold.reduce(drawn(1, 65_536), monoids.SUM, 1, guarantee="none"),
         again=1.001, why=SHARED,
     ),
     "atomics, odd": Small(
-        "fold_atomically", lambda: tilefold.reduce(drawn(1, 65_539).long(), monoids.MAX, 1, guarantee="none"),
+        "fold_lanes", lambda: tilefold.reduce(drawn(1, 65_539).long(), monoids.MAX, 1, guarantee="none"),
         again=1.001, why=SHARED,
     ),
     "scans": Small("scan_lines", lambda: tilefold.cumsum(drawn(8, 1024), 1)),

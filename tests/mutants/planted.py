@@ -238,8 +238,8 @@ MUTANTS = (
     Mutant(
         "a row that is longer than its ring is folded again from what the ring holds",
         "backends/triton/kernels/map_rings.py",
-        "inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH,",
-        "inputs, block * ROWS + member, turn + AGAIN, (oldest + turn) % DEPTH,",
+        "inputs, block * RING.ROWS + member, turn, (oldest + turn) % RING.DEPTH,",
+        "inputs, block * RING.ROWS + member, turn + AGAIN, (oldest + turn) % RING.DEPTH,",
         (
             "tests/planner/test_rings.py::test_rows_beyond_the_range_of_squares[longer than a ring-layer_norm-False-0.0]",
         ),
@@ -423,22 +423,22 @@ MUTANTS = (
     Mutant(
         "results taken along all output dims lie where another dim's do",
         "backends/triton/kernels/tiles.py",
-        "outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]",
-        "outer = [(number // size[1] % (size[0] - 1)).to(tl.int64) for size in outer_sizes]",
+        "outer = [(number // size[1] % size[0]).to(tl.int64) for size in sizes.outer]",
+        "outer = [(number // size[1] % (size[0] - 1)).to(tl.int64) for size in sizes.outer]",
         ("tests/planner/test_first_launch.py::test_results_along_all_dims",),
     ),
     Mutant(
         "a program that begins before the first result stores one place too early",
         "backends/triton/kernels/tiles.py",
-        "result = place - SHIFT",
-        "result = place - SHIFT + (SHIFT > 1)",
+        "result = place - OWNS.SHIFT",
+        "result = place - OWNS.SHIFT + (OWNS.SHIFT > 1)",
         ("tests/planner/test_first_launch.py::test_results_from_a_vector_before_the_first",),
     ),
     Mutant(
         "a reduced position's outer part is its inner one",
         "backends/triton/kernels/tiles.py",
-        "offset = (places % reduced_size) * reduced_step + outer_offset(places // reduced_size, deep_sizes, deep_steps)",
-        "offset = (places // reduced_size) * reduced_step + outer_offset(places % reduced_size, deep_sizes, deep_steps)",
+        "offset = (places % dims[1]) * steps[1] + outer_offset(places // dims[1], dims[0], steps[0])",
+        "offset = (places // dims[1]) * steps[1] + outer_offset(places % dims[1], dims[0], steps[0])",
         (
             "tests/backends/test_interpret.py::test_cases[outer and inner-sum]",
             "tests/backends/test_interpret.py::test_cases[three reduced dims apart-sum]",

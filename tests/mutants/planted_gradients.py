@@ -193,15 +193,15 @@ GRADIENTS = (
     Mutant(
         "a map of no rows reads what all rows share",
         "backends/triton/kernels/map_groups.py",
-        "value = tl.load(x[0] + begin, mask=(rows > 0) & some)",
-        "value = tl.load(x[0] + begin)",
+        "value = tl.load(x.pointer + begin, mask=(rows > 0) & some)",
+        "value = tl.load(x.pointer + begin)",
         ("tests/backends/test_groups_offline.py::test_what_has_no_elements_is_not_read",),
     ),
     Mutant(
         "a value of a row is taken for another extra tensor's",
-        "backends/triton/map_calls.py",
-        "return [*apart, *extras_beside(problem, inputs)]",
-        "return [*range(len(problem.dtypes) - inputs)]",
+        "backends/triton/records.py",
+        "return self.OF_ROWS + self.BESIDE",
+        "return tuple(sorted(self.OF_ROWS + self.BESIDE))",
         ("tests/backends/test_groups_offline.py::test_rows_have_values_of_their_own_and_store_some",),
     ),
     Mutant(

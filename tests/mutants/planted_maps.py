@@ -223,7 +223,7 @@ MAPS = (
     ),
     Mutant(
         "weights beside odd rows are one element off",
-        "backends/triton/kernels/map_rings.py",
+        "backends/triton/kernels/primitives.py",
         "ahead = (W * EACH - lead) % (W * EACH)",
         "ahead = (W * EACH - lead + 1) % (W * EACH)",
         ("tests/planner/test_rings.py::test_norms[odd rows-layer_norm-False]",),
@@ -231,14 +231,14 @@ MAPS = (
     Mutant(
         "a row's elements that share a vector with another row's are written with it",
         "backends/triton/kernels/map_rings.py",
-        "whole = some & ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)",
+        "whole = some & ((place >= lead) & (place + RING.RUN <= lead + length)).to(tl.int32)",
         "whole = some & (place < lead + length).to(tl.int32)",
         ("tests/planner/test_rings.py::test_in_place",),
     ),
     # --------------------------------------------------------------------------------------------- maps of flat spans
     Mutant(
         "a span's first vector is written where it is not whole",
-        "backends/triton/kernels/map_spans.py",
+        "backends/triton/kernels/primitives.py",
         "whole = ((place >= lead) & (place + RUN <= lead + number)).to(tl.int32)",
         "whole = (place + RUN <= lead + number).to(tl.int32)",
         ("tests/planner/test_spans.py::test_softmax[spans that begin anywhere]",),
@@ -266,7 +266,7 @@ MAPS = (
     ),
     Mutant(
         "pieces of columns of odd width all begin as the first one does",
-        "backends/triton/kernels/map_spans.py",
+        "backends/triton/kernels/primitives.py",
         "own = (lead + number * (inner % RUN)) & (RUN - 1)",
         "own = lead + number * 0",
         ("tests/planner/test_spans.py::test_columns_in_pieces[of odd width]",),
@@ -274,8 +274,8 @@ MAPS = (
     Mutant(
         "the last block of columns writes beyond its group",
         "backends/triton/kernels/map_spans.py",
-        "present = tl.minimum(output_size - column, TAKEN).to(tl.int32)",
-        "present = tl.minimum(output_size, TAKEN).to(tl.int32)",
+        "present = tl.minimum(walk.output - column, SPAN.TAKEN).to(tl.int32)",
+        "present = tl.minimum(walk.output, SPAN.TAKEN).to(tl.int32)",
         ("tests/planner/test_spans.py::test_columns_in_pieces[blocks, the last one in part]",),
     ),
     Mutant(
@@ -289,8 +289,8 @@ MAPS = (
     Mutant(
         "words of extra tensors are one run behind their elements",
         "backends/triton/kernels/map_offset.py",
-        "beside = beside + beside_run(extras[i], first + place, RUN)",
-        "beside = beside + beside_run(extras[i], first + place + RUN, RUN)",
+        "x = extras[i].pointer + extras[i].shift + (first + place)",
+        "x = extras[i].pointer + extras[i].shift + (first + place + RUN)",
         ("tests/planner/test_offset_rows.py::test_norms[one turn-layer_norm-False]",),
     ),
     Mutant(

@@ -156,8 +156,8 @@ OPERATIONS = (
     Mutant(
         "a tile's last rows are those of the next place",
         "backends/triton/move_calls.py",
-        '"MASK_M": move.rows.size % move.block_rows != 0',
-        '"MASK_M": False',
+        "MASK_M=move.rows.size % move.block_rows != 0",
+        "MASK_M=False",
         ("tests/api/test_transpose.py::test_edges_from_the_ptx",),
     ),
     Mutant(

@@ -9,8 +9,8 @@ SCANS = (
     Mutant(
         "a scan's kernel stores no state of one field",
         "backends/triton/kernels/scans.py",
-        "len(s_ptrs) > 0:\n        store_last(s_ptrs, line_offset(outer, outer_sizes, s_outer) + line * s_line, carry",
-        "len(s_ptrs) > 1:\n        store_last(s_ptrs, line_offset(outer, outer_sizes, s_outer) + line * s_line, carry",
+        "len(s_ptrs) > 0:\n        store_last(s_ptrs, line_offset(outer, outer_sizes, s_steps.outer) + line * s_steps.line",
+        "len(s_ptrs) > 1:\n        store_last(s_ptrs, line_offset(outer, outer_sizes, s_steps.outer) + line * s_steps.line",
         ("tests/api/test_scan.py::test_a_kernel_stores_the_state_of_every_line[sum-(3, 70)-1-False]",),
     ),
     Mutant(
@@ -51,8 +51,8 @@ SCANS = (
     Mutant(
         "a carry of one look forgets the groups before it",
         "backends/triton/kernels/scans.py",
-        "* LINES + lane, beyond, keep, carries)",
-        "* LINES + lane, own, keep, carries)",
+        "* SCAN.LINES + lane, beyond, keep, carries)",
+        "* SCAN.LINES + lane, own, keep, carries)",
         ("tests/backends/cpu/test_scans.py::test_rows[shared, one look-backward]",),
     ),
     Mutant(
@@ -100,15 +100,15 @@ SCANS = (
     Mutant(
         "a block's carry forgets the blocks before it",
         "backends/triton/kernels/scans.py",
-        "* LINES + lane, beyond, keep, stride_carries)",
-        "* LINES + lane, since, keep, stride_carries)",
+        "* SCAN.LINES + lane, beyond, keep, stride_carries)",
+        "* SCAN.LINES + lane, since, keep, stride_carries)",
         ("tests/backends/cpu/test_scans.py::test_rows[shared-backward]",),
     ),
     Mutant(
         "the way from tile to tile begins anew",
         "backends/triton/kernels/scan_prefixes.py",
-        "carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))",
-        "carry = AS_STATE(*last_slots(state, NUMBER, BY_ROWS))",
+        "carry = AS_STATE(*COMBINE(*carry, *last_slots(state, SCAN.NUMBER, SCAN.BY_ROWS)))",
+        "carry = AS_STATE(*last_slots(state, SCAN.NUMBER, SCAN.BY_ROWS))",
         ("tests/backends/cpu/test_scans.py::test_rows[walked-backward]",),
     ),
     Mutant(

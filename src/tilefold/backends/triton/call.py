@@ -15,6 +15,7 @@ from triton.compiler import ASTSource
 from tilefold.algebra.program import Program
 from tilefold.backends.triton import instantiate
 from tilefold.backends.triton.emit import emit
+from tilefold.backends.triton.records import Operand, Owned, Position, Results, Shares, Sizes, Tile, Way
 from tilefold.backends.triton.words import STORED_DTYPES
 from tilefold.errors import BackendError, DtypeError
 from tilefold.planner.device import Device
@@ -111,7 +112,7 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     return Call(
         kernel=step.kernel,
         source=emit(program, index=index, from_partials=from_partials, interpret=interpret),
-        arguments=_arguments(problem, stage, results, output_blocks, interpret),
+        arguments=_arguments(problem, step, results, output_blocks, interpret),
         constants=tuple(_constants(problem, step, places).items()),
         grid=grid,
         num_warps=stage.num_warps,
@@ -126,9 +127,10 @@ def output_dims(problem: Problem) -> Sequence[Dim]:
 
 
 def _arguments(
-    problem: Problem, stage: Stage, results: Sequence[torch.dtype], output_blocks: int, interpret: bool
+    problem: Problem, step: Launch, results: Sequence[torch.dtype], output_blocks: int, interpret: bool
 ) -> tuple[Any, ...]:
     """The arguments in the order of the kernels' parameters."""
+    stage: Stage = step.settings
     *outer, last = output_dims(problem)
     *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
     length = problem.length
@@ -137,26 +139,17 @@ def _arguments(
     before = [r if whole and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
     return (
         tuple(
-            (Pointer(dtype, 16 if whole else problem.aligned[i], before[i]), before[i] // dtype.itemsize - stage.shift,
-             tuple(d.strides[i] for d in outer), last.strides[i], tuple(d.strides[i] for d in deep), inner.strides[i])
+            Operand(Pointer(dtype, 16 if whole else problem.aligned[i], before[i]), before[i] // dtype.itemsize - stage.shift,
+                    tuple(d.strides[i] for d in outer), last.strides[i], tuple(d.strides[i] for d in deep), inner.strides[i])
             for i, dtype in enumerate(problem.dtypes)
         ),
-        tuple(Pointer(dtype, 16) for dtype in results),
-        tuple(d.output for d in outer),
-        last.output,
-        (tuple(d.position for d in outer), *problem.places),
-        tuple(d.position for d in deep),
-        inner.position,
-        _outer_sizes(outer, last, stage),
-        tuple(d.size for d in deep),
-        last.size,
-        inner.size,
-        length,
-        chunk_of(stage, length, problem.ragged > 0),
-        stage.splits,
-        output_blocks,
-        problem.ragged,
-        problem.outputs,
+        Results(tuple(Pointer(dtype, 16) for dtype in results), tuple(d.output for d in outer), last.output),
+        Position((tuple(d.position for d in outer), *problem.places), tuple(d.position for d in deep), inner.position),
+        Sizes(_outer_sizes(outer, last, stage), tuple(d.size for d in deep), last.size, inner.size, length),
+        Shares(
+            chunk_of(stage, length, problem.ragged > 0), stage.splits, output_blocks, problem.ragged,
+            0 if step.kernel == "fold_atomically" else problem.outputs,
+        ),
     )  # fmt: skip
 
 
@@ -174,59 +167,55 @@ def _constants(problem: Problem, step: Launch, places: int) -> dict[str, Any]:
     length, ragged = problem.length, problem.ragged > 0
     if stage.gathered:
         return _gathered_constants(problem, step, length)
-    shared = _shared_constants(problem, step, places)
-    known = constant_length(stage, length, ragged) and len(problem.reduced_dims) == 2
-    deep, inner = (d.size for d in problem.reduced_dims) if known else (0, 0)
-    if stage.ordered:
-        return shared | {
-            "LEVELS": stage.run.bit_length() - 1,
-            "SHARES": stage.shares and shared["HAS_FULL"] > 0,
-        }
-    return shared | {
-        "PREFETCH": stage.prefetch,
-        "STAGES": stage.num_stages,
-        "USE_ABSORB": stage.absorb,
-        "IN_ORDER": stage.in_order,
-        "TAIL_ONCE": has_one_tail(stage, length, ragged),
-        "RAGGED": shared["VECTOR"] if ragged else 0,
-        "DEEP": deep,
-        "REDUCED": inner,
-        "OVER": _own(problem, stage),
-    }
-
-
-def _shared_constants(problem: Problem, step: Launch, places: int) -> dict[str, Any]:
-    """The constants that the kernels of folds have in common."""
-    stage: Stage = step.settings
-    length, ragged = problem.length, problem.ragged > 0
     vector = VECTOR_BYTES // max(d.itemsize for d in problem.dtypes)
     if stage.shift:
         places = math.ceil(places / vector) * vector
     head, has_full, tail = edges(stage, length, ragged)
     inner_steps = problem.reduced_dims[-1].strides if problem.reduced_dims else (0,)
-    return {
-        "BLOCK_OUTPUTS": stage.block_outputs,
-        "LANES": stage.lanes,
-        "SPLIT": stage.splits > 1,
-        "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_outputs == 1,
+    way = Way(
+        MASK_OUTPUTS=places % stage.block_outputs != 0,
+        ALIGN=stage.align,
+        HEAD=head,
+        HAS_FULL=has_full,
+        TAIL=tail,
         # Loops look a tile or two beyond the end.
-        "WIDE": _reach(problem) + 2 * stage.step + stage.align > NARROW,
+        WIDE=_reach(problem) + 2 * stage.step + stage.align > NARROW,
+        EVICT="evict_first" if stage.evict_first else "",
+        LENGTH=constant_length(stage, length, ragged),
+    )
+    shared = {
+        "TILE": Tile(stage.block_outputs, stage.lanes, stage.run, stage.unroll),
+        "WAY": way,
+        "OWNS": Owned(
+            SPLIT=stage.splits > 1,
+            SPLITS_FIRST=max(inner_steps) == 1 or stage.block_outputs == 1,
+            FLAT=stage.flat,
+            SHIFT=stage.shift,
+            VECTOR=vector,
+        ),
         "PARTIAL": step.writes[0].startswith("partial"),
         "WAIT": step.early,
         "RELEASE": step.releases,
-        "EVICT": "evict_first" if stage.evict_first else "",
-        "RUN": stage.run,
-        "UNROLL": stage.unroll,
-        "MASK_OUTPUTS": places % stage.block_outputs != 0,
-        "ALIGN": stage.align,
-        "HEAD": head,
-        "HAS_FULL": has_full,
-        "TAIL": tail,
-        "LENGTH": constant_length(stage, length, ragged),
-        "FLAT": stage.flat,
-        "SHIFT": stage.shift,
-        "VECTOR": vector,
     }
+    if stage.ordered:
+        return shared | {
+            "LEVELS": stage.run.bit_length() - 1,
+            "SHARES": stage.shares and has_full > 0,
+        }
+    known = way.LENGTH and len(problem.reduced_dims) == 2
+    deep, inner = (d.size for d in problem.reduced_dims) if known else (0, 0)
+    way = way._replace(
+        PREFETCH=stage.prefetch,
+        STAGES=stage.num_stages,
+        USE_ABSORB=stage.absorb,
+        IN_ORDER=stage.in_order,
+        TAIL_ONCE=has_one_tail(stage, length, ragged),
+        RAGGED=vector if ragged else 0,
+        DEEP=deep,
+        REDUCED=inner,
+        OVER=_own(problem, stage),
+    )
+    return shared | {"WAY": way, "ATOMIC": step.kernel == "fold_atomically"}
 
 
 def _own(problem: Problem, stage: Stage) -> int:
@@ -275,13 +264,23 @@ def leaves(arguments: Any) -> list[Any]:
     return [leaf for a in arguments for leaf in leaves(a)] if isinstance(arguments, tuple) else [arguments]
 
 
+def nested(argument: tuple[Any, ...], made: Iterable[Any]) -> tuple[Any, ...]:
+    """What was made of each part of an argument, as a tuple of its kind: a record of a record."""
+    return type(argument)(*made) if hasattr(argument, "_fields") else tuple(made)
+
+
 def signature_of(argument: Any) -> Any:
     """The Triton type of an argument: nested like it, 1 as a constant."""
     if isinstance(argument, tuple):
-        return tuple(signature_of(a) for a in argument)
+        return nested(argument, map(signature_of, argument))
     if isinstance(argument, Pointer):
         return _POINTERS[STORED_DTYPES[argument.dtype]]
     return "constexpr" if argument == 1 else "i64" if argument > NARROW else "i32"
+
+
+def _constants_in(record: Any) -> Any:
+    """The Triton types of a record's fields, where these are constants."""
+    return nested(record, map(_constants_in, record)) if isinstance(record, tuple) else "constexpr"
 
 
 def _paths(argument: Any, path: tuple[int, ...]) -> list[tuple[tuple[int, ...], Any]]:
@@ -295,8 +294,13 @@ def source_of(call: Call) -> ASTSource:
     kernel = instantiate.kernel(call.kernel, call.source, False)
     names = kernel.arg_names
     signature = {name: signature_of(a) for name, a in zip(names, call.arguments, strict=False)}
-    signature |= {name: "constexpr" for name, _ in call.constants}
-    constexprs: dict[Any, Any] = dict(call.constants)
+    constexprs: dict[Any, Any] = {}
+    for name, value in call.constants:
+        if hasattr(value, "_fields"):  # a record, of constants each
+            signature[name] = _constants_in(value)
+            constexprs |= dict(_paths(value, (names.index(name),)))
+        else:
+            signature[name], constexprs[name] = "constexpr", value
     attributes = {}
     for path, leaf in _paths(call.arguments, ()):
         if isinstance(leaf, Pointer):

@@ -18,7 +18,7 @@ from tilefold.algebra.program import Program
 from tilefold.backends.reference import finish
 from tilefold.backends.steps import run_steps
 from tilefold.backends.triton import cublas, instantiate
-from tilefold.backends.triton.call import Call, Pointer
+from tilefold.backends.triton.call import Call, Pointer, nested
 from tilefold.backends.triton.launch import launcher
 from tilefold.planner.plan import Fill, LibraryCall, Plan, names
 from tilefold.planner.products.epilogue import Epilogue
@@ -196,7 +196,7 @@ def _seen(t: Tensor) -> Any:
 def _with_tensors(argument: Any, tensors: Any) -> Any:
     """The nested arguments with each `Pointer` replaced, in order."""
     if isinstance(argument, tuple):
-        return tuple(_with_tensors(a, tensors) for a in argument)
+        return nested(argument, [_with_tensors(a, tensors) for a in argument])
     return next(tensors) if isinstance(argument, Pointer) else argument
 
 

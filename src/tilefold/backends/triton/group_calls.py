@@ -12,12 +12,14 @@ import torch
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_rows
 from tilefold.backends.triton.kernels.clusters import exchange
+from tilefold.backends.triton.map_calls import of_rows
+from tilefold.backends.triton.records import Mapped, Operand
 from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import Row
 from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.groups import Groups, problem_of_groups, summing
-from tilefold.planner.stages.maps import row_step, row_steps
+from tilefold.planner.stages.maps import row_steps
 from tilefold.problem.canonical import Dim, Problem
 
 
@@ -33,18 +35,15 @@ def groups_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     blocks = math.ceil(rows / stage.rows)
     arguments = (
         tuple(
-            (Pointer(dtype, aligned), 0, tuple(d.strides[i] for d in outer), last.strides[i],
-             tuple(d.strides[i] for d in deep), inner.strides[i])
+            Operand(Pointer(dtype, aligned), 0, tuple(d.strides[i] for d in outer), last.strides[i],
+                    tuple(d.strides[i] for d in deep), inner.strides[i])
             for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
         ),
-        tuple(Pointer(dtype, VECTOR_BYTES) for dtype in row.results),
-        tuple(d.output for d in outer),
-        last.output,
-        tuple(d.output for d in deep),
-        inner.output,
-        tuple(Pointer(dtype, VECTOR_BYTES) for dtype in row.of_rows),
-        tuple(row_step(problem, d) for d in outer),
-        row_step(problem, last),
+        Mapped(
+            tuple(Pointer(dtype, VECTOR_BYTES) for dtype in row.results), tuple(d.output for d in outer), last.output,
+            tuple(d.output for d in deep), inner.output,
+        ),
+        of_rows(problem, row),
         tuple(Pointer(dtype, VECTOR_BYTES) for dtype in row.sums),
         tuple(d.size for d in outer),
         tuple(d.size for d in deep),

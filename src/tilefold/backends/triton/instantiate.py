@@ -16,7 +16,6 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
 from tilefold.backends.triton.kernels import (
-    atomics,
     gathered,
     in_order,
     map_blocks,
@@ -42,7 +41,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, gathered, atomics, maps, map_rows, map_blocks, map_groups, map_rings, map_spans, map_offset,
+    tiles, in_order, gathered, maps, map_rows, map_blocks, map_groups, map_rings, map_spans, map_offset,
     map_stripes, map_windows, scans, segments, segment_runs, moves, selections, products, product_rows,
 )  # fmt: skip
 

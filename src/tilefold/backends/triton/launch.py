@@ -73,7 +73,7 @@ def launcher(call: Call, index: int) -> Callable[..., None]:
     pointers = [leaf for leaf in calls.leaves(call.arguments) if isinstance(leaf, Pointer)]
     names = iter([f"p{i}" for i in range(len(pointers))])
     arguments = ", ".join(_layout(a, names) for a in call.arguments)
-    constants = ", ".join(repr(value) for _, value in call.constants)
+    constants = ", ".join(_written(value) for _, value in call.constants)
     scope = {"launch": runner, "function": kernel.function, "metadata": kernel.packed_metadata}
     clusters = call.grid // call.cluster
     if call.persistent:
@@ -85,6 +85,13 @@ def launcher(call: Call, index: int) -> Callable[..., None]:
     parameters = ", ".join(f"p{i}" for i in range(len(pointers)))
     text = f"lambda stream, {parameters}: {head}metadata, None, None, None, {arguments}, {constants})"
     return direct(call, kernel, eval(text, scope))  # noqa: S307  # numbers and fixed names only
+
+
+def _written(constant: Any) -> str:
+    """A constant as source text: a record as a tuple."""
+    if isinstance(constant, tuple):
+        return "(" + "".join(f"{_written(c)}, " for c in constant) + ")"
+    return repr(constant)
 
 
 def _layout(argument: Any, names: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +14,7 @@ from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase, emit_rows
 from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.backends.triton.prelude import prelude
+from tilefold.backends.triton.records import Extras, Mapped, Operand, Position, Results, Sizes, Tile, Way
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.products.row import Row
@@ -94,8 +95,8 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
     """Arguments and constants of `map_rows`."""
     stage: Stage = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = (*row_arguments(stage, problem, row, plan.guarantee), *of_rows(problem, row))
-    order, apart = extras_apart(problem, program.algebra.inputs)
+    arguments = (*row_arguments(stage, problem, row, plan.guarantee), of_rows(problem, row))
+    extras = extras_apart(problem, program.algebra.inputs)
     words = len(program.state)
     constants: dict[str, Any] = _row_constants(stage, problem, row) | {
         "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
@@ -103,8 +104,8 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
         "CLUSTER": stage.splits,
         "EXCHANGE": exchange(stage.splits, words) if stage.splits > 1 else "",
     }
-    constants |= {"OVER": _over(problem, row), "APART": apart}
-    source = rows_source(program, row, interpret, order=order)
+    constants |= {"OVER": _over(problem, row), "EXTRAS": extras}
+    source = rows_source(program, row, interpret, order=extras.order)
     programs = row_blocks(problem, stage.block_outputs) * stage.splits
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
     constants = {name: constants[name] for name in _ROW_CONSTANTS}
@@ -118,8 +119,8 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     """Arguments and constants of `map_blocks`."""
     stage: Blocks = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = (*row_arguments(stage, problem, row, plan.guarantee), *of_rows(problem, row))
-    order, apart = extras_apart(problem, program.algebra.inputs)
+    arguments = (*row_arguments(stage, problem, row, plan.guarantee), of_rows(problem, row))
+    extras = extras_apart(problem, program.algebra.inputs)
     words = len(program.state) * stage.block_outputs
     alone = stage.splits == 1 and stage.align == 1
     rebased = row.rebase is not None and not alone and (stage.block_outputs == 1 or stage.neighbours > 0)
@@ -141,12 +142,12 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "NEIGHBOURS": stage.neighbours,
         "STEPS": _steps(problem, row.program.algebra.inputs) if stage.neighbours else (),
         "EVICT": "evict_first" if stage.evict_first else "",
-        "APART": apart,
+        "EXTRAS": extras,
     }
     masks = [t for t in range(stage.tiles) if stage.masks >> t & 1]
     source = "\n\n".join(
         (
-            rows_source(program, row, interpret, order=order),
+            rows_source(program, row, interpret, order=extras.order),
             emit_blocks(program, stage.tiles, masks, interpret),
             emit_rebase(row.rebase, row.program.outputs, interpret),
         )
@@ -164,27 +165,37 @@ def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     windows: Windows = step.settings
     stage = windows.stage
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
-    blocks = steps[-1]
+    rows = row_arguments(stage, problem, row, plan.guarantee)
     *_, last = problem.output_dims or (_none(problem),)
-    groups = problem.outputs // last.size * blocks
+    groups = problem.outputs // last.size * rows.blocks
     window = min(windows.groups, groups)
     states = tuple(Pointer(d, 16) for d in partial_dtypes(program))
     outer = ((0,) * (len(problem.output_dims[:-1])), (), ())
     arguments = (
-        inputs, extras, states, Pointer(torch.int32, 16), results, *steps[:4], outer, *steps[4:],
-        chunk_of(stage, problem.length), stage.splits, groups, problem.outputs, window,
+        rows.inputs, rows.extras, states, Pointer(torch.int32, 16), rows.y, rows.position._replace(outer=outer), rows.sizes,
+        rows.blocks, chunk_of(stage, problem.length), stage.splits, groups, problem.outputs, window,
     )  # fmt: skip
     head, has_full, tail = edges(stage, problem.length)
-    constants: dict[str, Any] = _row_constants(stage, problem, row) | {
-        "HEAD": head,
-        "HAS_FULL": has_full,
-        "TAIL": tail,
-        "PREFETCH": stage.prefetch,
+    known = _row_constants(stage, problem, row)
+    constants: dict[str, Any] = {
+        "TILE": Tile(stage.block_outputs, stage.lanes, stage.run, stage.unroll),
+        "WAY": Way(
+            MASK_OUTPUTS=known["MASK_OUTPUTS"],
+            ALIGN=stage.align,
+            HEAD=head,
+            HAS_FULL=has_full,
+            TAIL=tail,
+            WIDE=known["WIDE"],
+            EVICT="",
+            LENGTH=0,
+            PREFETCH=stage.prefetch,
+            USE_ABSORB=stage.absorb,
+            IN_ORDER=stage.in_order,
+        ),
+        "OVER": known["OVER"],
         "PARTS": min(power_above(stage.splits), PARTS_TOGETHER),
         "WAIT": step.early,
     }
-    constants = {name: constants[name] for name in _WINDOW_CONSTANTS}
     source = rows_source(program, row, interpret)
     programs = math.ceil(groups / window) * 2 * window * stage.splits
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
@@ -214,13 +225,9 @@ def rows_source(
     return "\n\n".join(made)
 
 
-_WINDOW_CONSTANTS = (
-    "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "ALIGN", "HEAD", "HAS_FULL", "TAIL", "PREFETCH", "USE_ABSORB",
-    "IN_ORDER", "WIDE", "OVER", "PARTS", "WAIT",
-)  # fmt: skip
 _ROW_CONSTANTS = (
     "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
-    "OVER", "VECTORS", "CLUSTER", "EXCHANGE", "EVICT", "APART",
+    "OVER", "VECTORS", "CLUSTER", "EXCHANGE", "EVICT", "EXTRAS",
 )  # fmt: skip
 
 
@@ -236,10 +243,9 @@ def _none(problem: Problem) -> Dim:
     return Dim("map", 1, (0,) * len(problem.dtypes))
 
 
-def extras_apart(problem: Problem, inputs: int) -> tuple[list[int], int]:
-    """The order in which APPLY takes extra tensors, those of one value a row first, and a bit for each of these."""
-    apart = extras_of_rows(problem, inputs)
-    return [*apart, *extras_beside(problem, inputs)], sum(1 << i for i in apart)
+def extras_apart(problem: Problem, inputs: int) -> Extras:
+    """Which extra tensors have one value a row, and which have others."""
+    return Extras(tuple(extras_of_rows(problem, inputs)), tuple(extras_beside(problem, inputs)))
 
 
 def _over(problem: Problem, row: Row) -> int:
@@ -249,17 +255,28 @@ def _over(problem: Problem, row: Row) -> int:
     return sum(1 << bit for bit, i in enumerate(extras_beside(problem, n)) if last.strides[n + i])
 
 
-def of_rows(problem: Problem, row: Row) -> tuple[Any, ...]:
+def of_rows(problem: Problem, row: Row) -> Results:
     """Results that have one value a row, and their steps along the output dims."""
     *outer, last = problem.output_dims or (_none(problem),)
     steps = [row_step(problem, d) for d in (*outer, last)]
-    return tuple(Pointer(d, VECTOR_BYTES) for d in row.of_rows), tuple(steps[:-1]), steps[-1]
+    return Results(tuple(Pointer(d, VECTOR_BYTES) for d in row.of_rows), tuple(steps[:-1]), steps[-1])
+
+
+class RowArguments(NamedTuple):
+    """What kernels are given of whole rows: tensors that are folded, extra tensors, results; `blocks` along the last dim."""
+
+    inputs: tuple[Operand, ...]
+    extras: tuple[Operand, ...]
+    y: Mapped
+    position: Position
+    sizes: Sizes
+    blocks: int
 
 
 def row_arguments(
     stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes, problem: Problem, row: Row, guarantee: str
-) -> tuple[Any, ...]:
-    """Inputs, extras, results, sizes: whole rows of a problem.
+) -> RowArguments:
+    """Whole rows of a problem as arguments.
 
     With "batch_invariant" results are aligned as rows end to end are, as `Problem.alone` has the inputs: of a single row the
     compiler would see vectors of results, give threads other elements, and combine them in another order.
@@ -269,7 +286,7 @@ def row_arguments(
     *outer, last = problem.output_dims or (_none(problem),)
     *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)
     records = tuple(
-        (
+        Operand(
             Pointer(dtype, aligned),
             0,
             tuple(d.strides[i] for d in outer),
@@ -280,21 +297,20 @@ def row_arguments(
         for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
     )
     n = row.program.algebra.inputs
-    return (
+    pointers = tuple(Pointer(dtype, a) for dtype, a in zip(row.results, aligned, strict=True))
+    deep_sizes = tuple(d.size for d in deep)
+    return RowArguments(
         records[:n],
         records[n:],
-        tuple(Pointer(dtype, a) for dtype, a in zip(row.results, aligned, strict=True)),
-        tuple(d.output for d in outer),
-        last.output,
-        tuple(d.output for d in deep),
-        inner.output,
-        tuple(d.position for d in deep),
-        inner.position,
-        tuple(d.size for d in outer),
-        tuple(d.size for d in deep),
-        last.size,
-        inner.size,
-        problem.length,
+        Mapped(
+            pointers,
+            tuple(d.output for d in outer),
+            last.output,
+            tuple(d.output for d in deep),
+            inner.output,
+        ),
+        Position((), tuple(d.position for d in deep), inner.position),
+        Sizes(tuple(d.size for d in outer), deep_sizes, last.size, inner.size, problem.length),
         math.ceil(last.size / stage.block_outputs),
     )
 

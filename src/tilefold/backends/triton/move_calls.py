@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.backends.triton.records import MoveTile
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import Move
@@ -48,18 +49,20 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
 
 def _constants(move: Move) -> dict[str, Any]:
     return {
-        "BLOCK_M": move.block_rows,
-        "BLOCK_N": move.block_columns,
+        "TILE": MoveTile(
+            BLOCK_M=move.block_rows,
+            BLOCK_N=move.block_columns,
+            MASK_M=move.rows.size % move.block_rows != 0,
+            MASK_N=move.columns.size % move.block_columns != 0,
+            RUN=move.run,
+            SLOTS=power_above(move.run),
+        ),
         "SPREAD": move.spread,
         "GROUP": move.group,
-        "MASK_M": move.rows.size % move.block_rows != 0,
-        "MASK_N": move.columns.size % move.block_columns != 0,
         "OUTER": bool(move.outer),
         "WIDE": move.wide,
         "KEEP": "evict_last" if move.keep else "",
         "LOADS": move.loads_along,
         "STORES": move.stores_along,
         "SPLIT": move.split,
-        "RUN": move.run,
-        "SLOTS": power_above(move.run),
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit_epilogue, emit_products, emit_row
+from tilefold.backends.triton.records import ProductTile
 from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.epilogue import Epilogue, sums_dtype
@@ -204,22 +205,23 @@ def _tile_constants(tiling: Tiling, problem: Contraction) -> dict[str, Any]:
     down = math.ceil(rows / tile.block_m)
     seen = packed_problem(problem, tiling.packed)
     along = [1 if lines_of(problem, n)[2] else 2 for n in (0, 1)]
-    return {
-        "BLOCK_M": tile.block_m,
-        "BLOCK_N": tile.block_n,
-        "BLOCK_K": tile.block_k,
-        "ACROSS": math.ceil(columns / tile.block_n),
-        "DOWN": down if down <= COUNTED_DOWN else 0,
-        "BATCHED": problem.batches > 1,
-        "STEP_B": seen.depth.strides[1],
-        "MASK_M": rows % tile.block_m != 0,
-        "MASK_N": columns % tile.block_n != 0,
-        "MASK_K": depth % tile.block_k != 0,
-        "WIDE": max(*_reaches(seen), depth + tile.block_k * tiling.splits, rows * columns) > NARROW,
-        "PRECISION": tiling.precision,
-        "PACKED_A": along[0] * tiling.packed[0],
-        "PACKED_B": along[1] * tiling.packed[1],
-    }
+    made = ProductTile(
+        BLOCK_M=tile.block_m,
+        BLOCK_N=tile.block_n,
+        BLOCK_K=tile.block_k,
+        ACROSS=math.ceil(columns / tile.block_n),
+        DOWN=down if down <= COUNTED_DOWN else 0,
+        BATCHED=problem.batches > 1,
+        STEP_B=seen.depth.strides[1],
+        MASK_M=rows % tile.block_m != 0,
+        MASK_N=columns % tile.block_n != 0,
+        MASK_K=depth % tile.block_k != 0,
+        WIDE=max(*_reaches(seen), depth + tile.block_k * tiling.splits, rows * columns) > NARROW,
+        PRECISION=tiling.precision,
+        PACKED_A=along[0] * tiling.packed[0],
+        PACKED_B=along[1] * tiling.packed[1],
+    )
+    return {"TILE": made}
 
 
 def _reaches(problem: Contraction) -> list[int]:

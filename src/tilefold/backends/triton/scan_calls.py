@@ -12,6 +12,7 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, launchable, output_dims
 from tilefold.backends.triton.emit import emit, emit_sums
+from tilefold.backends.triton.records import LineSteps, Look, Scan
 from tilefold.backends.triton.words import TL_DTYPES
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
@@ -80,8 +81,8 @@ def _arguments(
     after = tuple(Pointer(dtype, 16) for dtype in state) * work.state
     shared = (Pointer(torch.int64, 16),) if tile.shares else ()
     return (
-        inputs, inits, results, after, *shared, tuple(d.output for d in outer), last.output, scanned.output, states[:-1],
-        states[-1], tuple(d.size for d in outer), last.size, scanned.size, along,
+        inputs, inits, results, after, *shared, LineSteps(tuple(d.output for d in outer), last.output), scanned.output,
+        LineSteps(states[:-1], states[-1]), tuple(d.size for d in outer), last.size, scanned.size, along,
         *((blocks, tile.shares) if tile.shares else ()),
     )  # fmt: skip
 
@@ -96,30 +97,29 @@ def _state_steps(lines: Sequence[Dim], scanned: Dim) -> tuple[int, ...]:
 def _constants(tile: ScanTile, problem: Problem, program: Program, interpret: bool) -> dict[str, Any]:
     work, length, none = tile.work, problem.length, (0,) * len(problem.dtypes)
     shared = {
-        "LINES": tile.lines,
-        "NUMBER": tile.length // tile.chunk,
-        "CHUNK": tile.chunk,
-        "COUNT": tile.stored,
-        "BY_ROWS": tile.by_rows,
-        "RUN": tile.run,
-        "REVERSE": work.reverse,
-        "EXCLUSIVE": work.exclusive,
-        "HAS_INIT": work.init,
-        "MASK_LINES": _masks_lines(tile, problem),
-        "SUMS": tile.sums,
+        "SCAN": Scan(
+            LINES=tile.lines,
+            NUMBER=tile.length // tile.chunk,
+            CHUNK=tile.chunk,
+            COUNT=tile.stored,
+            BY_ROWS=tile.by_rows,
+            RUN=tile.run,
+            SHIFT=tile.shift or none,
+            REVERSE=work.reverse,
+            EXCLUSIVE=work.exclusive,
+            HAS_INIT=work.init,
+            MASK_LINES=_masks_lines(tile, problem),
+            SUMS=tile.sums,
+        ),
         "ALIGN": tile.align,
         "FLAT": (32 if problem.outputs + tile.lines <= NARROW else 64) if tile.flat else 0,
-        "SHIFT": tile.shift or none,
         "BACK": tile.shift if tile.shift and interpret else none,
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:
         return shared | _edges(tile, length) | wide | {"NEAR": tile.near}
     trees = {
-        "GROUP": tile.group,
-        "GROUPS": tile.groups,
-        "WORD_COUNT": state_words(program),
-        "WARPS": tile.num_warps,
+        "LOOK": Look(tile.group, tile.groups, state_words(program), tile.num_warps),
         "AGAIN": tile.again,
         "BAND": tile.band,
     }

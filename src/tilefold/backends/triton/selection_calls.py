@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.backends.triton.records import SelectionTile
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import sizes_and_steps
@@ -54,21 +55,23 @@ def _constants(step: Launch, problem: Problem, interpret: bool) -> dict[str, Any
     return {
         "K": settings.k,
         "SLOTS": power_above(settings.k),
-        "ROWS": settings.rows,
-        "LANES": settings.lanes,
-        "UNROLL": settings.unroll,
-        "RUN": settings.run,
-        "TURNS": settings.turns,
-        "TURNS_PADDED": power_above(settings.turns),
-        "CANDIDATES": max(1, power_above(settings.k) * power_above(settings.turns) // settings.lanes),
+        "TILE": SelectionTile(
+            ROWS=settings.rows,
+            LANES=settings.lanes,
+            UNROLL=settings.unroll,
+            RUN=settings.run,
+            TURNS=settings.turns,
+            TURNS_PADDED=power_above(settings.turns),
+            CANDIDATES=max(1, power_above(settings.k) * power_above(settings.turns) // settings.lanes),
+            ALIGN=settings.align,
+            VECTORS=along.strides[0] == 1,
+            EDGES=along.strides[0] == 1 and (settings.align or along.size % settings.run != 0),
+        ),
         "DIRECT": settings.direct,
         "LARGEST": settings.largest,
         "PACK": settings.pack,
         "PACK_GROUPS": settings.pack_groups,
         "DROPS_NAN": not interpret,
-        "ALIGN": settings.align,
-        "VECTORS": along.strides[0] == 1,
-        "EDGES": along.strides[0] == 1 and (settings.align or along.size % settings.run != 0),
         "WIDE": reaches_far(problem, settings),
         "PARTIAL": _to_partials(step),
         "AT_ONCE": not settings.looped and settings.turns * settings.unroll * settings.run <= AT_ONCE,

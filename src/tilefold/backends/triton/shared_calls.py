@@ -13,8 +13,16 @@ from tilefold.algebra.program import scaled_form
 from tilefold.backends.triton.call import Call, launchable
 from tilefold.backends.triton.emit import emit_across, emit_lanes, emit_scaled
 from tilefold.backends.triton.kernels.clusters import exchange, own_words
-from tilefold.backends.triton.kernels.map_rings import ring_of
-from tilefold.backends.triton.map_calls import bits_of, extras_apart, of_rows, row_arguments, rows_source
+from tilefold.backends.triton.kernels.primitives import ring_of
+from tilefold.backends.triton.map_calls import (
+    RowArguments,
+    bits_of,
+    extras_apart,
+    of_rows,
+    row_arguments,
+    rows_source,
+)
+from tilefold.backends.triton.records import Results, Ring, Span, Walk
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import Row
@@ -38,21 +46,19 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     """Arguments and constants of `map_rings`."""
     stage: Rings = step.settings
     program = narrowed(row.program, problem.length)
-    order, apart = extras_apart(problem, program.algebra.inputs)
-    inputs, extras, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
-    y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
+    extras = extras_apart(problem, program.algebra.inputs)
+    rows = row_arguments(stage, problem, row, plan.guarantee)
     arguments = (
-        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs,
-        *of_rows(problem, row),
+        rows.inputs, rows.extras, _results(rows), _walk(rows), rows.sizes.length, problem.outputs, of_rows(problem, row),
     )  # fmt: skip
     scaled = scaled_form(program)
     folding = scaled.program if scaled else program
     constants = _ring_constants(stage, problem, len(folding.state)) | {
         "SCALED": scaled is not None,
-        "APART": apart,
+        "EXTRAS": extras,
     }
     lanes = emit_lanes(folding, stage.run * stage.unroll, interpret)
-    source = f"{rows_source(folding, row, interpret, wide=True, order=order)}\n\n{lanes}"
+    source = f"{rows_source(folding, row, interpret, wide=True, order=extras.order)}\n\n{lanes}"
     if scaled is not None:
         source += f"\n\n{emit_scaled(scaled, interpret)}"
     blocks = math.ceil(problem.outputs / stage.block_outputs)
@@ -69,15 +75,17 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     """Arguments and constants of `map_stripes`."""
     stage: Stripes = step.settings
     program = narrowed(row.program, problem.length)
-    inputs, _, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
-    y_outer, _, _, y_step, _, _, outer_sizes, _, inner, _, length, blocks = steps
+    rows = row_arguments(stage, problem, row, plan.guarantee)
+    length = rows.sizes.length
     stripes = row_blocks(problem, stage.block_outputs)
     words = len(program.state) * stage.block_outputs
     reserved = 4 * words * stage.num_warps
-    arguments = (inputs[0], results, y_outer, outer_sizes, blocks, inner, length, stripes)
+    arguments = (
+        rows.inputs[0], rows.y.pointers, rows.y.outer, rows.sizes.outer, rows.blocks, rows.sizes.output, length, stripes,
+    )  # fmt: skip
     constants = {
-        "X_STEP": inputs[0][5],
-        "Y_STEP": y_step,
+        "X_STEP": rows.inputs[0].reduced,
+        "Y_STEP": rows.y.reduced,
         "R": stage.lanes,
         "C": stage.vectors,
         "RUN": stage.run,
@@ -85,7 +93,7 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         "TURNS": stage.turns,
         "DEPTH": stage.depth,
         "MASKED": length != stage.step * stage.splits,
-        "MASK_COLUMNS": inner % stage.block_outputs != 0,
+        "MASK_COLUMNS": rows.sizes.output % stage.block_outputs != 0,
         "CLUSTER": stage.splits,
         "EXCHANGE": exchange(stage.splits, words, again=stage.clusters > 0)
         if stage.splits > 1
@@ -107,6 +115,15 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     )  # fmt: skip
 
 
+def _results(rows: RowArguments) -> Results:
+    """The results as what a row's first element is found by."""
+    return Results(rows.y.pointers, rows.y.outer, rows.y.output)
+
+
+def _walk(rows: RowArguments) -> Walk:
+    return Walk(rows.sizes.outer, rows.sizes.output)
+
+
 def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any]:
     """Constants of a launch over rings. `words`: of a state.
 
@@ -115,14 +132,17 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
     ends = _parts(stage)
     masked, share = _share(stage, problem.length)
     return {
-        "LANES": stage.lanes,
-        "ROWS": stage.block_outputs,
-        "RUN": stage.run,
-        "UNROLL": stage.unroll,
-        "TURNS": stage.turns,
-        "DEPTH": stage.depth,
-        "ALIGN": stage.align,
-        "MASKED": masked,
+        "RING": Ring(
+            LANES=stage.lanes,
+            ROWS=stage.block_outputs,
+            RUN=stage.run,
+            UNROLL=stage.unroll,
+            TURNS=stage.turns,
+            DEPTH=stage.depth,
+            ALIGN=stage.align,
+            MASKED=masked,
+            SHARE=share,
+        ),
         "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
@@ -131,7 +151,6 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "FIRST": _waiting(stage.depth),
         "WAITING": tuple(map(_waiting, _pending(stage, ends))),
         "PARTS": ends,
-        "SHARE": share,
         "PERSISTENT": stage.clusters > 0 or not stage.parted,
         "RESERVED": RESERVED_BYTES,
         "AHEAD": stage.ahead,
@@ -142,15 +161,14 @@ def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     """Arguments and constants of `map_offset`."""
     stage: OffsetRows = step.settings
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
-    y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
-    arguments = (inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length)
+    rows = row_arguments(stage, problem, row, plan.guarantee)
+    arguments = (rows.inputs, rows.extras, _results(rows), _walk(rows), rows.sizes.length)
     constants = {
         "LANES": stage.lanes,
         "RUN": stage.run,
         "UNROLL": stage.unroll,
         "TURNS": stage.turns,
-        "VECTORS": tuple(stage.vectors(d.itemsize) for d in problem.dtypes[: len(inputs)]),
+        "VECTORS": tuple(stage.vectors(d.itemsize) for d in problem.dtypes[: len(rows.inputs)]),
         "Y_VECTORS": tuple(stage.vectors(d.itemsize) for d in row.results),
         "AREAS": stage.areas,
         "Y_AREAS": stage.result_areas,
@@ -173,9 +191,7 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     """Arguments and constants of `map_spans`."""
     stage: Spans = step.settings
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *_, outer_sizes, _, output_size, _, length, _ = row_arguments(
-        stage, problem, row, plan.guarantee
-    )
+    rows = row_arguments(stage, problem, row, plan.guarantee)
     constants = _span_constants(stage, problem, row)
     if stage.across:
         lanes = emit_across(program, stage.each, constants["MASKED"], interpret)
@@ -183,8 +199,8 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         lanes = emit_lanes(program, stage.each, interpret, last=True)
     source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
     grid = launchable(stage.programs(problem.outputs), problem.outputs, "reduce_map", "map")
-    pointers = tuple(x[0] for x in inputs)
-    arguments = (pointers, extras, results, outer_sizes, output_size, length, problem.outputs)
+    pointers = tuple(x.pointer for x in rows.inputs)
+    arguments = (pointers, rows.extras, rows.y.pointers, _walk(rows), rows.sizes.length, problem.outputs)
     return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
 
 
@@ -198,13 +214,15 @@ def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
 
     whole = all(every * d.itemsize % VECTOR_BYTES == 0 for d in row.results)
     return {
-        "ROWS": power_above(stage.block_outputs),
-        "TAKEN": stage.block_outputs,
-        "INNER": 1 if stage.pieces else stage.inner,
-        "LANES": stage.lanes,
-        "EACH": stage.each,
+        "SPAN": Span(
+            ROWS=power_above(stage.block_outputs),
+            TAKEN=stage.block_outputs,
+            INNER=1 if stage.pieces else stage.inner,
+            LANES=stage.lanes,
+            EACH=stage.each,
+            THREADS=threads,
+        ),
         "MASKED": problem.length != stage.step,
-        "THREADS": threads,
         "ACROSS": stage.across,
         "ALIGNED": stage.aligned,
         "EDGES": not (stage.aligned and whole),

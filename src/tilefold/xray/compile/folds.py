@@ -108,16 +108,23 @@ def job_of(call: Call, name: str, chip: Chip, data: Sequence[Tensor | None] = ()
             arguments.append(
                 Argument(leaf_name, kind, value=leaf, divisor=math.gcd(leaf, 16) if leaf > 1 else 1)
             )
+    constants: list[tuple[str, Any]] = []
+    for constant, value in call.constants:
+        fields = getattr(value, "_fields", None)
+        constants += (
+            [(constant, value)] if fields is None else _named(value, [f"{constant}.{f}" for f in fields])
+        )
     return Job(
-        call.kernel, name, tuple(arguments), call.constants, chip, (call.grid, *call.across), warps, stages,
+        call.kernel, name, tuple(arguments), tuple(constants), chip, (call.grid, *call.across), warps, stages,
         tuple(options.items()), source, call.cluster, call.shared_bytes,
     )  # fmt: skip
 
 
 def _named(arguments: Sequence[Any], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Leaves of nested arguments, named by where they stand: `inputs.0.1`."""
+    """Leaves of nested arguments, named by where they stand: `inputs.0.pointer`, `sizes.deep.0`."""
     for name, value in zip(names, arguments, strict=False):
         if isinstance(value, tuple):
-            yield from _named(value, [f"{name}.{i}" for i in range(len(value))])
+            fields = getattr(value, "_fields", range(len(value)))
+            yield from _named(value, [f"{name}.{field}" for field in fields])
         else:
             yield name, value

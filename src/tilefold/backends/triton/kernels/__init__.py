@@ -2,10 +2,9 @@
 
 | operation | kernel | what a program does |
 |---|---|---|
-| fold | `fold_lanes` in `tiles` | folds tiles of rows, columns or partial states in lanes, which it combines once |
+| fold | `fold_lanes` in `tiles` | folds tiles of rows, columns or partial states in lanes; "none": into results in memory |
 | | `in_order` | the same where order matters |
 | | `gathered` | reads short rows that no vector divides, or groups of short columns, as one run of memory |
-| | `atomics` | combines its results in memory ("none" alone) |
 | map, rows held | `map_blocks` | holds a row, or a cluster's share of it, in registers and absorbs it as one block |
 | | `map_rows` | holds it in one tile of `fold_lanes`' form: other monoids, "batch_invariant" |
 | | `map_spans` | holds several short rows, or groups of short columns, in shared memory as one flat span |
@@ -20,4 +19,7 @@
 | top-k | `selections` | keeps each group's best element, then reads the k best groups again |
 | transpose, copy | `moves` | turns a tile in shared memory |
 | product | `products`, `product_rows` | sums a share of K; a second launch folds the shares |
+
+What a kernel is called with is named in `records`. What maps that hold rows in shared memory share is in `primitives` (PTX)
+and `clusters` (states between programs).
 """

@@ -12,7 +12,7 @@ from tilefold.backends.triton.kernels.tiles import begin_masked, begin_tile, sto
 def span_of(x, begin, end, SPAN: tl.constexpr, VECTOR: tl.constexpr, EVICT: tl.constexpr):
     """SPAN elements from `begin`, counted from the vector that the first result's lies in: whole vectors up to `end`."""
     at = tl.arange(0, SPAN)
-    return tl.load(x[0] + begin + at, mask=at // VECTOR * VECTOR < end, eviction_policy=EVICT)
+    return tl.load(x.pointer + begin + at, mask=at // VECTOR * VECTOR < end, eviction_policy=EVICT)
 
 
 def results_of_span(
@@ -47,8 +47,7 @@ def store_turned(y_ptrs, y_step, block, groups, state, GROUPS: tl.constexpr, INN
 
 
 def fold_gathered(
-    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, output_size, reduced_size,
-    length, chunk, splits, output_blocks, ragged, split_step,
+    inputs, y, position, sizes, shares,
     BLOCK_OUTPUTS: tl.constexpr, OWNED: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, LENGTH: tl.constexpr,
     BETWEEN: tl.constexpr, INNER: tl.constexpr, EXTENT: tl.constexpr, SPAN: tl.constexpr, VECTOR: tl.constexpr,
     TURNED: tl.constexpr, ORDERED: tl.constexpr, USE_ABSORB: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
@@ -58,7 +57,7 @@ def fold_gathered(
 
     A program owns OWNED results, whole groups; BLOCK_OUTPUTS is the power of two above. RUN is LENGTH, or the power of two
     above it: 2 ** LEVELS. A thread folds all elements of a result, in order; ORDERED as a tree of neighbours, as `in_order`
-    does. SPAN elements, a power of two, hold them from any place in a VECTOR on. TURNED: results of one group lie `y_output`
+    does. SPAN elements, a power of two, hold them from any place in a VECTOR on. TURNED: results of one group lie `y.output`
     apart, and those of neighbouring groups side by side; otherwise all lie end to end.
     """
     if RELEASE:
@@ -66,38 +65,38 @@ def fold_gathered(
     block = tl.program_id(0).to(tl.int64)
     number = tl.arange(0, BLOCK_OUTPUTS)
     result = block * OWNED + number
-    results = output_size
+    results = sizes.output
     if INNER > 1:
-        results = outer_sizes[0][0] * INNER
+        results = sizes.outer[0][0] * INNER
     if WAIT:
         gdc_wait()
     x = inputs[0]
     GROUPS: tl.constexpr = OWNED // INNER
     groups = tl.minimum(results // INNER - block * GROUPS, GROUPS)
-    end = x[1] + (groups - 1) * BETWEEN + EXTENT
+    end = x.shift + (groups - 1) * BETWEEN + EXTENT
     span = span_of(x, block * (GROUPS * BETWEEN), end, SPAN, VECTOR, EVICT)
-    elements = results_of_span(span, x[1], BETWEEN, INNER, LENGTH, RUN, OWNED, BLOCK_OUTPUTS)
+    elements = results_of_span(span, x.shift, BETWEEN, INNER, LENGTH, RUN, OWNED, BLOCK_OUTPUTS)
     if ORDERED:
         place = tl.arange(0, RUN)[:, None]
-        lifted = LIFT(elements, tl.broadcast_to(TO_INDEX(place * p_reduced), elements.shape))
+        lifted = LIFT(elements, tl.broadcast_to(TO_INDEX(place * position.reduced), elements.shape))
         if LENGTH < RUN:
             lifted = OR_IDENTITY(tl.broadcast_to(place < LENGTH, elements.shape), *lifted)
         state = tree_down(lifted, RUN, BLOCK_OUTPUTS, LEVELS)
     else:
         elements = tl.reshape(elements, (RUN, 1, BLOCK_OUTPUTS, 1))
         place = tl.arange(0, RUN)[:, None, None, None]
-        position = tl.broadcast_to(TO_INDEX(place * p_reduced), elements.shape)
+        positions = tl.broadcast_to(TO_INDEX(place * position.reduced), elements.shape)
         if LENGTH < RUN:
             mask = tl.broadcast_to(place < LENGTH, elements.shape)
-            state = begin_masked(mask, [elements], position, USE_ABSORB, True)
+            state = begin_masked(mask, [elements], positions, USE_ABSORB, True)
         else:
-            state = begin_tile([elements], position, USE_ABSORB, True)
+            state = begin_tile([elements], positions, USE_ABSORB, True)
         state = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
     if TURNED and OWNED == BLOCK_OUTPUTS:
-        store_turned(y_ptrs, y_output, block, groups, state, GROUPS, INNER, PARTIAL)
+        store_turned(y.pointers, y.output, block, groups, state, GROUPS, INNER, PARTIAL)
     else:
         if TURNED:
-            offset = result // INNER + result % INNER * y_output
+            offset = result // INNER + result % INNER * y.output
         else:
-            offset = result * y_output
-        store_results(y_ptrs, offset, (result < results) & (number < OWNED), state, PARTIAL)
+            offset = result * y.output
+        store_results(y.pointers, offset, (result < results) & (number < OWNED), state, PARTIAL)

@@ -34,10 +34,21 @@ def spread_outputs(output):
 def lanes_begin(x, outer, outer_sizes, output, FLAT: tl.constexpr = False):
     """Where each result's elements begin in one input, over a tile."""
     if FLAT:
-        begin = x[1] + spread_outputs(begin_offset(outer, outer_sizes, x[2], FLAT) + output * x[3])
+        begin = x.shift + spread_outputs(begin_offset(outer, outer_sizes, x.outer, FLAT) + output * x.output)
     else:
-        begin = x[1] + outer_offset(outer, outer_sizes, x[2]) + spread_outputs(output * x[3])
+        begin = x.shift + outer_offset(outer, outer_sizes, x.outer) + spread_outputs(output * x.output)
     return begin
+
+
+def lanes_rows(inputs, outer, outer_sizes, output, ALIGN: tl.constexpr, FLAT: tl.constexpr):
+    """Of each input: (where each result's elements begin, or the multiple of ALIGN before, steps along the reduced dims)."""
+    rows = ()
+    for i in tl.static_range(len(inputs)):
+        begin = lanes_begin(inputs[i], outer, outer_sizes, output, FLAT)
+        if ALIGN > 1:
+            begin = begin // ALIGN * ALIGN
+        rows = rows + ((inputs[i].pointer + begin, (inputs[i].deep, inputs[i].reduced)),)
+    return rows
 
 
 def lane_places(k, step, lane_step, RUN: tl.constexpr, LANES: tl.constexpr):
@@ -68,19 +79,22 @@ def as_lanes(s, LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
 
 
 def lanes_states(
-    rows, k, lane_step, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS: tl.constexpr,
-    LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, MASKED: tl.constexpr,
-    LOWER: tl.constexpr, MASK_OUTPUTS: tl.constexpr, EVICT: tl.constexpr,
+    rows, k, lane_step, keep, lead, end, first, dims, position,
+    TILE: tl.constexpr, WAY: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, MASKED: tl.constexpr,
+    LOWER: tl.constexpr,
 ):  # fmt: skip
     """A tile as a state for each lane: its STEPS runs of RUN neighbours, one after another, from k + lane * lane_step on."""
+    BLOCK_OUTPUTS: tl.constexpr = TILE.BLOCK_OUTPUTS
+    LANES: tl.constexpr = TILE.LANES
+    RUN: tl.constexpr = TILE.RUN
     for step in tl.static_range(STEPS):
         places = lane_places(k, step, lane_step, RUN, LANES)
         bound = places // RUN * RUN < end
         xs = load_tile(
-            rows, places, bound if MASKED else None, keep, deep_sizes, reduced_size, MASKED or MASK_OUTPUTS, EVICT
+            rows, places, bound if MASKED else None, keep, dims, MASKED or WAY.MASK_OUTPUTS, WAY.EVICT
         )
-        position = first + TO_INDEX(reduced_offset(places - lead, deep_sizes, reduced_size, p_deep, p_reduced))
-        lifted = LIFT(*xs, tl.broadcast_to(position, xs[0].shape))
+        positions = first + TO_INDEX(reduced_offset(places - lead, dims, (position.deep, position.reduced)))
+        lifted = LIFT(*xs, tl.broadcast_to(positions, xs[0].shape))
         if MASKED:
             mask = counted(k, step, lane_step, lead, end, RUN, LANES, LOWER)
             lifted = OR_IDENTITY(tl.broadcast_to(mask, xs[0].shape), *lifted)
@@ -125,13 +139,9 @@ def store_last(y_ptrs, offset, mask, state, LANES: tl.constexpr, BLOCK_OUTPUTS: 
 
 
 def fold_in_order(
-    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, output_size, reduced_size,
-    length, chunk, splits, output_blocks, ragged, split_step,
-    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, UNROLL: tl.constexpr,
-    SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr,
-    HAS_FULL: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
-    WAIT: tl.constexpr, RELEASE: tl.constexpr, LENGTH: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr, SHARES: tl.constexpr,
+    inputs, y, position, sizes, shares,
+    TILE: tl.constexpr, WAY: tl.constexpr, OWNS: tl.constexpr, LEVELS: tl.constexpr, SHARES: tl.constexpr,
+    PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold in the elements' order: every lane its neighbours in registers, lanes in order, tile after tile.
 
@@ -139,80 +149,80 @@ def fold_in_order(
     * chunk), the last split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN =
     2 ** LEVELS neighbours, one behind the other, and the lanes' states are combined once a tile: the last lane holds what
     came before. With SHARES all whole tiles are shared out first: lane l folds the l-th part of them, and lanes are combined
-    once. Head, whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split *
-    split_step) a row.
+    once. Head, whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes each result, or with PARTIAL
+    its state, `shares.step` behind that of the split before.
     """
     if RELEASE:
         gdc_launch_dependents()
+    BLOCK_OUTPUTS: tl.constexpr = TILE.BLOCK_OUTPUTS
+    LANES: tl.constexpr = TILE.LANES
+    RUN: tl.constexpr = TILE.RUN
+    UNROLL: tl.constexpr = TILE.UNROLL
+    ALIGN: tl.constexpr = WAY.ALIGN
+    FLAT: tl.constexpr = OWNS.FLAT
     STEP: tl.constexpr = RUN * LANES
-    TILE: tl.constexpr = STEP * UNROLL
-    if LENGTH > 0:
-        length = LENGTH
-    outer, block, split = program_place(
-        splits, output_blocks, SPLIT, len(outer_sizes) > 0 and not FLAT, SPLITS_FIRST
-    )
-    outer, place, owned, output, stored = owned_results(
-        outer, block, outer_sizes, output_size, BLOCK_OUTPUTS, FLAT, SHIFT, VECTOR
-    )
+    STRIDE: tl.constexpr = STEP * UNROLL
+    length = sizes.length
+    if WAY.LENGTH > 0:
+        length = WAY.LENGTH
+    dims = (sizes.deep, sizes.reduced)
+    outer, block, split = program_place(shares, sizes, OWNS)
+    outer, place, owned, output, stored = owned_results(outer, block, sizes, BLOCK_OUTPUTS, OWNS)
     keep = spread_outputs(owned)
+    rows = lanes_rows(inputs, outer, sizes.outer, place, ALIGN, FLAT)
     if ALIGN > 1:
-        rows = [(x[0] + lanes_begin(x, outer, outer_sizes, place, FLAT) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
-        lead = (lanes_begin(inputs[0], outer, outer_sizes, place, FLAT) % ALIGN).to(tl.int32)
+        lead = (lanes_begin(inputs[0], outer, sizes.outer, place, FLAT) % ALIGN).to(tl.int32)
         limit = length + (ALIGN - 1)
     else:
-        rows = [(x[0] + lanes_begin(x, outer, outer_sizes, place, FLAT), x[4], x[5]) for x in inputs]
         lead = 0
         limit = length
     end = lead + length
-    start = split * chunk
-    if LENGTH > 0:
-        stop = start + LENGTH
+    start = split * shares.chunk
+    if WAY.LENGTH > 0:
+        stop = start + WAY.LENGTH
     else:
-        stop = tl.where(split == splits - 1, limit, start + chunk)
-    if not WIDE:
+        stop = tl.where(split == shares.splits - 1, limit, start + shares.chunk)
+    if not WAY.WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    first = TO_INDEX(begin_offset(outer, outer_sizes, p_outer[0], FLAT))
+    first = TO_INDEX(begin_offset(outer, sizes.outer, position.outer[0], FLAT))
     if FLAT:
         first = spread_outputs(first)
     if WAIT:
         gdc_wait()
     state = identity_lanes(LANES, BLOCK_OUTPUTS)
     full = start
-    if HEAD > 0:
+    if WAY.HEAD > 0:
         head = lanes_states(
-            rows, start, RUN * HEAD, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
-            BLOCK_OUTPUTS, LANES, RUN, LEVELS, HEAD, True, True, MASK_OUTPUTS, EVICT,
-        )  # fmt: skip
+            rows, start, RUN * WAY.HEAD, keep, lead, end, first, dims, position, TILE, WAY, LEVELS, WAY.HEAD, True, True
+        )
         state = COMBINE(*state, *combine_in_order(head, LANES))
-        full = start + STEP * HEAD
-    if HAS_FULL > 0:
+        full = start + STEP * WAY.HEAD
+    if WAY.HAS_FULL > 0:
         at = full
-        tiles = (tl.minimum(stop, length) - full) // TILE
-        full = full + tiles * TILE
+        tiles = (tl.minimum(stop, length) - full) // STRIDE
+        full = full + tiles * STRIDE
         if SHARES:
             own = identity_lanes(LANES, BLOCK_OUTPUTS)
             share = tiles * (RUN * UNROLL)
             for k in range(at, at + share, RUN * UNROLL):
                 part = lanes_states(
-                    rows, k, share, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
-                    BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, False, MASK_OUTPUTS, EVICT,
-                )  # fmt: skip
+                    rows, k, share, keep, lead, end, first, dims, position, TILE, WAY, LEVELS, UNROLL, False, False
+                )
                 own = COMBINE(*own, *part)
             state = COMBINE(*state, *combine_in_order(own, LANES))
         else:
-            for k in range(at, full, TILE):
+            for k in range(at, full, STRIDE):
                 tile = lanes_states(
-                    rows, k, RUN * UNROLL, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
-                    BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, False, MASK_OUTPUTS, EVICT,
-                )  # fmt: skip
+                    rows, k, RUN * UNROLL, keep, lead, end, first, dims, position, TILE, WAY, LEVELS, UNROLL, False, False
+                )
                 state = COMBINE(*state, *combine_in_order(tile, LANES))
-    if TAIL > 0:
-        for k in range(full, stop, STEP * TAIL):
+    if WAY.TAIL > 0:
+        for k in range(full, stop, STEP * WAY.TAIL):
             tail = lanes_states(
-                rows, k, RUN * TAIL, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
-                BLOCK_OUTPUTS, LANES, RUN, LEVELS, TAIL, True, ALIGN > 1 and HEAD == 0, MASK_OUTPUTS, EVICT,
+                rows, k, RUN * WAY.TAIL, keep, lead, end, first, dims, position, TILE, WAY, LEVELS, WAY.TAIL, True,
+                ALIGN > 1 and WAY.HEAD == 0,
             )  # fmt: skip
             state = COMBINE(*state, *combine_in_order(tail, LANES))
-    offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
-    store_last(y_ptrs, offset, stored, state, LANES, BLOCK_OUTPUTS, PARTIAL)
+    offset = split * shares.step + begin_offset(outer, sizes.outer, y.outer, FLAT) + output * y.output
+    store_last(y.pointers, offset, stored, state, LANES, BLOCK_OUTPUTS, PARTIAL)

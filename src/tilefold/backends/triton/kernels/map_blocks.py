@@ -20,11 +20,17 @@ from tilefold.backends.triton.kernels.map_rows import (
     load_of_rows,
     map_edges,
     map_tile,
-    some_extras,
     spread,
     store_of_rows,
 )
-from tilefold.backends.triton.kernels.tiles import load_tile, outer_offset, row_begin, tile_places, whole_mask
+from tilefold.backends.triton.kernels.tiles import (
+    load_tile,
+    outer_offset,
+    row_begin,
+    rows_of,
+    tile_places,
+    whole_mask,
+)
 
 
 def first_place(split, STEP: tl.constexpr, TILES: tl.constexpr, WIDE: tl.constexpr):
@@ -36,7 +42,7 @@ def first_place(split, STEP: tl.constexpr, TILES: tl.constexpr, WIDE: tl.constex
 
 
 def load_tiles(
-    rows, start, end, keep, deep_sizes, reduced_size,
+    rows, start, end, keep, dims,
     LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     STEPS: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
@@ -50,11 +56,11 @@ def load_tiles(
             if len(STEPS) > 0:
                 # All tiles' addresses are a constant after the first's.
                 places = tile_places(start, RUN, LANES, 1)
-                row = (rows[i][0] + t * (RUN * LANES * STEPS[i]), rows[i][1], STEPS[i])
+                row = (rows[i][0] + t * (RUN * LANES * STEPS[i]), (rows[i][1][0], STEPS[i]))
             if (MASKS >> t) & 1:
-                tile = load_tile([row], places, bound, keep, deep_sizes, reduced_size, True, EVICT)
+                tile = load_tile([row], places, bound, keep, dims, True, EVICT)
             else:
-                tile = load_tile([row], places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
+                tile = load_tile([row], places, None, keep, dims, MASK_OUTPUTS, EVICT)
             xs = xs + (tile[0],)
     return xs
 
@@ -80,12 +86,11 @@ def masks_of(
 
 
 def map_blocks(
-    inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_reduced, p_deep, p_reduced, outer_sizes, deep_sizes, output_size,
-    reduced_size, length, output_blocks, r_ptrs, r_outer, r_output,
+    inputs, extras, y, position, sizes, blocks, of_rows,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr,
     MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, VECTORS: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, REBASED: tl.constexpr, NEIGHBOURS: tl.constexpr, STEPS: tl.constexpr,
-    EVICT: tl.constexpr, APART: tl.constexpr,
+    EVICT: tl.constexpr, EXTRAS: tl.constexpr,
 ):  # fmt: skip
     """Fold and map BLOCK_OUTPUTS neighbouring rows, each whole in the TILES tiles of CLUSTER programs.
 
@@ -93,53 +98,49 @@ def map_blocks(
     of 16 bytes), and STEPS, where they are constants, are the inputs' and the results' from one element of a column to the
     next.
     """
-    row_extras = some_extras(extras, APART, 1)
-    extras = some_extras(extras, APART, 0)
+    row_extras = [extras[i] for i in EXTRAS.OF_ROWS]
+    extras = [extras[i] for i in EXTRAS.BESIDE]
     split = tl.program_id(0) % CLUSTER
     pid = tl.program_id(0) // CLUSTER
-    outer = (pid // output_blocks).to(tl.int64)
-    output = (pid % output_blocks).to(tl.int64) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    outer = (pid // blocks).to(tl.int64)
+    output = (pid % blocks).to(tl.int64) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     if NEIGHBOURS > 0:
         output = tl.max_contiguous(tl.multiple_of(output, NEIGHBOURS), NEIGHBOURS)
-    keep = (output < output_size)[None, None, :, None]
+    keep = (output < sizes.output)[None, None, :, None]
     some = tl.full([BLOCK_OUTPUTS], 0, tl.int32)
-    past = some + length
+    past = some + sizes.length
+    rows = rows_of(inputs, outer, sizes.outer, output, ALIGN)
     if ALIGN > 1:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, output) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
-        lead = (row_begin(inputs[0], outer, outer_sizes, output) % ALIGN).to(tl.int32)
+        lead = (row_begin(inputs[0], outer, sizes.outer, output) % ALIGN).to(tl.int32)
         x = inputs[0]
-        begin = ((x[1] + outer_offset(outer, outer_sizes, x[2]) + output * x[3]) % ALIGN).to(tl.int32)
+        begin = ((x.shift + outer_offset(outer, sizes.outer, x.outer) + output * x.output) % ALIGN).to(tl.int32)
         some = (begin + ALIGN - 1) // ALIGN * ALIGN
-        past = (begin + length) // ALIGN * ALIGN
+        past = (begin + sizes.length) // ALIGN * ALIGN
     else:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
         lead = 0
     start = first_place(split, RUN * LANES, TILES, WIDE)
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     xs = load_tiles(
-        rows, start, lead + length, keep, deep_sizes, reduced_size, LANES, RUN, TILES, MASKS, MASK_OUTPUTS, STEPS,
-        EVICT,
+        rows, start, lead + sizes.length, keep, (sizes.deep, sizes.reduced), LANES, RUN, TILES, MASKS,
+        MASK_OUTPUTS, STEPS, EVICT,
     )  # fmt: skip
-    of_rows = load_of_rows(row_extras, outer, outer_sizes, output, keep)
+    taken = load_of_rows(row_extras, outer, sizes.outer, output, keep)
     if CLUSTER > 1:
         others_have_begun()
-    counted = masks_of(start, lead, length, keep, BLOCK_OUTPUTS, LANES, RUN, TILES, ALIGN, VECTORS)
+    counted = masks_of(start, lead, sizes.length, keep, BLOCK_OUTPUTS, LANES, RUN, TILES, ALIGN, VECTORS)
     number = tl.maximum(tl.minimum(past, start + RUN * LANES * TILES) - tl.maximum(some, start), 0)
     own = ROW_BEGIN(number, *counted, *xs)
     state = own
     if ALIGN > 1:
-        edges = fold_edges(
-            rows, lead, TO_INDEX(0 * start), keep, split == 0, length, deep_sizes, reduced_size, p_deep, p_reduced,
-            BLOCK_OUTPUTS, RUN,
-        )  # fmt: skip
+        edges = fold_edges(rows, lead, TO_INDEX(0 * start), keep, split == 0, sizes, position, BLOCK_OUTPUTS, RUN)
         # In a program where no vector counts, `own` is undefined, and so is what becomes of none.
         state = COMBINE_SYMMETRIC(*OR_IDENTITY(number > 0, *own), *edges)
     if CLUSTER > 1:
         state = combine_cluster(state, CLUSTER, BLOCK_OUTPUTS, None)
     results = PROJECT(*state)
-    if len(r_ptrs) > 0:
-        store_of_rows(results, r_ptrs, r_outer, r_output, outer, outer_sizes, output, (output < output_size) & (split == 0))
+    if len(of_rows.pointers) > 0:
+        store_of_rows(results, of_rows, outer, sizes.outer, output, (output < sizes.output) & (split == 0))
     if CLUSTER > 1 and BLOCK_OUTPUTS > 1:
         results = broadcast(results, BLOCK_OUTPUTS)
     elif CLUSTER == 1:
@@ -147,31 +148,29 @@ def map_blocks(
     near = results
     if REBASED:
         near = REBASE(*spread(PROJECT(*own)), *results)
-    near = near + of_rows
-    results = results + of_rows
-    y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
+    near = near + taken
+    results = results + taken
+    y_begin = (outer_offset(outer, sizes.outer, y.outer) + output * y.output)[None, None, :, None]
     for t in tl.static_range(TILES):
         places = tile_places(start + t * (RUN * LANES), RUN, LANES, 1)
         values = ()
         for i in tl.static_range(len(inputs)):
             values = values + (xs[i * TILES + t],)
         beside = load_extras(
-            extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size, OVER,
-            (MASKS >> t) & 1, MASK_OUTPUTS,
+            extras, outer, sizes, output, places, lead, keep, OVER, (MASKS >> t) & 1, MASK_OUTPUTS,
         )  # fmt: skip
         y_tile = y_begin
-        y_step = y_reduced
+        y_step = y.reduced
         if len(STEPS) > 0:
             places = tile_places(start, RUN, LANES, 1)
             y_tile = y_begin + t * (RUN * LANES * STEPS[len(inputs)])
             y_step = STEPS[len(inputs)]
         map_tile(
-            values, near, beside, y_ptrs, y_tile, y_deep, y_step, places, lead, counted[t], keep, length, deep_sizes,
-            reduced_size, ((MASKS >> t) & 1) or MASK_OUTPUTS, RUN, ALIGN, EVICT,
+            values, near, beside, y.pointers, y_tile, (y.deep, y_step), places, lead, counted[t], keep, sizes,
+            ((MASKS >> t) & 1) or MASK_OUTPUTS, RUN, ALIGN, EVICT,
         )  # fmt: skip
     if ALIGN > 1:
         if split == 0:
             map_edges(
-                rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes,
-                reduced_size, OVER, RUN, ALIGN, EVICT,
-            )  # fmt: skip
+                rows, results, extras, y.pointers, y_begin, outer, sizes, output, lead, keep, OVER, RUN, ALIGN, EVICT
+            )

@@ -7,14 +7,15 @@ they are stored, and a second launch sums the groups' in one order. With FOLDS a
 are in memory, as operands are.
 
 Besides what `map_rows` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
-    inputs       records as of `tiles`, of the tensors that are folded, of rows' results without FOLDS, of extra tensors
-    y_ptrs, r_ptrs, s_ptrs   results of elements, of rows, and each group's sums: [groups, columns]
-    r_outer, r_output        the rows' results' steps
+    inputs       an Operand each, of the tensors that are folded, of rows' results without FOLDS, of extra tensors
+    y, of_rows   the Mapped results of elements, the Results of rows
+    s_ptrs       each group's sums: [groups, columns]
 """
 
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
+from tilefold.backends.triton.kernels.primitives import some_of
 from tilefold.backends.triton.kernels.tiles import outer_offset, reduced_offset
 
 
@@ -35,25 +36,25 @@ def load_operand(
 
     `some`: whether it has any element; what has none may have no memory.
     """
-    begin = x[1]
+    begin = x.shift
     if ROW:
-        begin = rows_begin(m, outer_sizes, output_size, x[1], x[2], x[3])
+        begin = rows_begin(m, outer_sizes, output_size, x.shift, x.outer, x.output)
     if not COLUMN:
         if ROW:  # loaded once a thread, not once for each element that it has beside it
-            value = tl.load(x[0] + begin, mask=(m < rows) & some)[:, None]
+            value = tl.load(x.pointer + begin, mask=(m < rows) & some)[:, None]
         else:
-            value = tl.load(x[0] + begin, mask=(rows > 0) & some)
+            value = tl.load(x.pointer + begin, mask=(rows > 0) & some)
     else:
-        column = reduced_offset(n, deep_sizes, reduced_size, x[4], x[5])
+        column = reduced_offset(n, (deep_sizes, reduced_size), (x.deep, x.reduced))
         if ROW:
             keep = (m < rows)[:, None]
             if MASK_COLUMNS:
                 keep = keep & keep_columns
-            value = tl.load(x[0] + (begin[:, None] + column), mask=keep)
+            value = tl.load(x.pointer + (begin[:, None] + column), mask=keep)
         elif MASK_COLUMNS:
-            value = tl.load(x[0] + (begin + column), mask=keep_columns & (rows > 0))
+            value = tl.load(x.pointer + (begin + column), mask=keep_columns & (rows > 0))
         else:
-            value = tl.load(x[0] + (begin + column), mask=rows > 0)
+            value = tl.load(x.pointer + (begin + column), mask=rows > 0)
     return value
 
 
@@ -83,14 +84,6 @@ def load_operands(
     return values
 
 
-def some_of(values, FIRST: tl.constexpr, NUMBER: tl.constexpr):
-    """NUMBER of some values, from FIRST on."""
-    found = ()
-    for i in tl.static_range(NUMBER):
-        found = found + (values[FIRST + i],)
-    return found
-
-
 def columns_of(results, ROWS: tl.constexpr):
     """What rows fold to, beside their elements: [ROWS, 1]."""
     values = ()
@@ -111,8 +104,7 @@ def over_tile(values, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 def map_groups(
-    inputs, y_ptrs, y_outer, y_output, y_deep, y_reduced, r_ptrs, r_outer, r_output, s_ptrs, outer_sizes, deep_sizes,
-    output_size, reduced_size, rows, columns, turns, groups, parts,
+    inputs, y, of_rows, s_ptrs, outer_sizes, deep_sizes, output_size, reduced_size, rows, columns, turns, groups, parts,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FOLDED: tl.constexpr, FOLDS: tl.constexpr, RESULTS: tl.constexpr,
     BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, WIDE: tl.constexpr, CLUSTER: tl.constexpr,
     EXCHANGE: tl.constexpr, STAGES: tl.constexpr,
@@ -145,7 +137,7 @@ def map_groups(
         sums = sums + (tl.full([ROWS, COLUMNS], 0, s_ptrs[s].dtype.element_ty),)
     if CLUSTER > 1:
         others_have_begun()
-    y_column = reduced_offset(n, deep_sizes, reduced_size, y_deep, y_reduced)
+    y_column = reduced_offset(n, (deep_sizes, reduced_size), (y.deep, y.reduced))
     for turn in tl.range(turns, num_stages=STAGES):
         m = (group + turn * groups) * ROWS + tl.arange(0, ROWS)
         later = (group + (turn + 1) * groups) * ROWS + tl.arange(0, ROWS)
@@ -173,19 +165,19 @@ def map_groups(
             results = columns_of(PROJECT(*state), ROWS)
         else:
             results = some_of(values, FOLDED, RESULTS)
-        if len(r_ptrs) > 0:
-            at = rows_begin(m, outer_sizes, output_size, 0, r_outer, r_output)
-            of_rows = OF_ROWS(*results)
-            for r in tl.static_range(len(r_ptrs)):
-                value = tl.broadcast_to(of_rows[r], (ROWS, 1))
-                tl.store(r_ptrs[r] + at[:, None], value, mask=((m < rows) & (part == 0))[:, None])
+        if len(of_rows.pointers) > 0:
+            at = rows_begin(m, outer_sizes, output_size, 0, of_rows.outer, of_rows.output)
+            stored = OF_ROWS(*results)
+            for r in tl.static_range(len(of_rows.pointers)):
+                value = tl.broadcast_to(stored[r], (ROWS, 1))
+                tl.store(of_rows.pointers[r] + at[:, None], value, mask=((m < rows) & (part == 0))[:, None])
         made = APPLY(*elements, *results, *extras)
-        offset = rows_begin(m, outer_sizes, output_size, 0, y_outer, y_output)[:, None] + y_column
-        for y in tl.static_range(len(y_ptrs)):
-            tl.store(y_ptrs[y] + offset, tl.broadcast_to(made[y], (ROWS, COLUMNS)), mask=keep)
+        offset = rows_begin(m, outer_sizes, output_size, 0, y.outer, y.output)[:, None] + y_column
+        for r in tl.static_range(len(y.pointers)):
+            tl.store(y.pointers[r] + offset, tl.broadcast_to(made[r], (ROWS, COLUMNS)), mask=keep)
         more = ()
         for s in tl.static_range(len(s_ptrs)):
-            more = more + (sums[s] + tl.where(keep, made[len(y_ptrs) + s], 0),)
+            more = more + (sums[s] + tl.where(keep, made[len(y.pointers) + s], 0),)
         sums = more
     for s in tl.static_range(len(s_ptrs)):
         place = first + tl.arange(0, COLUMNS)

@@ -12,40 +12,17 @@ take a turn's elements, a tensor each, into each thread's state.
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
-from tilefold.backends.triton.kernels.map_rings import inline_ptx, memory, row_offset, unpacked
-from tilefold.backends.triton.kernels.map_spans import fetch_span, lead_of, put, store_span, taken, widened
-
-
-def read_words(address, WORDS: tl.constexpr):
-    """A half word (WORDS 0), a word, or two of a tensor that is only read."""
-    if WORDS == 2:
-        words = tl.inline_asm_elementwise(
-            "ld.global.nc.v2.b32 {$0, $1}, [$2];", "=r,=r,l", [address], dtype=(tl.uint32, tl.uint32), is_pure=True, pack=1
-        )
-    elif WORDS == 1:
-        words = (
-            tl.inline_asm_elementwise(
-                "ld.global.nc.b32 $0, [$1];", "=r,l", [address], dtype=tl.uint32, is_pure=True, pack=1
-            ),
-        )
-    else:
-        words = (
-            tl.inline_asm_elementwise(
-                "ld.global.nc.u16 $0, [$1];", "=r,l", [address], dtype=tl.uint32, is_pure=True, pack=1
-            ),
-        )
-    return words
-
-
-def beside_run(x, at, RUN: tl.constexpr):
-    """RUN neighbours of an extra tensor, from `at` on."""
-    dtype: tl.constexpr = x[0].dtype.element_ty
-    words = read_words((x[0] + x[1] + at).to(tl.int64), RUN * dtype.primitive_bitwidth // 32)
-    if RUN * dtype.primitive_bitwidth == 16:
-        elements = (widened(words[0], dtype),)
-    else:
-        elements = unpacked(words, dtype)
-    return elements
+from tilefold.backends.triton.kernels.primitives import (
+    fetch_span,
+    inline_ptx,
+    lead_of,
+    memory,
+    put,
+    read_elements,
+    row_offset,
+    store_span,
+    taken,
+)
 
 
 def placed(x, area, lead):
@@ -71,7 +48,7 @@ def turn_elements(
     values = ()
     for i in tl.static_range(len(inputs)):
         for u in tl.static_range(UNROLL):
-            values = values + run_elements(inputs[i][0], bases[i], at, number, u * LANES * RUN, RUN, MASKED)
+            values = values + run_elements(inputs[i].pointer, bases[i], at, number, u * LANES * RUN, RUN, MASKED)
     return values
 
 
@@ -101,7 +78,8 @@ def turn_beside(
             place = at + u * LANES * RUN
             if MASKED:
                 place = tl.minimum(place, (number - 1) // RUN * RUN)
-            beside = beside + beside_run(extras[i], first + place, RUN)
+            x = extras[i].pointer + extras[i].shift + (first + place)
+            beside = beside + read_elements(x.to(tl.int64), extras[i].pointer.dtype.element_ty, RUN)
     return beside
 
 
@@ -127,7 +105,7 @@ def map_offset_turn(
 
 
 def map_offset(
-    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length,
+    inputs, extras, y, walk, length,
     LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     VECTORS: tl.constexpr, Y_VECTORS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, CLUSTER: tl.constexpr,
     EXCHANGE: tl.constexpr, SHARE: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr,
@@ -148,15 +126,15 @@ def map_offset(
         begin_exchange(EXCHANGE)
     bases = ()
     for i in tl.static_range(len(inputs)):
-        begin = row_offset(inputs[i], row, outer_sizes, output_size) + first
-        lead = lead_of(inputs[i][0], begin, False)
-        fetch_span(inputs[i][0], begin, lead, number, thread, area + AREAS[i], LANES, VECTORS[i])
-        bases = bases + (placed(inputs[i][0], area + AREAS[i], lead),)
-    y_begin = row_offset((0, 0, y_outer, y_output), row, outer_sizes, output_size) + first
+        begin = row_offset(inputs[i], row, walk, inputs[i].shift) + first
+        lead = lead_of(inputs[i].pointer, begin, False)
+        fetch_span(inputs[i].pointer, begin, lead, number, thread, area + AREAS[i], LANES, VECTORS[i])
+        bases = bases + (placed(inputs[i].pointer, area + AREAS[i], lead),)
+    y_begin = row_offset(y, row, walk) + first
     y_bases = ()
-    for r in tl.static_range(len(y_ptrs)):
-        lead = lead_of(y_ptrs[r], y_begin, False)
-        y_bases = y_bases + (placed(y_ptrs[r], area + Y_AREAS[r], lead),)
+    for r in tl.static_range(len(y.pointers)):
+        lead = lead_of(y.pointers[r], y_begin, False)
+        y_bases = y_bases + (placed(y.pointers[r], area + Y_AREAS[r], lead),)
     if CLUSTER > 1:
         others_have_begun()
     at = thread * RUN
@@ -184,12 +162,12 @@ def map_offset(
         here = at + turn * TURN
         xs = turn_elements(inputs, bases, here, number, LANES, RUN, UNROLL, False)
         beside = turn_beside(extras, first, here, number, LANES, RUN, UNROLL, False)
-        map_offset_turn(xs, results, beside, y_ptrs, y_bases, here, number, LANES, RUN, UNROLL, False, INPUTS, EXTRAS)
+        map_offset_turn(xs, results, beside, y.pointers, y_bases, here, number, LANES, RUN, UNROLL, False, INPUTS, EXTRAS)
     end = at + (TURNS - 1) * TURN
     xs = turn_elements(inputs, bases, end, number, LANES, RUN, UNROLL, True)
     beside = turn_beside(extras, first, end, number, LANES, RUN, UNROLL, True)
-    map_offset_turn(xs, results, beside, y_ptrs, y_bases, end, number, LANES, RUN, UNROLL, True, INPUTS, EXTRAS)
+    map_offset_turn(xs, results, beside, y.pointers, y_bases, end, number, LANES, RUN, UNROLL, True, INPUTS, EXTRAS)
     tl.debug_barrier()
-    for r in tl.static_range(len(y_ptrs)):
-        lead = lead_of(y_ptrs[r], y_begin, False)
-        store_span(y_ptrs[r], y_begin, lead, number, thread, area + Y_AREAS[r], LANES, Y_VECTORS[r], True)
+    for r in tl.static_range(len(y.pointers)):
+        lead = lead_of(y.pointers[r], y_begin, False)
+        store_span(y.pointers[r], y_begin, lead, number, thread, area + Y_AREAS[r], LANES, Y_VECTORS[r], True)

@@ -14,186 +14,47 @@ Triton uses itself. LANE_BEGIN and LANE_ABSORB (also _MASKED) take a turn's elem
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
-from tilefold.backends.triton.kernels.map_rows import some_extras
-from tilefold.backends.triton.kernels.tiles import outer_offset
+from tilefold.backends.triton.kernels.primitives import (
+    beside_rows,
+    fetch,
+    inline_ptx,
+    load_shared,
+    memory,
+    own_memory,
+    packed,
+    read,
+    row_offset,
+    shifted,
+    some_of,
+    unpacked,
+    write,
+)
 
 
-def inline_ptx(TEXT: tl.constexpr):
-    """PTX that every thread executes. $0 becomes 0."""
-    tl.inline_asm_elementwise(TEXT, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
-
-
-def memory():
-    """Where the ring's shared memory begins."""
-    return tl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
-
-
-def own_memory():
-    """Where the ring's shared memory begins that `ring_of` declared."""
-    return tl.inline_asm_elementwise("mov.u32 $0, ring_own;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
-
-
-def ring_of(words: int) -> str:
-    """PTX that declares the ring beside what Triton uses: up to 48 KB. $0 becomes 0."""
-    return f".shared .align 16 .b8 ring_own[{words}]; mov.u32 $0, 0;"
-
-
-def fetch(place, address, some):
-    """Begin to copy 16 bytes to a place in shared memory, where there are `some`."""
-    tl.inline_asm_elementwise(
-        """{
-        .reg .pred some;
-        setp.ne.b32 some, $3, 0;
-        @some cp.async.cg.shared.global [$1], [$2], 16;
-        mov.u32 $0, 0;
-        }""",
-        "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def load_shared(place):
-    """Four words at a place in shared memory."""
-    return tl.inline_asm_elementwise(
-        "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];",
-        "=r,=r,=r,=r,r", [place], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def read(address):
-    """Four words of a tensor that is only read."""
-    return tl.inline_asm_elementwise(
-        "ld.global.nc.v4.b32 {$0, $1, $2, $3}, [$4];",
-        "=r,=r,=r,=r,l", [address], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def write(address, words, some):
-    """Four words to a tensor, where there are `some`."""
-    tl.inline_asm_elementwise(
-        """{
-        .reg .pred some;
-        setp.ne.b32 some, $6, 0;
-        @some st.global.v4.b32 [$1], {$2, $3, $4, $5};
-        mov.u32 $0, 0;
-        }""",
-        "=r,l,r,r,r,r,r", [address, words[0], words[1], words[2], words[3], some], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def unpacked(words, dtype: tl.constexpr):
-    """The elements in some words, of 16 or 32 bits: floats of 16 bits as float32."""
-    elements = ()
-    for w in tl.static_range(len(words)):
-        if dtype == tl.bfloat16:
-            elements = elements + tl.inline_asm_elementwise(
-                "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [words[w]],
-                dtype=(tl.float32, tl.float32), is_pure=True, pack=1,
-            )  # fmt: skip
-        elif dtype == tl.float16:
-            elements = elements + tl.inline_asm_elementwise(
-                "{ .reg .b16 low, high; mov.b32 {low, high}, $2; cvt.f32.f16 $0, low; cvt.f32.f16 $1, high; }",
-                "=r,=r,r", [words[w]], dtype=(tl.float32, tl.float32), is_pure=True, pack=1,
-            )  # fmt: skip
-        else:
-            elements = elements + (tl.cast(words[w], dtype, bitcast=True),)
-    return elements
-
-
-def packed(elements, dtype: tl.constexpr):
-    """The words that some elements make: floats of 16 bits are given as float32."""
-    words = ()
-    if dtype.primitive_bitwidth == 16:
-        for w in tl.static_range(len(elements) // 2):
-            words = words + (
-                tl.inline_asm_elementwise(
-                    "cvt.rn.bf16x2.f32 $0, $2, $1;" if dtype == tl.bfloat16 else "cvt.rn.f16x2.f32 $0, $2, $1;",
-                    "=r,r,r", [elements[2 * w], elements[2 * w + 1]], dtype=tl.uint32, is_pure=True, pack=1,
-                ),
-            )  # fmt: skip
-    else:
-        for w in tl.static_range(len(elements)):
-            words = words + (tl.cast(elements[w], tl.uint32, bitcast=True),)
-    return words
-
-
-def moved(words, STEP: tl.constexpr, moves):
-    """Each word, or where it `moves` the one STEP after it."""
-    found = ()
-    for w in tl.static_range(len(words)):
-        if w + STEP < len(words):
-            found = found + (tl.where(moves, words[w + STEP], words[w]),)
-        else:
-            found = found + (words[w],)
-    return found
-
-
-def shifted(before, words, lead, dtype: tl.constexpr):
-    """The words of as many elements, `lead` elements before `words`, of which `before` are those ahead.
-
-    Where `lead` is 0, they are `before`.
-    """
-    W: tl.constexpr = len(words)
-    EACH: tl.constexpr = 32 // dtype.primitive_bitwidth  # elements a word
-    every = before + words
-    ahead = (W * EACH - lead) % (W * EACH)
-    for level in tl.static_range(1, 5):
-        if (W >> level) > 0:
-            every = moved(every, W >> level, ((ahead // EACH) & (W >> level)) != 0)
-    made = ()
-    for w in tl.static_range(W):
-        if EACH == 2:
-            made = made + (joined(every[w], every[w + 1], ahead % 2 * 16),)
-        else:
-            made = made + (every[w],)
-    return made
-
-
-def joined(low, high, bits):
-    """The word that begins `bits` bits behind `low`."""
-    return tl.inline_asm_elementwise(
-        "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, bits], dtype=tl.uint32, is_pure=True, pack=1
-    )
-
-
-def row_offset(x, row, outer_sizes, output_size):
-    """Where a row begins in one operand, in elements."""
-    row = row.to(tl.int64)
-    offset = x[1] + row * x[3]
-    if len(outer_sizes) > 0:
-        offset = x[1] + outer_offset(row // output_size, outer_sizes, x[2]) + (row % output_size) * x[3]
-    return offset
-
-
-def fetch_turn(
-    inputs, row, turn, slot, rows, first, lane, thread, length, outer_sizes, output_size, ring,
-    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
-    MASKED: tl.constexpr, SHARE: tl.constexpr,
-):  # fmt: skip
+def fetch_turn(inputs, row, turn, slot, rows, first, lane, thread, length, walk, ring, RING: tl.constexpr):
     """Begin to copy this program's share of a turn of a row, if there is such a row."""
     for i in tl.static_range(len(inputs)):
-        begin = row_offset(inputs[i], row, outer_sizes, output_size)
-        lead = begin % ALIGN
-        source = inputs[i][0] + (begin - lead) + first
-        for u in tl.static_range(UNROLL):
-            at = ((turn * UNROLL + u) * LANES + lane) * RUN
+        begin = row_offset(inputs[i], row, walk, inputs[i].shift)
+        lead = begin % RING.ALIGN
+        source = inputs[i].pointer + (begin - lead) + first
+        for u in tl.static_range(RING.UNROLL):
+            at = ((turn * RING.UNROLL + u) * RING.LANES + lane) * RING.RUN
             some = thread * 0 + (row < rows).to(tl.int32)
-            if MASKED:
-                some = some & ((first + at < lead + length) & (at < SHARE)).to(tl.int32)
-            place = ring + (((slot * UNROLL + u) * len(inputs) + i) * (LANES * ROWS) + thread) * 16
+            if RING.MASKED:
+                some = some & ((first + at < lead + length) & (at < RING.SHARE)).to(tl.int32)
+            place = ring + (((slot * RING.UNROLL + u) * len(inputs) + i) * (RING.LANES * RING.ROWS) + thread) * 16
             fetch(place, (source + at).to(tl.int64), some)
     inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def fetch_item(
-    inputs, block, clusters, member, item: tl.constexpr, slot, rows, first, lane, thread, length, outer_sizes,
-    output_size, ring,
-    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
-    MASKED: tl.constexpr, SHARE: tl.constexpr, TURNS: tl.constexpr, AGAIN: tl.constexpr,
+    inputs, block, clusters, member, item: tl.constexpr, slot, rows, first, lane, thread, length, walk, ring,
+    RING: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy a ring's next turns: a row's turns, then the first AGAIN of them again."""
     fetch_turn(
-        inputs, (block + item // (TURNS + AGAIN) * clusters) * ROWS + member, item % (TURNS + AGAIN) % TURNS, slot, rows,
-        first, lane, thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+        inputs, (block + item // (RING.TURNS + AGAIN) * clusters) * RING.ROWS + member,
+        item % (RING.TURNS + AGAIN) % RING.TURNS, slot, rows, first, lane, thread, length, walk, ring, RING,
     )  # fmt: skip
 
 
@@ -203,62 +64,49 @@ def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.cons
     for i in tl.static_range(len(inputs)):
         for u in tl.static_range(UNROLL):
             words = load_shared(ring + (((slot * UNROLL + u) * len(inputs) + i) * THREADS + thread) * 16)
-            values = values + unpacked(words, inputs[i][0].dtype.element_ty)
+            values = values + unpacked(words, inputs[i].pointer.dtype.element_ty)
     return values
 
 
-def masks_of(
-    places, lead, length, RUN: tl.constexpr, UNROLL: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr
-):
+def masks_of(places, lead, length, RING: tl.constexpr):
     """Which of a turn's elements are the row's. MASKED as in `map_rings`."""
     masks = ()
-    for u in tl.static_range(UNROLL):
-        present = places + u * LANES * RUN < length
-        for e in tl.static_range(RUN):
-            if MASKED == 1:
+    for u in tl.static_range(RING.UNROLL):
+        present = places + u * RING.LANES * RING.RUN < length
+        for e in tl.static_range(RING.RUN):
+            if RING.MASKED == 1:
                 masks = masks + (present,)
             else:
-                at = places + (u * LANES * RUN + e)
+                at = places + (u * RING.LANES * RING.RUN + e)
                 masks = masks + ((at >= lead) & (at < lead + length),)
     return masks
 
 
 def read_run(x, place, length, RUN: tl.constexpr, MASKED: tl.constexpr):
     """The words of RUN neighbours of an extra tensor, from `place` on, a multiple of RUN; those beyond `length` are any."""
-    EACH: tl.constexpr = 128 // x[0].dtype.element_ty.primitive_bitwidth
+    EACH: tl.constexpr = 128 // x.pointer.dtype.element_ty.primitive_bitwidth
     words = ()
     for w in tl.static_range(RUN // EACH):
         at = place + w * EACH
         if MASKED:
             at = tl.maximum(tl.minimum(at, (length - 1) // EACH * EACH), 0)
-        words = words + read((x[0] + x[1] + at).to(tl.int64))
+        words = words + read((x.pointer + x.shift + at).to(tl.int64))
     return words
 
 
-def read_turn(
-    extras, start, lane, lead, length,
-    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+def read_turn(extras, start, lane, lead, length, RING: tl.constexpr):
     """The words of a turn's elements of each extra tensor: of each vector, and with ALIGN of the one before it.
 
     Where `lead` is 0, of each vector twice.
     """
     words = ()
     for i in tl.static_range(len(extras)):
-        for u in tl.static_range(UNROLL):
-            place = start + (u * LANES + lane) * RUN
-            words = words + read_run(extras[i], place, length, RUN, MASKED)
-            if ALIGN > 1:
-                words = words + read_run(extras[i], place - tl.where(lead != 0, RUN, 0), length, RUN, MASKED)
+        for u in tl.static_range(RING.UNROLL):
+            place = start + (u * RING.LANES + lane) * RING.RUN
+            words = words + read_run(extras[i], place, length, RING.RUN, RING.MASKED)
+            if RING.ALIGN > 1:
+                words = words + read_run(extras[i], place - tl.where(lead != 0, RING.RUN, 0), length, RING.RUN, RING.MASKED)
     return words
-
-
-def some_of(words, FIRST: tl.constexpr, NUMBER: tl.constexpr):
-    """NUMBER words, from FIRST on."""
-    found = ()
-    for w in tl.static_range(NUMBER):
-        found = found + (words[FIRST + w],)
-    return found
 
 
 def none_of(words):
@@ -274,7 +122,7 @@ def beside_one(
     RUN: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr,
 ):  # fmt: skip
     """RUN elements of one extra tensor: vector `number` of `words`, or HELD: `held_at` in shared memory."""
-    dtype: tl.constexpr = x[0].dtype.element_ty
+    dtype: tl.constexpr = x.pointer.dtype.element_ty
     W: tl.constexpr = RUN * dtype.primitive_bitwidth // 32
     if HELD:
         own = load_shared(held_at)
@@ -299,42 +147,43 @@ def beside_of(
 
 def map_turn(
     inputs, extras, words, y_ptrs, xs, results, y_begin, start, held_at, lane, thread, lead, length, present,
-    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
-    MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
+    RING: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store them: whole vectors, and one by one the elements that share one with another row."""
-    for u in tl.static_range(UNROLL):
-        place = start + (u * LANES + lane) * RUN
-        beside = beside_of(extras, words, held_at + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)
+    for u in tl.static_range(RING.UNROLL):
+        place = start + (u * RING.LANES + lane) * RING.RUN
+        beside = beside_of(
+            extras, words, held_at + (u * RING.LANES + lane) * 16, lead, u, RING.RUN, RING.UNROLL, RING.ALIGN, HELD, EACH,
+        )  # fmt: skip
         made = ()
-        for e in tl.static_range(RUN):
+        for e in tl.static_range(RING.RUN):
             values = ()
             for i in tl.static_range(len(inputs)):
-                values = values + (xs[(i * UNROLL + u) * RUN + e],)
+                values = values + (xs[(i * RING.UNROLL + u) * RING.RUN + e],)
             for r in tl.static_range(len(results)):
                 values = values + (results[r],)
             for i in tl.static_range(len(extras)):
-                values = values + (beside[i * RUN + e],)
+                values = values + (beside[i * RING.RUN + e],)
             made = made + (APPLY(*values),)
         some = thread * 0 + 1
         if MASK_ROWS:
             some = some & present
         whole = some
-        if MASKED == 1:
+        if RING.MASKED == 1:
             whole = some & (place < length).to(tl.int32)
-        elif MASKED:
-            whole = some & ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)
+        elif RING.MASKED:
+            whole = some & ((place >= lead) & (place + RING.RUN <= lead + length)).to(tl.int32)
         for r in tl.static_range(len(y_ptrs)):
             elements = ()
-            for e in tl.static_range(RUN):
+            for e in tl.static_range(RING.RUN):
                 elements = elements + (tl.broadcast_to(made[e][r], thread.shape),)
             to = y_ptrs[r] + (y_begin - lead) + place
             write(to.to(tl.int64), packed(elements, to.dtype.element_ty), whole)
-            if MASKED > 1 and ROWS == 1:
-                if (start < lead) | (start + LANES * UNROLL * RUN > lead + length):
-                    write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
-            elif MASKED > 1:
-                write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
+            if RING.MASKED > 1 and RING.ROWS == 1:
+                if (start < lead) | (start + RING.LANES * RING.UNROLL * RING.RUN > lead + length):
+                    write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RING.RUN)
+            elif RING.MASKED > 1:
+                write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RING.RUN)
 
 
 def write_edges(to, elements, place, lead, length, some, RUN: tl.constexpr):
@@ -344,28 +193,24 @@ def write_edges(to, elements, place, lead, length, some, RUN: tl.constexpr):
         tl.store(tl.broadcast_to(to + e, some.shape), elements[e].to(to.dtype.element_ty), mask=inside)
 
 
-def fetch_beside(
-    extras, first, lane, length, held_at,
-    LANES: tl.constexpr, RUN: tl.constexpr, MASKED: tl.constexpr, TAKEN: tl.constexpr, EACH: tl.constexpr,
-):  # fmt: skip
+def fetch_beside(extras, first, lane, length, held_at, RING: tl.constexpr, TAKEN: tl.constexpr, EACH: tl.constexpr):
     """Begin to copy this program's share of the extra tensors, TAKEN vectors a thread, for all rows."""
     for i in tl.static_range(len(extras)):
         for v in tl.static_range(TAKEN):
-            place = first + (v * LANES + lane) * RUN
+            place = first + (v * RING.LANES + lane) * RING.RUN
             some = lane * 0 + 1
-            if MASKED:
+            if RING.MASKED:
                 some = (place < length).to(tl.int32)
-            fetch(held_at + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
+            source = extras[i].pointer + extras[i].shift + place
+            fetch(held_at + (v * RING.LANES + lane) * 16 + i * EACH, source.to(tl.int64), some)
     inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def map_rings(
-    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows, r_ptrs, r_outer, r_output,
-    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
-    DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
+    inputs, extras, y, walk, length, rows, of_rows, RING: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
-    PARTS: tl.constexpr, SHARE: tl.constexpr, PERSISTENT: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
-    SCALED: tl.constexpr, APART: tl.constexpr,
+    PARTS: tl.constexpr, PERSISTENT: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr, SCALED: tl.constexpr,
+    EXTRAS: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -380,21 +225,21 @@ def map_rings(
     NEXT_SCALE says that this state does not hold it (algebra/units). No second copy of the code: registers and instructions
     of a path that is not taken cost as much as units do (docs/experiments/answers.md#units).
     """
-    row_extras = some_extras(extras, APART, 1)
-    extras = some_extras(extras, APART, 0)
-    TAKEN: tl.constexpr = TURNS * UNROLL
-    EACH: tl.constexpr = TAKEN * LANES * 16
-    TURN: tl.constexpr = UNROLL * LANES * RUN
-    AGAIN: tl.constexpr = max(0, TURNS - DEPTH)
+    row_extras = [extras[i] for i in EXTRAS.OF_ROWS]
+    extras = [extras[i] for i in EXTRAS.BESIDE]
+    TAKEN: tl.constexpr = RING.TURNS * RING.UNROLL
+    EACH: tl.constexpr = TAKEN * RING.LANES * 16
+    TURN: tl.constexpr = RING.UNROLL * RING.LANES * RING.RUN
+    AGAIN: tl.constexpr = max(0, RING.TURNS - RING.DEPTH)
     split = tl.program_id(0) % CLUSTER
     cluster = tl.program_id(0) // CLUSTER
     clusters = tl.num_programs(0) // CLUSTER
-    if ROWS > 1:
-        lane = tl.arange(0, LANES)[None, :]
-        member = tl.arange(0, ROWS)[:, None]
-        thread = member * LANES + lane
+    if RING.ROWS > 1:
+        lane = tl.arange(0, RING.LANES)[None, :]
+        member = tl.arange(0, RING.ROWS)[:, None]
+        thread = member * RING.LANES + lane
     else:
-        lane = tl.arange(0, LANES)
+        lane = tl.arange(0, RING.LANES)
         member = 0
         thread = lane
     if OWN == "":
@@ -402,18 +247,18 @@ def map_rings(
     else:
         inline_ptx(OWN)
         ring = own_memory()
-    held_at = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
-    if SCALED and ROWS > 1:
+    held_at = ring + RING.DEPTH * RING.UNROLL * RING.LANES * RING.ROWS * 16 * len(inputs)
+    if SCALED and RING.ROWS > 1:
         inline_ptx(".reg .b32 %looking; mov.u32 $0, 0;")
-    first = split * SHARE
+    first = split * RING.SHARE
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     if HELD:
-        fetch_beside(extras, first, lane, length, held_at, LANES, RUN, MASKED, TAKEN, EACH)
-    for turn in range(DEPTH):
+        fetch_beside(extras, first, lane, length, held_at, RING, TAKEN, EACH)
+    for turn in range(RING.DEPTH):
         fetch_turn(
-            inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
-            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+            inputs, (cluster + turn // RING.TURNS * clusters) * RING.ROWS + member, turn % RING.TURNS, turn, rows, first,
+            lane, thread, length, walk, ring, RING,
         )  # fmt: skip
     if HELD:
         inline_ptx(FIRST)
@@ -422,117 +267,112 @@ def map_rings(
         others_have_begun()
     ahead = ()
     if not HELD:
-        lead = (row_offset(inputs[0], cluster * ROWS + member, outer_sizes, output_size) % ALIGN).to(tl.int32)
+        lead = (row_offset(inputs[0], cluster * RING.ROWS + member, walk, inputs[0].shift) % RING.ALIGN).to(tl.int32)
         for soon in tl.static_range(AHEAD):
-            ahead = ahead + read_turn(
-                extras, first + (soon + AGAIN) % TURNS * TURN, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED
-            )
+            ahead = ahead + read_turn(extras, first + (soon + AGAIN) % RING.TURNS * TURN, lane, lead, length, RING)
     number = 0 * split
     oldest = 0 * split
-    for block in range(cluster, (rows + ROWS - 1) // ROWS, clusters):
-        row = block * ROWS + member
-        begin = row_offset(inputs[0], row, outer_sizes, output_size)
-        lead = (begin % ALIGN).to(tl.int32)
+    for block in range(cluster, (rows + RING.ROWS - 1) // RING.ROWS, clusters):
+        row = block * RING.ROWS + member
+        begin = row_offset(inputs[0], row, walk, inputs[0].shift)
+        lead = (begin % RING.ALIGN).to(tl.int32)
         own = length  # elements from `lead` on to the end of this program's share
-        if MASKED:
-            own = tl.minimum(first + SHARE - lead, length)
-        y = (0, 0, y_outer, y_output)
-        y_begin = row_offset(y, row, outer_sizes, output_size)
-        of_rows = load_of_rows(row_extras, row, rows, outer_sizes, output_size)
+        if RING.MASKED:
+            own = tl.minimum(first + RING.SHARE - lead, length)
+        y_begin = row_offset(y, row, walk)
+        taken = load_of_rows(row_extras, row, rows, walk)
         if SCALED:
-            scale = tl.full([ROWS, LANES] if ROWS > 1 else [], 1.0, tl.float32)
+            scale = tl.full([RING.ROWS, RING.LANES] if RING.ROWS > 1 else [], 1.0, tl.float32)
             whole = IDENTITY(scale.shape)
             looking = number == number
             while looking:
                 whole = folded(
                     inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
-                    outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
-                    PARTS, SHARE,
+                    walk, ring, RING, CLUSTER, WAITING, PARTS,
                 )  # fmt: skip
                 number += 1
-                if ROWS > 1:
+                if RING.ROWS > 1:
                     whole = over_threads(beside_rows(whole), thread)
                 (following,) = NEXT_SCALE(scale, *whole)
-                looking = any_of_rows(following != scale, LANES) if ROWS > 1 else any_of(following != scale)
+                looking = any_of_rows(following != scale, RING.LANES) if RING.ROWS > 1 else any_of(following != scale)
                 scale = following
                 if AGAIN > 0:
                     if looking:
-                        for turn in range(DEPTH):
+                        for turn in range(RING.DEPTH):
                             fetch_turn(
-                                inputs, block * ROWS + member, turn, (oldest + turn) % DEPTH, rows, first, lane, thread,
-                                length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                                inputs, block * RING.ROWS + member, turn, (oldest + turn) % RING.DEPTH, rows, first, lane,
+                                thread, length, walk, ring, RING,
                             )  # fmt: skip
             results = PROJECT_SCALED(scale, *whole)
         else:
             whole = folded(
-                inputs, None, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length,
-                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, TURNS, DEPTH, ALIGN, MASKED, CLUSTER, WAITING,
-                PARTS, SHARE,
+                inputs, None, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length, walk,
+                ring, RING, CLUSTER, WAITING, PARTS,
             )  # fmt: skip
             number += 1
             results = PROJECT(*whole)
-            if ROWS > 1:
+            if RING.ROWS > 1:
                 results = beside_rows(results)
-        if len(r_ptrs) > 0:
-            r_begin = row_offset((0, 0, r_outer, r_output), row, outer_sizes, output_size)
-            store_of_rows(r_ptrs, r_begin, results, thread, (lane == 0) & (row < rows) & (split == 0))
-        results = results + of_rows
+        if len(of_rows.pointers) > 0:
+            r_begin = row_offset(of_rows, row, walk)
+            store_of_rows(of_rows.pointers, r_begin, results, thread, (lane == 0) & (row < rows) & (split == 0))
+        results = results + taken
         if AHEAD > 1 or AGAIN > 0:
-            for place in tl.static_range(TURNS):
-                slot = (oldest + place + AGAIN) % DEPTH
-                if AGAIN > 0 and place >= DEPTH:
-                    inline_ptx(tl.constexpr(WAITING[TURNS]))
-                xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
+            for place in tl.static_range(RING.TURNS):
+                slot = (oldest + place + AGAIN) % RING.DEPTH
+                if AGAIN > 0 and place >= RING.DEPTH:
+                    inline_ptx(tl.constexpr(WAITING[RING.TURNS]))
+                xs = held_turn(inputs, slot, thread, ring, RING.LANES * RING.ROWS, RING.UNROLL)
                 words = some_of(ahead, 0, len(ahead) // AHEAD)
                 ahead = some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1)) + words
-                if (place + AHEAD < TURNS or PERSISTENT) and AHEAD < TURNS:
-                    following = first + (place + AGAIN + AHEAD) % TURNS * TURN
+                if (place + AHEAD < RING.TURNS or PERSISTENT) and AHEAD < RING.TURNS:
+                    following = first + (place + AGAIN + AHEAD) % RING.TURNS * TURN
                     ahead = some_of(ahead, 0, len(words) * (AHEAD - 1)) + read_turn(
-                        extras, following, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED
-                    )
+                        extras, following, lane, lead, length, RING,
+                    )  # fmt: skip
                 map_turn(
-                    inputs, extras, words, y_ptrs, xs, results, y_begin, first + (place + AGAIN) % TURNS * TURN,
-                    held_at + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
-                    (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
+                    inputs, extras, words, y.pointers, xs, results, y_begin, first + (place + AGAIN) % RING.TURNS * TURN,
+                    held_at + (place + AGAIN) % RING.TURNS * (RING.UNROLL * RING.LANES * 16), lane, thread, lead, own,
+                    (row < rows).to(tl.int32), RING, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
                 if PERSISTENT or AGAIN > 0:
                     fetch_item(
-                        inputs, block, clusters, member, place + AGAIN + DEPTH, slot, rows, first, lane, thread, length,
-                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+                        inputs, block, clusters, member, place + AGAIN + RING.DEPTH, slot, rows, first, lane, thread,
+                        length, walk, ring, RING, AGAIN,
                     )  # fmt: skip
             if not PERSISTENT:
                 ahead = none_of(ahead)
         else:
-            for turn in range(TURNS):
-                slot = (oldest + turn) % DEPTH
-                xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
+            for turn in range(RING.TURNS):
+                slot = (oldest + turn) % RING.DEPTH
+                xs = held_turn(inputs, slot, thread, ring, RING.LANES * RING.ROWS, RING.UNROLL)
                 words = ahead
-                if (TURNS > 1 or (ALIGN > 1 and PERSISTENT)) and not HELD:
+                if (RING.TURNS > 1 or (RING.ALIGN > 1 and PERSISTENT)) and not HELD:
                     ahead_lead = lead
-                    if ALIGN > 1 and PERSISTENT:  # after its last turn, the next row's first
-                        after = row_offset(inputs[0], (block + clusters) * ROWS + member, outer_sizes, output_size)
-                        ahead_lead = tl.where(turn == TURNS - 1, (after % ALIGN).to(tl.int32), lead)
-                    following = first + (turn + 1) % TURNS * TURN
-                    ahead = read_turn(extras, following, lane, ahead_lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
+                    if RING.ALIGN > 1 and PERSISTENT:  # after its last turn, the next row's first
+                        after = row_offset(inputs[0], (block + clusters) * RING.ROWS + member, walk, inputs[0].shift)
+                        ahead_lead = tl.where(turn == RING.TURNS - 1, (after % RING.ALIGN).to(tl.int32), lead)
+                    following = first + (turn + 1) % RING.TURNS * TURN
+                    ahead = read_turn(extras, following, lane, ahead_lead, length, RING)
                 map_turn(
-                    inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
-                    held_at + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS,
-                    RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
+                    inputs, extras, words, y.pointers, xs, results, y_begin, first + turn * TURN,
+                    held_at + turn * (RING.UNROLL * RING.LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32),
+                    RING, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
-                later = turn + DEPTH
+                later = turn + RING.DEPTH
                 if PERSISTENT:
                     fetch_turn(
-                        inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
-                        thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                        inputs, (block + later // RING.TURNS * clusters) * RING.ROWS + member, later % RING.TURNS, slot,
+                        rows, first, lane, thread, length, walk, ring, RING,
                     )  # fmt: skip
-        oldest = (oldest + TURNS + AGAIN) % DEPTH
+        oldest = (oldest + RING.TURNS + AGAIN) % RING.DEPTH
 
 
-def load_of_rows(row_extras, row, rows, outer_sizes, output_size):
+def load_of_rows(row_extras, row, rows, walk):
     """What rows have one value of each, before they are folded."""
     values = ()
     for i in tl.static_range(len(row_extras)):
-        value = tl.load(row_extras[i][0] + row_offset(row_extras[i], row, outer_sizes, output_size), mask=row < rows)
+        value = tl.load(row_extras[i].pointer + row_offset(row_extras[i], row, walk, row_extras[i].shift), mask=row < rows)
         if value.dtype.primitive_bitwidth == 16:
             value = value.to(tl.float32)
         values = values + (value,)
@@ -548,52 +388,47 @@ def store_of_rows(r_ptrs, begin, results, thread, mask):
 
 
 def folded(
-    inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length, outer_sizes,
-    output_size, ring,
-    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
-    DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, CLUSTER: tl.constexpr, WAITING: tl.constexpr,
-    PARTS: tl.constexpr, SHARE: tl.constexpr,
+    inputs, scale, block, clusters, member, oldest, number, rows, first, lane, thread, lead, own, length, walk, ring,
+    RING: tl.constexpr, CLUSTER: tl.constexpr, WAITING: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Fold a row's elements times `scale` as its turns come; a ring of fewer turns takes the others on the way."""
-    TURN: tl.constexpr = UNROLL * LANES * RUN
-    AGAIN: tl.constexpr = max(0, TURNS - DEPTH)
+    TURN: tl.constexpr = RING.UNROLL * RING.LANES * RING.RUN
+    AGAIN: tl.constexpr = max(0, RING.TURNS - RING.DEPTH)
     inline_ptx(tl.constexpr(WAITING[0]))
-    xs = scaled(held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL), scale)
-    state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
+    xs = scaled(held_turn(inputs, oldest, thread, ring, RING.LANES * RING.ROWS, RING.UNROLL), scale)
+    state = begun(xs, first, lane, thread, lead, own, RING, RING.TURNS == 1)
     if AGAIN > 0:
         fetch_item(
-            inputs, block, clusters, member, DEPTH, oldest, rows, first, lane, thread, length,
-            outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+            inputs, block, clusters, member, RING.DEPTH, oldest, rows, first, lane, thread, length, walk, ring, RING, AGAIN,
         )  # fmt: skip
-        for item in tl.static_range(1, TURNS):
+        for item in tl.static_range(1, RING.TURNS):
             inline_ptx(tl.constexpr(WAITING[item]))
-            slot = (oldest + item) % DEPTH
-            xs = scaled(held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL), scale)
-            state = absorbed(
-                state, xs, first + item * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED,
-                item == TURNS - 1,
-            )  # fmt: skip
+            slot = (oldest + item) % RING.DEPTH
+            xs = scaled(held_turn(inputs, slot, thread, ring, RING.LANES * RING.ROWS, RING.UNROLL), scale)
+            state = absorbed(state, xs, first + item * TURN, lane, thread, lead, own, RING, item == RING.TURNS - 1)
             if item < AGAIN:
                 fetch_item(
-                    inputs, block, clusters, member, item + DEPTH, slot, rows, first, lane, thread, length,
-                    outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+                    inputs, block, clusters, member, item + RING.DEPTH, slot, rows, first, lane, thread, length, walk, ring,
+                    RING, AGAIN,
                 )  # fmt: skip
     else:
         for part in tl.static_range(len(PARTS)):
             if part > 0:
                 inline_ptx(tl.constexpr(WAITING[part]))
             for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
-                xs = scaled(held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL), scale)
-                state = absorbed(
-                    state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
-                )
-        if PARTS[-1] < TURNS:
+                xs = scaled(
+                    held_turn(inputs, (oldest + turn) % RING.DEPTH, thread, ring, RING.LANES * RING.ROWS, RING.UNROLL),
+                    scale,
+                )  # fmt: skip
+                state = absorbed(state, xs, first + turn * TURN, lane, thread, lead, own, RING, False)
+        if PARTS[-1] < RING.TURNS:
             inline_ptx(tl.constexpr(WAITING[len(PARTS)]))
-            xs = scaled(held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL), scale)
-            state = absorbed(
-                state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
-            )
-    if ROWS > 1:
+            xs = scaled(
+                held_turn(inputs, (oldest + RING.TURNS - 1) % RING.DEPTH, thread, ring, RING.LANES * RING.ROWS, RING.UNROLL),
+                scale,
+            )  # fmt: skip
+            state = absorbed(state, xs, first + (RING.TURNS - 1) * TURN, lane, thread, lead, own, RING, True)
+    if RING.ROWS > 1:
         whole = tl.reduce(state, 1, COMBINE_SYMMETRIC)
     else:
         whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
@@ -637,14 +472,6 @@ def any_of_rows(flags, LANES: tl.constexpr):
     return tl.inline_asm_elementwise("mov.u32 $0, %looking;", "=r", [], dtype=tl.int32, is_pure=False, pack=1) != 0
 
 
-def beside_rows(results):
-    """What each row folds to, beside its elements: [ROWS] -> [ROWS, 1]."""
-    values = ()
-    for r in tl.static_range(len(results)):
-        values = values + (results[r][:, None],)
-    return values
-
-
 def over_threads(values, thread):
     """Each of some values over all threads."""
     found = ()
@@ -653,51 +480,43 @@ def over_threads(values, thread):
     return found
 
 
-def begun(
-    xs, start, lane, thread, lead, length,
-    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
-    LAST: tl.constexpr,
-):  # fmt: skip
+def begun(xs, start, lane, thread, lead, length, RING: tl.constexpr, LAST: tl.constexpr):
     """Each thread's state of a first turn, at `start` of its row."""
-    if MASKED and ROWS > 1:
-        masks = over_threads(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
+    if RING.MASKED and RING.ROWS > 1:
+        masks = over_threads(masks_of(start + lane * RING.RUN, lead, length, RING), thread)
         state = LANE_BEGIN_MASKED(*masks, *xs)
-    elif MASKED == 1:
+    elif RING.MASKED == 1:
         if LAST:
-            masks = masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED)
+            masks = masks_of(start + lane * RING.RUN, lead, length, RING)
             state = LANE_BEGIN_MASKED(*masks, *xs)
         else:
             state = LANE_BEGIN(*xs)
-    elif MASKED:
-        if (start >= lead) & (start + LANES * UNROLL * RUN <= lead + length):
+    elif RING.MASKED:
+        if (start >= lead) & (start + RING.LANES * RING.UNROLL * RING.RUN <= lead + length):
             state = LANE_BEGIN(*xs)
         else:
-            state = LANE_BEGIN_MASKED(*masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), *xs)
+            state = LANE_BEGIN_MASKED(*masks_of(start + lane * RING.RUN, lead, length, RING), *xs)
     else:
         state = LANE_BEGIN(*xs)
     return state
 
 
-def absorbed(
-    state, xs, start, lane, thread, lead, length,
-    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
-    LAST: tl.constexpr,
-):  # fmt: skip
+def absorbed(state, xs, start, lane, thread, lead, length, RING: tl.constexpr, LAST: tl.constexpr):
     """Each thread's state with a further turn, at `start` of its row."""
-    if MASKED and ROWS > 1:
-        masks = over_threads(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
+    if RING.MASKED and RING.ROWS > 1:
+        masks = over_threads(masks_of(start + lane * RING.RUN, lead, length, RING), thread)
         state = LANE_ABSORB_MASKED(*masks, *state, *xs)
-    elif MASKED == 1:
+    elif RING.MASKED == 1:
         if LAST:
-            masks = masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED)
+            masks = masks_of(start + lane * RING.RUN, lead, length, RING)
             state = LANE_ABSORB_MASKED(*masks, *state, *xs)
         else:
             state = LANE_ABSORB(*state, *xs)
-    elif MASKED == 3 or (MASKED == 2 and LAST):
-        if (start >= lead) & (start + LANES * UNROLL * RUN <= lead + length):
+    elif RING.MASKED == 3 or (RING.MASKED == 2 and LAST):
+        if (start >= lead) & (start + RING.LANES * RING.UNROLL * RING.RUN <= lead + length):
             state = LANE_ABSORB(*state, *xs)
         else:
-            masks = masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED)
+            masks = masks_of(start + lane * RING.RUN, lead, length, RING)
             state = LANE_ABSORB_MASKED(*masks, *state, *xs)
     else:
         state = LANE_ABSORB(*state, *xs)

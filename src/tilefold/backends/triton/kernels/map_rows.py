@@ -4,10 +4,10 @@ Besides what `tiles` has: APPLY of elements, a row's results and extras, as they
 element. Rows may be columns in memory: neighbours are then along the output dim. Rows too long for one program are held by
 a cluster of them, which the chip starts together and whose states are combined in shared memory (`clusters`). Arguments as in
 `tiles`, and
-    extras       records as of `inputs`, of tensors that are not folded; APART: a bit for each that has one value a row, which
-                 APPLY takes before the others
-    y_deep, y_reduced   the results' steps along the reduced dims
-    r_ptrs, r_outer, r_output   results that have one value a row, OF_ROWS of what it folds to, and their steps
+    extras       an Operand each, of tensors that are not folded; EXTRAS: which have one value a row, and which others, the
+                 order in which APPLY takes them
+    y, of_rows   the Mapped results, and the Results that have one value a row: OF_ROWS of what it folds to
+    blocks       of rows, along the last output dim
 """
 
 import triton.language as tl
@@ -21,6 +21,7 @@ from tilefold.backends.triton.kernels.tiles import (
     positions_of,
     reduced_offset,
     row_begin,
+    rows_of,
     tile_places,
     whole_mask,
 )
@@ -34,17 +35,15 @@ def spread(results):
     return values
 
 
-def load_extra(
-    x, outer, outer_sizes, output, places, inside, keep, deep_sizes, reduced_size, OVER: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
+def load_extra(x, outer, sizes, output, places, inside, keep, OVER: tl.constexpr, MASKED: tl.constexpr):
     """An extra tensor's elements at these places; OVER: those of each row are its own, else all rows share them."""
     if OVER:
-        begin = row_begin(x, outer, outer_sizes, output)
+        begin = row_begin(x, outer, sizes.outer, output)
         mask = inside & keep
     else:
-        begin = x[1] + outer_offset(outer, outer_sizes, x[2])
+        begin = x.shift + outer_offset(outer, sizes.outer, x.outer)
         mask = inside
-    pointers = x[0] + (begin + reduced_offset(places, deep_sizes, reduced_size, x[4], x[5]))
+    pointers = x.pointer + (begin + reduced_offset(places, (sizes.deep, sizes.reduced), (x.deep, x.reduced)))
     if MASKED:
         value = tl.load(pointers, mask=mask)
     else:
@@ -52,30 +51,21 @@ def load_extra(
     return value
 
 
-def some_extras(extras, APART: tl.constexpr, KIND: tl.constexpr):
-    """The extra tensors of one value a row (KIND 1), or the others (0)."""
-    found = ()
-    for i in tl.static_range(len(extras)):
-        if ((APART >> i) & 1) == KIND:
-            found = found + (extras[i],)
-    return found
-
-
 def load_of_rows(row_extras, outer, outer_sizes, output, keep):
     """What the rows have one value of each: [1, 1, BLOCK_OUTPUTS, 1]. Best loaded before the rows are folded."""
     values = ()
     for i in tl.static_range(len(row_extras)):
         begin = row_begin(row_extras[i], outer, outer_sizes, output)
-        values = values + (tl.load(row_extras[i][0] + begin, mask=keep),)
+        values = values + (tl.load(row_extras[i].pointer + begin, mask=keep),)
     return values
 
 
-def store_of_rows(results, r_ptrs, r_outer, r_output, outer, outer_sizes, output, mask):
+def store_of_rows(results, of_rows, outer, outer_sizes, output, mask):
     """Write what is stored of each row: OF_ROWS of what it folds to."""
     made = OF_ROWS(*results)
-    offset = outer_offset(outer, outer_sizes, r_outer) + output * r_output
-    for r in tl.static_range(len(r_ptrs)):
-        tl.store(r_ptrs[r] + offset, tl.broadcast_to(made[r], offset.shape), mask=mask)
+    offset = outer_offset(outer, outer_sizes, of_rows.outer) + output * of_rows.output
+    for r in tl.static_range(len(of_rows.pointers)):
+        tl.store(of_rows.pointers[r] + offset, tl.broadcast_to(made[r], offset.shape), mask=mask)
 
 
 def store_mapped(y_ptrs, offset, made, mask, MASKED: tl.constexpr, EVICT: tl.constexpr):
@@ -89,17 +79,17 @@ def store_mapped(y_ptrs, offset, made, mask, MASKED: tl.constexpr, EVICT: tl.con
 
 
 def load_extras(
-    extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size,
+    extras, outer, sizes, output, places, lead, keep,
     OVER: tl.constexpr, MASKED: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
 ):  # fmt: skip
     """The extra tensors' elements beside a tile's."""
     at = places - lead
-    inside = (at >= 0) & (at < length)
+    inside = (at >= 0) & (at < sizes.length)
     beside = ()
     for i in tl.static_range(len(extras)):
         beside = beside + (
             load_extra(
-                extras[i], outer, outer_sizes, output, at, inside, keep, deep_sizes, reduced_size, (OVER >> i) & 1,
+                extras[i], outer, sizes, output, at, inside, keep, (OVER >> i) & 1,
                 MASKED or (MASK_OUTPUTS and (OVER >> i) & 1),
             ),
         )
@@ -107,7 +97,7 @@ def load_extras(
 
 
 def map_tile(
-    xs, results, beside, y_ptrs, y_begin, y_deep, y_reduced, places, lead, counted, keep, length, deep_sizes, reduced_size,
+    xs, results, beside, y_ptrs, y_begin, y_steps, places, lead, counted, keep, sizes,
     MASKED: tl.constexpr, RUN: tl.constexpr, ALIGN: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """Map a tile of elements and store the results: with ALIGN, whole vectors alone. `beside`: of the extra tensors."""
@@ -120,11 +110,11 @@ def map_tile(
     made = APPLY(*values)
     if ALIGN > 1:
         vector = places // RUN * RUN - lead
-        whole = (vector >= 0) & (vector + RUN <= length) & keep
+        whole = (vector >= 0) & (vector + RUN <= sizes.length) & keep
         offset = y_begin // ALIGN * ALIGN + places
         store_mapped(y_ptrs, offset, made, tl.broadcast_to(whole, offset.shape), MASKED, EVICT)
     else:
-        offset = y_begin + reduced_offset(at, deep_sizes, reduced_size, y_deep, y_reduced)
+        offset = y_begin + reduced_offset(at, (sizes.deep, sizes.reduced), y_steps)
         store_mapped(y_ptrs, offset, made, counted, MASKED, EVICT)
 
 
@@ -139,12 +129,12 @@ def edge_places(edge, lead, length, RUN: tl.constexpr):
 
 
 def map_edges(
-    rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes, reduced_size,
+    rows, results, extras, y_ptrs, y_begin, outer, sizes, output, lead, keep,
     OVER: tl.constexpr, RUN: tl.constexpr, ALIGN: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """Map the elements of a row's first and last vector where these are not whole: they are read once more."""
     edge = tl.arange(0, 2 * RUN)[:, None, None, None]
-    places, inside = edge_places(edge, lead, length, RUN)
+    places, inside = edge_places(edge, lead, sizes.length, RUN)
     at = places - lead
     values = ()
     for i in tl.static_range(len(rows)):
@@ -153,35 +143,32 @@ def map_edges(
         values = values + (results[r],)
     for i in tl.static_range(len(extras)):
         values = values + (
-            load_extra(
-                extras[i], outer, outer_sizes, output, at, inside, keep, deep_sizes, reduced_size, (OVER >> i) & 1, True
-            ),
+            load_extra(extras[i], outer, sizes, output, at, inside, keep, (OVER >> i) & 1, True),
         )
     offset = y_begin // ALIGN * ALIGN + places
     store_mapped(y_ptrs, offset, APPLY(*values), inside & keep, True, EVICT)
 
 
 def fold_edges(
-    rows, lead, position_of_row, keep, counts, length, deep_sizes, reduced_size, p_deep, p_reduced,
+    rows, lead, first, keep, counts, sizes, position,
     BLOCK_OUTPUTS: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """The state of those elements of a row that share a vector with another's, where `counts`: [BLOCK_OUTPUTS]."""
     edge = tl.arange(0, 2 * RUN)[:, None, None, None]
-    places, inside = edge_places(edge, lead, length, RUN)
+    places, inside = edge_places(edge, lead, sizes.length, RUN)
     mask = whole_mask(inside & keep & counts, edge, BLOCK_OUTPUTS)
     xs = [tl.load(row[0] + places, mask=mask) for row in rows]
-    position = positions_of(places - lead, position_of_row, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
-    state = begin_masked(mask, xs, position, False, False)
+    positions = positions_of(places - lead, first, (sizes.deep, sizes.reduced), position, BLOCK_OUTPUTS)
+    state = begin_masked(mask, xs, positions, False, False)
     return tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
 
 
 def map_rows(
-    inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_reduced, p_deep, p_reduced, outer_sizes, deep_sizes, output_size,
-    reduced_size, length, output_blocks, r_ptrs, r_outer, r_output,
+    inputs, extras, y, position, sizes, blocks, of_rows,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     MASK_LENGTH: tl.constexpr, ALIGN: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, EVICT: tl.constexpr,
-    APART: tl.constexpr,
+    EXTRAS: tl.constexpr,
 ):  # fmt: skip
     """Fold BLOCK_OUTPUTS neighbouring rows, each whole in the tiles of CLUSTER programs, and write their mapped elements.
 
@@ -189,19 +176,18 @@ def map_rows(
     under a mask that cuts vectors would be one for each element. OVER: a bit for each other extra tensor whose rows are its
     own.
     """
-    row_extras = some_extras(extras, APART, 1)
-    extras = some_extras(extras, APART, 0)
+    row_extras = [extras[i] for i in EXTRAS.OF_ROWS]
+    extras = [extras[i] for i in EXTRAS.BESIDE]
     split = tl.program_id(0) % CLUSTER
     pid = tl.program_id(0) // CLUSTER
-    block = (pid % output_blocks).to(tl.int64)
-    outer = (pid // output_blocks).to(tl.int64)
+    block = (pid % blocks).to(tl.int64)
+    outer = (pid // blocks).to(tl.int64)
     output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
-    keep = (output < output_size)[None, None, :, None]
+    keep = (output < sizes.output)[None, None, :, None]
+    rows = rows_of(inputs, outer, sizes.outer, output, ALIGN)
     if ALIGN > 1:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, output) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
-        lead = (row_begin(inputs[0], outer, outer_sizes, output) % ALIGN).to(tl.int32)
+        lead = (row_begin(inputs[0], outer, sizes.outer, output) % ALIGN).to(tl.int32)
     else:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
         lead = 0
     start = split.to(tl.int64) * (RUN * LANES * UNROLL)
     if not WIDE:
@@ -209,32 +195,31 @@ def map_rows(
     places = tile_places(start, RUN, LANES, UNROLL)
     vector = places // RUN * RUN
     if ALIGN > 1:
-        counted = (vector >= lead) & (vector + RUN <= lead + length)
+        counted = (vector >= lead) & (vector + RUN <= lead + sizes.length)
     elif VECTORS:
-        counted = vector < length
+        counted = vector < sizes.length
     else:
-        counted = places < length
+        counted = places < sizes.length
     counted = whole_mask(counted & keep, places, BLOCK_OUTPUTS)
     first = TO_INDEX(0 * start)
-    position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
+    dims = (sizes.deep, sizes.reduced)
+    positions = positions_of(places - lead, first, dims, position, BLOCK_OUTPUTS)
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     if MASK_LENGTH:
-        xs = load_tile(rows, places, vector < lead + length, keep, deep_sizes, reduced_size, True, EVICT)
+        xs = load_tile(rows, places, vector < lead + sizes.length, keep, dims, True, EVICT)
     else:
-        xs = load_tile(rows, places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
-    of_rows = load_of_rows(row_extras, outer, outer_sizes, output, keep)
+        xs = load_tile(rows, places, None, keep, dims, MASK_OUTPUTS, EVICT)
+    taken = load_of_rows(row_extras, outer, sizes.outer, output, keep)
     values = ()
     for i in tl.static_range(len(xs)):
         values = values + (xs[i],)
     if ALIGN > 1:
-        edges = fold_edges(
-            rows, lead, first, keep, split == 0, length, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS, RUN
-        )
+        edges = fold_edges(rows, lead, first, keep, split == 0, sizes, position, BLOCK_OUTPUTS, RUN)
     if MASK_LENGTH:
-        state = begin_masked(counted, values, position, USE_ABSORB, IN_ORDER)
+        state = begin_masked(counted, values, positions, USE_ABSORB, IN_ORDER)
     else:
-        state = begin_tile(values, position, USE_ABSORB, IN_ORDER)
+        state = begin_tile(values, positions, USE_ABSORB, IN_ORDER)
     whole = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
     if ALIGN > 1:
         whole = COMBINE_SYMMETRIC(*whole, *edges)
@@ -242,23 +227,19 @@ def map_rows(
         others_have_begun()
         whole = combine_cluster(whole, CLUSTER, 1, None)
     results = PROJECT(*whole)
-    if len(r_ptrs) > 0:
-        store_of_rows(results, r_ptrs, r_outer, r_output, outer, outer_sizes, output, (output < output_size) & (split == 0))
+    if len(of_rows.pointers) > 0:
+        store_of_rows(results, of_rows, outer, sizes.outer, output, (output < sizes.output) & (split == 0))
     if CLUSTER == 1:
         results = spread(results)
-    results = results + of_rows
-    y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
-    beside = load_extras(
-        extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size, OVER, MASK_LENGTH,
-        MASK_OUTPUTS,
-    )  # fmt: skip
+    results = results + taken
+    y_begin = (outer_offset(outer, sizes.outer, y.outer) + output * y.output)[None, None, :, None]
+    beside = load_extras(extras, outer, sizes, output, places, lead, keep, OVER, MASK_LENGTH, MASK_OUTPUTS)
     map_tile(
-        values, results, beside, y_ptrs, y_begin, y_deep, y_reduced, places, lead, counted, keep, length, deep_sizes,
-        reduced_size, MASK_LENGTH or MASK_OUTPUTS, RUN, ALIGN, EVICT,
+        values, results, beside, y.pointers, y_begin, (y.deep, y.reduced), places, lead, counted, keep, sizes,
+        MASK_LENGTH or MASK_OUTPUTS, RUN, ALIGN, EVICT,
     )  # fmt: skip
     if ALIGN > 1:
         if split == 0:
             map_edges(
-                rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes,
-                reduced_size, OVER, RUN, ALIGN, EVICT,
-            )  # fmt: skip
+                rows, results, extras, y.pointers, y_begin, outer, sizes, output, lead, keep, OVER, RUN, ALIGN, EVICT
+            )

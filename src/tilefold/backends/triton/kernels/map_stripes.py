@@ -17,29 +17,20 @@ from tilefold.backends.triton.kernels.clusters import (
     read_own,
     write_own,
 )
-from tilefold.backends.triton.kernels.map_rings import (
+from tilefold.backends.triton.kernels.primitives import (
+    exchanged_word,
     fetch,
     inline_ptx,
     load_shared,
+    load_word,
     memory,
     packed,
+    store_word,
+    thread_of,
     unpacked,
     write,
 )
 from tilefold.backends.triton.kernels.tiles import outer_offset
-
-
-def fetch_with_next(place, address, some):
-    """As `fetch`, and the L2 takes the two lines that the 16 bytes lie in: another stripe's programs read the second now."""
-    tl.inline_asm_elementwise(
-        """{
-        .reg .pred some;
-        setp.ne.b32 some, $3, 0;
-        @some cp.async.cg.shared.global.L2::256B [$1], [$2], 16;
-        mov.u32 $0, 0;
-        }""",
-        "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
 
 
 def first_column(stripe, blocks, outer_sizes, COLUMNS: tl.constexpr):
@@ -64,7 +55,7 @@ def fetch_stripe(
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a stripe, if there is such a stripe."""
     start = first + turn * (UNROLL * R)
-    begin = x[0] + stripe_offset(stripe, blocks, outer_sizes, x[2], C * RUN) + start.to(tl.int64) * X_STEP
+    begin = x.pointer + stripe_offset(stripe, blocks, outer_sizes, x.outer, C * RUN) + start.to(tl.int64) * X_STEP
     source = begin + (line.to(tl.int64) * (UNROLL * X_STEP) + column)
     some = thread * 0 + (stripe < stripes).to(tl.int32)
     if MASK_COLUMNS:
@@ -74,10 +65,7 @@ def fetch_stripe(
         if MASKED:
             inside = some & (start + line * UNROLL + u < length).to(tl.int32)
         place = ring + ((slot * UNROLL + u) * (R * C) + thread) * 16
-        if NEAR:
-            fetch_with_next(place, (source + u * X_STEP).to(tl.int64), inside)
-        else:
-            fetch(place, (source + u * X_STEP).to(tl.int64), inside)
+        fetch(place, (source + u * X_STEP).to(tl.int64), inside, NEAR)
     inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
@@ -163,39 +151,11 @@ def stripe_absorbed(
     return states
 
 
-def thread_of(like):
-    """The number of the thread that holds each element."""
-    return tl.inline_asm_elementwise(
-        "mov.u32 $0, %tid.x;", "=r,r", [like], dtype=tl.int32, is_pure=True, pack=1,
-    )  # fmt: skip
-
-
-def exchanged(word, distance):
-    """The word of the thread whose number in its warp differs by one bit."""
-    return tl.inline_asm_elementwise(
-        "shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", "=r,r,r", [word, distance], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def put(place, word):
-    """A word to a place in shared memory."""
-    tl.inline_asm_elementwise(
-        "st.shared.b32 [$1], $2; mov.u32 $0, 0;", "=r,r,r", [place, word], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def word_at(place):
-    """A word at a place in shared memory."""
-    return tl.inline_asm_elementwise(
-        "ld.shared.b32 $0, [$1];", "=r,r", [place], dtype=tl.uint32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
 def of_neighbour(state, distance):
     """The state that the thread `distance` apart has."""
     found = ()
     for f in tl.static_range(len(state)):
-        word = exchanged(tl.cast(state[f], tl.uint32, bitcast=True), distance)
+        word = exchanged_word(tl.cast(state[f], tl.uint32, bitcast=True), distance)
         found = found + (tl.cast(word, state[f].dtype, bitcast=True),)
     return found
 
@@ -236,12 +196,12 @@ def of_warps(states, thread, scratch, C: tl.constexpr, RUN: tl.constexpr, WARPS:
     for f in tl.static_range(FIELDS):
         for e in tl.static_range(len(states) // FIELDS):
             at = (f * WARPS + thread // 32) * COLUMNS + column + e
-            put(scratch + at * 4, tl.cast(states[e * FIELDS + f], tl.uint32, bitcast=True))
+            store_word(scratch + at * 4, tl.cast(states[e * FIELDS + f], tl.uint32, bitcast=True))
     tl.debug_barrier()
     found = ()
     for f in tl.static_range(FIELDS):
         at = (f * WARPS + tl.arange(0, WARPS)[:, None]) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-        found = found + (tl.cast(word_at(scratch + at * 4), states[f].dtype, bitcast=True),)
+        found = found + (tl.cast(load_word(scratch + at * 4), states[f].dtype, bitcast=True),)
     tl.debug_barrier()  # the reduction's own words take the same place
     return tl.reduce(found, 0, COMBINE_SYMMETRIC)
 
@@ -280,12 +240,6 @@ def map_stripe(
             write(to.to(tl.int64), packed(elements, to.dtype.element_ty), some)
 
 
-def waited(WAITING: tl.constexpr, turn: tl.constexpr):
-    """Wait until a turn has come."""
-    TEXT: tl.constexpr = WAITING[turn]
-    inline_ptx(TEXT)
-
-
 def map_stripes(
     x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
     X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr,
@@ -304,7 +258,7 @@ def map_stripes(
     line = thread // C
     column = thread % C * RUN
     ring = memory() + RESERVED
-    dtype: tl.constexpr = x[0].dtype.element_ty
+    dtype: tl.constexpr = x.pointer.dtype.element_ty
     first = split * (TURNS * UNROLL * R)
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
@@ -321,12 +275,12 @@ def map_stripes(
     oldest = 0 * split
     for stripe in range(cluster, stripes, clusters):
         y_begin = stripe_offset(stripe, blocks, outer_sizes, y_outer, COLUMNS)
-        waited(WAITING, 0)
+        inline_ptx(tl.constexpr(WAITING[0]))
         xs = held_stripe(dtype, oldest, thread, ring, R * C, UNROLL)
         states = stripe_begun(xs, first, line, thread, length, R, RUN, UNROLL, MASKED)
         if len(WAITING) > 1:
             for turn in tl.static_range(1, TURNS):
-                waited(WAITING, turn)
+                inline_ptx(tl.constexpr(WAITING[turn]))
                 xs = held_stripe(dtype, (oldest + turn) % DEPTH, thread, ring, R * C, UNROLL)
                 states = stripe_absorbed(
                     states, xs, first + turn * (UNROLL * R), line, thread, length, R, RUN, UNROLL, MASKED

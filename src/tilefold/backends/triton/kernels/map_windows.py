@@ -22,6 +22,7 @@ from tilefold.backends.triton.kernels.tiles import (
     load_tile,
     outer_offset,
     row_begin,
+    rows_of,
     tile_places,
     whole_mask,
 )
@@ -78,12 +79,8 @@ def row_results(states, at, splits, rows):
 
 
 def map_windows(
-    inputs, extras, states, counters, y_ptrs, y_outer, y_output, y_deep, y_reduced, p_outer, p_deep, p_reduced, outer_sizes,
-    deep_sizes, output_size, reduced_size, length, output_blocks, chunk, splits, groups, rows, window,
-    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
-    ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
-    USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, PARTS: tl.constexpr,
-    WAIT: tl.constexpr,
+    inputs, extras, states, counters, y, position, sizes, blocks, chunk, splits, groups, rows, window,
+    TILE: tl.constexpr, WAY: tl.constexpr, OVER: tl.constexpr, PARTS: tl.constexpr, WAIT: tl.constexpr,
 ):  # fmt: skip
     """Do one job: fold a part of a row and leave its state, or map one. BLOCK_OUTPUTS is 1."""
     if WAIT:
@@ -91,11 +88,11 @@ def map_windows(
     ticket = tl.atomic_add(counters, 1, sem="relaxed")
     maps, group, split = job_of(ticket, groups, splits, window)
     # Divided before it is widened: a 64-bit division is a call, around which registers are saved.
-    outer = (group // output_blocks).to(tl.int64)
-    output = (group % output_blocks).to(tl.int64) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    outer = (group // blocks).to(tl.int64)
+    output = (group % blocks).to(tl.int64) * TILE.BLOCK_OUTPUTS + tl.arange(0, TILE.BLOCK_OUTPUTS)
     group = group.to(tl.int64)
     split = split.to(tl.int64)
-    owned = output < output_size
+    owned = output < sizes.output
     done = counters + 1 + group
     if group < groups:
         if maps:
@@ -103,17 +100,13 @@ def map_windows(
                 pass
             results = row_results(states, group, splits, rows)
             map_part(
-                inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_reduced, outer, output, split,
-                outer_sizes, deep_sizes, output_size, reduced_size, length, chunk, splits,
-                BLOCK_OUTPUTS, LANES, RUN, UNROLL, ALIGN, WIDE, OVER,
-            )  # fmt: skip
+                inputs, extras, y, results, outer, output, split, sizes, chunk, splits, TILE, WAY.ALIGN, WAY.WIDE, OVER
+            )
         else:
             folded = fold_part(
-                inputs, outer, output, owned, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size,
-                length, chunk, splits, 0, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL,
-                PREFETCH, USE_ABSORB, IN_ORDER, WIDE, 1, "", False, 0, False, 0,
-            )  # fmt: skip
-            place = split * rows + outer * output_size + output
+                inputs, outer, output, owned, split, position, sizes, chunk, splits, 0, TILE, WAY, False
+            )
+            place = split * rows + outer * sizes.output + output
             for f in tl.static_range(len(states)):
                 tl.store(states[f] + place, folded[f], mask=owned)
             # Every thread's stores come before the one thread's that counts them.
@@ -125,46 +118,43 @@ def map_windows(
 
 
 def map_part(
-    inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_reduced, outer, output, split, outer_sizes, deep_sizes,
-    output_size, reduced_size, length, chunk, splits,
-    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
-    WIDE: tl.constexpr, OVER: tl.constexpr,
+    inputs, extras, y, results, outer, output, split, sizes, chunk, splits,
+    TILE: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
     """Map one part of BLOCK_OUTPUTS rows, tile by tile. These elements are read for the last time."""
-    TILE: tl.constexpr = RUN * LANES * UNROLL
-    keep = (output < output_size)[None, None, :, None]
+    BLOCK_OUTPUTS: tl.constexpr = TILE.BLOCK_OUTPUTS
+    LANES: tl.constexpr = TILE.LANES
+    RUN: tl.constexpr = TILE.RUN
+    UNROLL: tl.constexpr = TILE.UNROLL
+    keep = (output < sizes.output)[None, None, :, None]
+    read = rows_of(inputs, outer, sizes.outer, output, ALIGN)
     if ALIGN > 1:
-        read = [(x[0] + row_begin(x, outer, outer_sizes, output) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
-        lead = (row_begin(inputs[0], outer, outer_sizes, output) % ALIGN).to(tl.int32)
-        limit = length + (ALIGN - 1)
+        lead = (row_begin(inputs[0], outer, sizes.outer, output) % ALIGN).to(tl.int32)
+        limit = sizes.length + (ALIGN - 1)
     else:
-        read = [(x[0] + row_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
         lead = 0
-        limit = length
-    end = lead + length
+        limit = sizes.length
+    end = lead + sizes.length
     start = split * chunk
     stop = tl.where(split == splits - 1, limit, start + chunk)
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
-    for k in range(start, stop, TILE):
+    y_begin = (outer_offset(outer, sizes.outer, y.outer) + output * y.output)[None, None, :, None]
+    for k in range(start, stop, RUN * LANES * UNROLL):
         places = tile_places(k, RUN, LANES, UNROLL)
-        xs = load_tile(read, places, places // RUN * RUN < end, keep, deep_sizes, reduced_size, True, "evict_first")
+        xs = load_tile(read, places, places // RUN * RUN < end, keep, (sizes.deep, sizes.reduced), True, "evict_first")
         counted = whole_mask((places >= lead) & (places < end) & keep, places, BLOCK_OUTPUTS)
         values = ()
         for i in tl.static_range(len(xs)):
             values = values + (xs[i],)
-        beside = load_extras(
-            extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size, OVER, True, True
-        )
+        beside = load_extras(extras, outer, sizes, output, places, lead, keep, OVER, True, True)
         map_tile(
-            values, results, beside, y_ptrs, y_begin, y_deep, y_reduced, places, lead, counted, keep, length, deep_sizes,
-            reduced_size, True, RUN, ALIGN, "evict_first",
+            values, results, beside, y.pointers, y_begin, (y.deep, y.reduced), places, lead, counted, keep, sizes, True,
+            RUN, ALIGN, "evict_first",
         )  # fmt: skip
     if ALIGN > 1:
         if split == splits - 1:
             map_edges(
-                read, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes,
-                reduced_size, OVER, RUN, ALIGN, "evict_first",
-            )  # fmt: skip
+                read, results, extras, y.pointers, y_begin, outer, sizes, output, lead, keep, OVER, RUN, ALIGN, "evict_first"
+            )

@@ -61,11 +61,9 @@ def move_runs(
 
 
 def move_tiles(
-    x_ptr, y_ptr, outer_sizes, x_outer, y_outer, x_rows, y_rows, x_columns, y_columns,
-    rows, columns, row_blocks, column_blocks,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPREAD: tl.constexpr, GROUP: tl.constexpr, MASK_M: tl.constexpr,
-    MASK_N: tl.constexpr, OUTER: tl.constexpr, WIDE: tl.constexpr, KEEP: tl.constexpr, LOADS: tl.constexpr,
-    STORES: tl.constexpr, SPLIT: tl.constexpr, RUN: tl.constexpr, SLOTS: tl.constexpr,
+    x_ptr, y_ptr, outer_sizes, x_outer, y_outer, x_rows, y_rows, x_columns, y_columns, rows, columns, row_blocks,
+    column_blocks, TILE: tl.constexpr, SPREAD: tl.constexpr, GROUP: tl.constexpr, OUTER: tl.constexpr, WIDE: tl.constexpr,
+    KEEP: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """Copy elements from a layout with strides into a contiguous result.
 
@@ -98,36 +96,36 @@ def move_tiles(
     if OUTER:
         x_ptr += far_offset(outer, outer_sizes, x_outer)
         y_ptr += far_offset(outer, outer_sizes, y_outer)
-    row = row_block * BLOCK_M + tl.arange(0, BLOCK_M)
-    column = column_block * BLOCK_N + tl.arange(0, BLOCK_N)
+    row = row_block * TILE.BLOCK_M + tl.arange(0, TILE.BLOCK_M)
+    column = column_block * TILE.BLOCK_N + tl.arange(0, TILE.BLOCK_N)
     if WIDE:
         row = row.to(tl.int64)
         column = column.to(tl.int64)
     x_row = strided_offset(row, x_rows[0], x_rows[1])
-    x_column = strided_offset(column, x_columns[0], x_columns[1], BLOCK_N if LOADS == "columns" else 0)
-    y_row = strided_offset(row, y_rows[0], y_rows[1], BLOCK_M if STORES == "rows" else 0)
-    y_column = strided_offset(column, y_columns[0], y_columns[1], BLOCK_N if STORES == "columns" else 0)
+    x_column = strided_offset(column, x_columns[0], x_columns[1], TILE.BLOCK_N if LOADS == "columns" else 0)
+    y_row = strided_offset(row, y_rows[0], y_rows[1], TILE.BLOCK_M if STORES == "rows" else 0)
+    y_column = strided_offset(column, y_columns[0], y_columns[1], TILE.BLOCK_N if STORES == "columns" else 0)
     x = x_ptr + x_row[:, None] + x_column[None, :]
     y = y_ptr + y_row[:, None] + y_column[None, :]
-    if RUN > 1:
+    if TILE.RUN > 1:
         move_runs(
-            x_ptr, y_ptr, x_row, x_column, y_row, y_column, row < rows, column < columns, RUN, SLOTS,
-            MASK_M or MASK_N, KEEP,
+            x_ptr, y_ptr, x_row, x_column, y_row, y_column, row < rows, column < columns, TILE.RUN, TILE.SLOTS,
+            TILE.MASK_M or TILE.MASK_N, KEEP,
         )  # fmt: skip
     elif SPLIT:
         if column_block < column_blocks - 1:
             tl.store(y, tl.load(x, eviction_policy="evict_last"), eviction_policy=KEEP)
         else:
-            mask = tl.broadcast_to((column < columns)[None, :], (BLOCK_M, BLOCK_N))
+            mask = tl.broadcast_to((column < columns)[None, :], (TILE.BLOCK_M, TILE.BLOCK_N))
             tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
-    elif MASK_M and MASK_N:
+    elif TILE.MASK_M and TILE.MASK_N:
         mask = (row < rows)[:, None] & (column < columns)[None, :]
         tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
-    elif MASK_M:
-        mask = tl.broadcast_to((row < rows)[:, None], (BLOCK_M, BLOCK_N))
+    elif TILE.MASK_M:
+        mask = tl.broadcast_to((row < rows)[:, None], (TILE.BLOCK_M, TILE.BLOCK_N))
         tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
-    elif MASK_N:
-        mask = tl.broadcast_to((column < columns)[None, :], (BLOCK_M, BLOCK_N))
+    elif TILE.MASK_N:
+        mask = tl.broadcast_to((column < columns)[None, :], (TILE.BLOCK_M, TILE.BLOCK_N))
         tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
     else:
         tl.store(y, tl.load(x, eviction_policy="evict_last"), eviction_policy=KEEP)

@@ -43,37 +43,31 @@ def store_rows(
 
 
 def product_rows(
-    a, b, extras, c_ptr, y_ptrs, rows, columns, depth, batch_sizes,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
-    BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr, CHAINED: tl.constexpr,
+    a, b, extras, c_ptr, y_ptrs, rows, columns, depth, batch_sizes, TILE: tl.constexpr, CHAINED: tl.constexpr,
     RELEASE: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns.
 
     CHAINED: as in `product_whole`.
     """
-    batch, tile_m, tile_n, _ = program_tile(rows, 1, BLOCK_M, ACROSS, DOWN, BATCHED)
+    batch, tile_m, tile_n, _ = program_tile(rows, 1, TILE)
     split = 0 * tile_n  # the only one
-    at_a, at_b = first_tiles(
-        a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
-    )
+    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, depth, TILE)
     if CHAINED:
         gdc_wait()
     if RELEASE:
         gdc_launch_dependents()
-    sums = multiply_tiles(
-        at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth,
-        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION, PACKED_A, PACKED_B,
-    )  # fmt: skip
-    m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = tl.arange(0, BLOCK_N)
-    if WIDE:
+    sums = multiply_tiles(at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth, TILE)
+    m = tile_m * TILE.BLOCK_M + tl.arange(0, TILE.BLOCK_M)
+    n = tl.arange(0, TILE.BLOCK_N)
+    if TILE.WIDE:
         m = m.to(tl.int64)
     mask = (m < rows)[:, None] & (n < columns)[None, :]
     values = EPILOGUE(sums, *load_extras(extras, batch, m[:, None], n[None, :], batch_sizes, mask))[0]
     begin = batch * rows
-    store_rows(c_ptr, y_ptrs, values, begin * columns, begin, m, n, rows, columns, BLOCK_M, BLOCK_N, LEVELS, ORDERED)
+    store_rows(
+        c_ptr, y_ptrs, values, begin * columns, begin, m, n, rows, columns, TILE.BLOCK_M, TILE.BLOCK_N, LEVELS, ORDERED,
+    )  # fmt: skip
 
 
 def finish_rows(

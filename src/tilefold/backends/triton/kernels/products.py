@@ -30,22 +30,20 @@ import triton.language as tl
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
-def program_tile(
-    rows, splits, BLOCK_M: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr, BATCHED: tl.constexpr
-):
+def program_tile(rows, splits, TILE: tl.constexpr):
     """(batch, tile's row, tile's column, split) of this program: neighbours in launch order share a split's b.
 
     Divided by constants: by a number that only the launch knows, a division takes some thirty instructions in a row.
     """
     rest = tl.program_id(0)
-    tile_n = rest % ACROSS
-    rest = rest // ACROSS
-    down = DOWN if DOWN else (rows + (BLOCK_M - 1)) // BLOCK_M
+    tile_n = rest % TILE.ACROSS
+    rest = rest // TILE.ACROSS
+    down = TILE.DOWN if TILE.DOWN else (rows + (TILE.BLOCK_M - 1)) // TILE.BLOCK_M
     tile_m = rest % down
     rest = rest // down
     batch = 0 * rest
     split = rest
-    if BATCHED:
+    if TILE.BATCHED:
         batch = rest // splits
         split = rest % splits
     return batch.to(tl.int64), tile_m, tile_n, split
@@ -64,68 +62,60 @@ def load_part(pointers, keep, bound, MASK_KEEP: tl.constexpr, MASK_K: tl.constex
     return part
 
 
-def first_tiles(
-    a, b, batch, tile_m, tile_n, split, batch_sizes, chunk,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
+def first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, chunk, TILE: tl.constexpr):
     """Pointers to a's [BLOCK_M, BLOCK_K] and b's [BLOCK_K, BLOCK_N] where the split's share of K begins."""
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_n = tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K)
-    if WIDE:
+    offs_m = tl.arange(0, TILE.BLOCK_M)
+    offs_n = tl.arange(0, TILE.BLOCK_N)
+    offs_k = tl.arange(0, TILE.BLOCK_K)
+    if TILE.WIDE:
         split = split.to(tl.int64)
         offs_m = offs_m.to(tl.int64)
         offs_n = offs_n.to(tl.int64)
         offs_k = offs_k.to(tl.int64)
     start = (split * chunk).to(tl.int64)
-    begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * BLOCK_M).to(tl.int64) * a[2] + start * a[3]
-    begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * BLOCK_N).to(tl.int64) * b[2] + start * STEP_B
+    begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * TILE.BLOCK_M).to(tl.int64) * a[2] + start * a[3]
+    begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * TILE.BLOCK_N).to(tl.int64) * b[2] + start * TILE.STEP_B
     at_a = a[0] + begin_a + (offs_m[:, None] * a[2] + offs_k[None, :] * a[3])
-    at_b = b[0] + begin_b + (offs_k[:, None] * STEP_B + offs_n[None, :] * b[2])
+    at_b = b[0] + begin_b + (offs_k[:, None] * TILE.STEP_B + offs_n[None, :] * b[2])
     return at_a, at_b
 
 
-def multiply_tiles(
-    at_a, at_b, a_step, tile_m, tile_n, split, rows, columns, depth, chunk,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr,
-    MASK_N: tl.constexpr, MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
-    PACKED_A: tl.constexpr, PACKED_B: tl.constexpr,
-):  # fmt: skip
+def multiply_tiles(at_a, at_b, a_step, tile_m, tile_n, split, rows, columns, depth, chunk, TILE: tl.constexpr):
     """[BLOCK_M, BLOCK_N] products summed over the split's share of K, from its first tiles on; `a_step` is a's along K.
 
     PACKED_A, PACKED_B: 0, or the dim along which its rows hold zeros up to a multiple of 16: 1 along K, 2 along its own.
     """
     rows_a = rows
     columns_b = columns
-    if PACKED_A == 2:
+    if TILE.PACKED_A == 2:
         rows_a = (rows + 15) // 16 * 16
-    if PACKED_B == 2:
+    if TILE.PACKED_B == 2:
         columns_b = (columns + 15) // 16 * 16
-    keep_m = (tl.arange(0, BLOCK_M) < rows_a - tile_m * BLOCK_M)[:, None]
-    keep_n = (tl.arange(0, BLOCK_N) < columns_b - tile_n * BLOCK_N)[None, :]
-    offs_k = tl.arange(0, BLOCK_K)
-    step_a = BLOCK_K * a_step
-    step_b = BLOCK_K * STEP_B
-    if WIDE:
+    keep_m = (tl.arange(0, TILE.BLOCK_M) < rows_a - tile_m * TILE.BLOCK_M)[:, None]
+    keep_n = (tl.arange(0, TILE.BLOCK_N) < columns_b - tile_n * TILE.BLOCK_N)[None, :]
+    offs_k = tl.arange(0, TILE.BLOCK_K)
+    step_a = TILE.BLOCK_K * a_step
+    step_b = TILE.BLOCK_K * TILE.STEP_B
+    if TILE.WIDE:
         split = split.to(tl.int64)
-        step_a = BLOCK_K * tl.cast(a_step, tl.int64)
+        step_a = TILE.BLOCK_K * tl.cast(a_step, tl.int64)
         offs_k = offs_k.to(tl.int64)
     start = split * chunk
     stop = tl.minimum(start + chunk, depth)
     stop_a = stop
     stop_b = stop
-    if PACKED_A == 1:
+    if TILE.PACKED_A == 1:
         stop_a = (stop + 15) // 16 * 16
-    if PACKED_B == 1:
+    if TILE.PACKED_B == 1:
         stop_b = (stop + 15) // 16 * 16
-    sums = ZEROS((BLOCK_M, BLOCK_N))[0]
-    for k in range(start, stop, BLOCK_K):
-        part_a = load_part(at_a, keep_m, (offs_k < stop_a - k)[None, :], MASK_M, MASK_K)
-        part_b = load_part(at_b, keep_n, (offs_k < stop_b - k)[:, None], MASK_N, MASK_K)
+    sums = ZEROS((TILE.BLOCK_M, TILE.BLOCK_N))[0]
+    for k in range(start, stop, TILE.BLOCK_K):
+        part_a = load_part(at_a, keep_m, (offs_k < stop_a - k)[None, :], TILE.MASK_M, TILE.MASK_K)
+        part_b = load_part(at_b, keep_n, (offs_k < stop_b - k)[:, None], TILE.MASK_N, TILE.MASK_K)
         # 0 imprecise steps: float8 products are summed in float32 proper on chips that could do less
         sums = tl.dot(
             OPERAND(part_a)[0], OPERAND(part_b)[0], sums,
-            input_precision=PRECISION, max_num_imprecise_acc=0, out_dtype=sums.dtype,
+            input_precision=TILE.PRECISION, max_num_imprecise_acc=0, out_dtype=sums.dtype,
         )
         at_a += step_a
         at_b += step_b
@@ -138,11 +128,8 @@ def load_extras(extras, batch, m, n, batch_sizes, mask):
 
 
 def product_partials(
-    a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, splits, pitch,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
-    BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr,
-    WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, splits, pitch, TILE: tl.constexpr, WAIT: tl.constexpr,
+    RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Partial products of one tile of results over one split of K.
 
@@ -150,53 +137,40 @@ def product_partials(
     K. It reads [BLOCK_M, BLOCK_K] of a and [BLOCK_K, BLOCK_N] of b a step and writes its sums to p[split], where the results
     lie as they will lie in the end. With WAIT it began beside the launch before, which may still write a and b.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, splits, BLOCK_M, ACROSS, DOWN, BATCHED)
-    at_a, at_b = first_tiles(
-        a, b, batch, tile_m, tile_n, split, batch_sizes, chunk, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
-    )
+    batch, tile_m, tile_n, split = program_tile(rows, splits, TILE)
+    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, chunk, TILE)
     if WAIT:
         gdc_wait()
     if RELEASE:  # after the wait: the launch to come reads extra tensors that the one before may still write
         gdc_launch_dependents()
-    sums = multiply_tiles(
-        at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, chunk,
-        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION, PACKED_A, PACKED_B,
-    )  # fmt: skip
-    m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
-    n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    sums = multiply_tiles(at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, chunk, TILE)
+    m = (tile_m * TILE.BLOCK_M + tl.arange(0, TILE.BLOCK_M))[:, None]
+    n = (tile_n * TILE.BLOCK_N + tl.arange(0, TILE.BLOCK_N))[None, :]
     begin = split.to(tl.int64) * pitch + batch * rows * columns
-    place = m.to(tl.int64) * columns + n if WIDE else m * columns + n
+    place = m.to(tl.int64) * columns + n if TILE.WIDE else m * columns + n
     tl.store(p_ptr + begin + place, sums, mask=(m < rows) & (n < columns))
 
 
 def product_whole(
-    a, b, extras, c_ptr, rows, columns, depth, batch_sizes,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
-    BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr, CHAINED: tl.constexpr,
+    a, b, extras, c_ptr, rows, columns, depth, batch_sizes, TILE: tl.constexpr, CHAINED: tl.constexpr,
     RELEASE: tl.constexpr,
 ):  # fmt: skip
     """One tile of results from all of K, finished: a program owns BLOCK_M rows and BLOCK_N columns of one matrix.
 
     CHAINED: it began beside the launch before, and lets the next one do so.
     """
-    batch, tile_m, tile_n, _ = program_tile(rows, 1, BLOCK_M, ACROSS, DOWN, BATCHED)
+    batch, tile_m, tile_n, _ = program_tile(rows, 1, TILE)
     split = 0 * tile_n  # the only one
-    at_a, at_b = first_tiles(
-        a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
-    )
+    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, depth, TILE)
     if CHAINED:  # released after the wait: what comes next may read at once what the launch before wrote
         gdc_wait()
     if RELEASE:
         gdc_launch_dependents()
-    sums = multiply_tiles(
-        at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth,
-        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION, PACKED_A, PACKED_B,
-    )  # fmt: skip
-    m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
-    n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    sums = multiply_tiles(at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth, TILE)
+    m = (tile_m * TILE.BLOCK_M + tl.arange(0, TILE.BLOCK_M))[:, None]
+    n = (tile_n * TILE.BLOCK_N + tl.arange(0, TILE.BLOCK_N))[None, :]
     mask = (m < rows) & (n < columns)
-    if WIDE:
+    if TILE.WIDE:
         m = m.to(tl.int64)
         n = n.to(tl.int64)
     results = EPILOGUE(sums, *load_extras(extras, batch, m, n, batch_sizes, mask))

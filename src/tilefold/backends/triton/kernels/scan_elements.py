@@ -140,12 +140,12 @@ def line_offset(outer, outer_sizes, steps):
     return offset
 
 
-def chunks_begin(base, NUMBER: tl.constexpr, CHUNK: tl.constexpr, REVERSE: tl.constexpr):
+def chunks_begin(base, SCAN: tl.constexpr):
     """Where the NUMBER chunks of a tile begin along the line, in the order of the scan; the tile begins at `base`."""
-    number = tl.arange(0, NUMBER)
-    if REVERSE:
-        number = NUMBER - 1 - number
-    return base + number * CHUNK
+    number = tl.arange(0, SCAN.NUMBER)
+    if SCAN.REVERSE:
+        number = SCAN.NUMBER - 1 - number
+    return base + number * SCAN.CHUNK
 
 
 def either_bits(a, b):

@@ -89,28 +89,25 @@ def summed_chunks(
     return AS_STATE(*TOTAL(base, total)), (base, first, terms, some)
 
 
-def scanned_chunks(
-    found, begin, keep, span, NUMBER: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr,
-    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
-):  # fmt: skip
+def scanned_chunks(found, begin, keep, span, SCAN: tl.constexpr, MASKED: tl.constexpr):
     """The state of each chunk of a tile after those before it, and that of those before it alone; its sums.
 
     Both by one scan: (a, what is before its last chunk) and (b, the same) make (a then b, a then what is before b's last).
     """
     sums = ()
-    if SUMS:
-        state, sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, MASKED)
+    if SCAN.SUMS:
+        state, sums = summed_chunks(found, begin, span, SCAN.CHUNK, SCAN.BY_ROWS, SCAN.REVERSE, MASKED)
     else:
-        state = folded_chunks(found, begin, keep, span, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        state = folded_chunks(found, begin, keep, span, SCAN.CHUNK, SCAN.BY_ROWS, SCAN.REVERSE, MASKED, SCAN.MASK_LINES)
     earlier = state
-    if NUMBER > 1 and (CHUNK > 1 or EXCLUSIVE):
+    if SCAN.NUMBER > 1 and (SCAN.CHUNK > 1 or SCAN.EXCLUSIVE):
         both = tl.associative_scan(
-            BOTH(*state, *IDENTITY(state[0].shape)), 1 if BY_ROWS else 0, COMBINE_BOTH
+            BOTH(*state, *IDENTITY(state[0].shape)), 1 if SCAN.BY_ROWS else 0, COMBINE_BOTH
         )
         state = LATTER(*both)
         earlier = FORMER(*both)
-    elif NUMBER > 1:
-        state = tl.associative_scan(state, 1 if BY_ROWS else 0, COMBINE)
+    elif SCAN.NUMBER > 1:
+        state = tl.associative_scan(state, 1 if SCAN.BY_ROWS else 0, COMBINE)
     return state, earlier, sums
 
 
@@ -188,23 +185,20 @@ def store_results(
                 )  # fmt: skip
 
 
-def store_prefixes(
-    found, begin, y_ptrs, where, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
-    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
-):  # fmt: skip
+def store_prefixes(found, begin, y_ptrs, where, y_step, keep, span, state, SCAN: tl.constexpr, MASKED: tl.constexpr):
     """Walk the chunks from the state before each, and write projected states, COUNT neighbours at once; the state after."""
     results = ()
-    for u in tl.static_range(CHUNK):
-        element = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+    for u in tl.static_range(SCAN.CHUNK):
+        element = lifted(found, begin, keep, span, u, SCAN.CHUNK, SCAN.BY_ROWS, SCAN.REVERSE, MASKED, SCAN.MASK_LINES)
         after = AS_STATE(*COMBINE(*state, *element))
-        shown = PROJECT(*state) if EXCLUSIVE else PROJECT(*after)
+        shown = PROJECT(*state) if SCAN.EXCLUSIVE else PROJECT(*after)
         shown = [tl.broadcast_to(y, element[0].shape) for y in shown]
-        results = (shown,) + results if REVERSE else results + (shown,)
+        results = (shown,) + results if SCAN.REVERSE else results + (shown,)
         state = after
-        if u % COUNT == COUNT - 1 or u == CHUNK - 1:
+        if u % SCAN.COUNT == SCAN.COUNT - 1 or u == SCAN.CHUNK - 1:
             store_results(
-                y_ptrs, begin, where, y_step, results, span, u, CHUNK, u % COUNT + 1, BY_ROWS, REVERSE, MASKED,
-                MASK_LINES,
+                y_ptrs, begin, where, y_step, results, span, u, SCAN.CHUNK, u % SCAN.COUNT + 1, SCAN.BY_ROWS, SCAN.REVERSE,
+                MASKED, SCAN.MASK_LINES,
             )  # fmt: skip
             results = ()
     return state
@@ -222,11 +216,7 @@ def store_scanned(
     )
 
 
-def store_sums(
-    rows, sums, begin, y_ptrs, where, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
-    MASK_LINES: tl.constexpr,
-):  # fmt: skip
+def store_sums(rows, sums, begin, y_ptrs, where, y_step, keep, span, state, SCAN: tl.constexpr, MASKED: tl.constexpr):
     """`store_prefixes` of sums: chunks that these do not hold are walked as others are, in tiles that have such.
 
     Elements are read again for it, so that no register holds them until then.
@@ -236,72 +226,68 @@ def store_sums(
     near = NEAR(*state, first, top)[0] != 0
     if MASKED:
         near = near | (some == 0)
-    if MASK_LINES:
-        near = near | tl.broadcast_to(over_tile(keep, BY_ROWS) == 0, near.shape)
+    if SCAN.MASK_LINES:
+        near = near | tl.broadcast_to(over_tile(keep, SCAN.BY_ROWS) == 0, near.shape)
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
-        store_mixed_sums(
-            rows, base, near, begin, y_ptrs, where, y_step, keep, span, state, start, scale, top, CHUNK,
-            RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
-        )  # fmt: skip
+        store_mixed_sums(rows, base, near, begin, y_ptrs, where, y_step, keep, span, state, start, scale, top, SCAN, MASKED)
     else:
         total = start
         row = ()
-        for u in tl.static_range(CHUNK):
+        for u in tl.static_range(SCAN.CHUNK):
             total = total + scale * terms[u]
             shown = (SHOWN(top, total),)
-            row = shown + row if REVERSE else row + shown
-            if u % COUNT == COUNT - 1 or u == CHUNK - 1:
+            row = shown + row if SCAN.REVERSE else row + shown
+            if u % SCAN.COUNT == SCAN.COUNT - 1 or u == SCAN.CHUNK - 1:
                 store_results(
-                    y_ptrs, begin, where, y_step, row, span, u, CHUNK, u % COUNT + 1, BY_ROWS, REVERSE, MASKED,
-                    MASK_LINES,
+                    y_ptrs, begin, where, y_step, row, span, u, SCAN.CHUNK, u % SCAN.COUNT + 1, SCAN.BY_ROWS, SCAN.REVERSE,
+                    MASKED, SCAN.MASK_LINES,
                 )  # fmt: skip
                 row = ()
 
 
 def store_mixed_sums(
-    rows, base, near, begin, y_ptrs, where, y_step, keep, span, state, start, scale, top, CHUNK: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
-    MASK_LINES: tl.constexpr,
+    rows, base, near, begin, y_ptrs, where, y_step, keep, span, state, start, scale, top, SCAN: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     """Write a tile some of whose chunks sums do not hold: these are walked as others are, a few neighbours at a time.
 
     Elements are read again, in a loop: it is rare, and is to need few registers and little code. Two vectors of a row at a
     time are a whole sector to store.
     """
-    STEP: tl.constexpr = min(CHUNK, 2 * RUN) if BY_ROWS else 1
+    STEP: tl.constexpr = min(SCAN.CHUNK, 2 * SCAN.RUN) if SCAN.BY_ROWS else 1
     total = start
-    for k in range(0, CHUNK, STEP):
-        part = begin + (CHUNK - STEP - k if REVERSE else k)
-        found = tile_elements(rows, part, keep, span, BY_ROWS, RUN, SHIFT, STEP, MASKED, MASK_LINES, True)
+    for k in range(0, SCAN.CHUNK, STEP):
+        part = begin + (SCAN.CHUNK - STEP - k if SCAN.REVERSE else k)
+        found = tile_elements(rows, part, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, STEP, MASKED, SCAN.MASK_LINES, True)
         results = ()
         for u in tl.static_range(STEP):
-            total = total + scale * chunk_term(found, base, part, span, u, STEP, BY_ROWS, REVERSE, MASKED)
-            element = lifted(found, part, keep, span, u, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+            total = total + scale * chunk_term(found, base, part, span, u, STEP, SCAN.BY_ROWS, SCAN.REVERSE, MASKED)
+            element = lifted(found, part, keep, span, u, STEP, SCAN.BY_ROWS, SCAN.REVERSE, MASKED, SCAN.MASK_LINES)
             state = AS_STATE(*COMBINE(*state, *element))
             shown = (EITHER(near, *SHOWN(top, total), *PROJECT(*state)),)
-            results = shown + results if REVERSE else results + shown
+            results = shown + results if SCAN.REVERSE else results + shown
         store_results(
-            y_ptrs, part, where, y_step, results, span, STEP - 1, STEP, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES
-        )
+            y_ptrs, part, where, y_step, results, span, STEP - 1, STEP, STEP, SCAN.BY_ROWS, SCAN.REVERSE, MASKED,
+            SCAN.MASK_LINES,
+        )  # fmt: skip
 
 
 def store_chunks(
-    rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, NUMBER: tl.constexpr,
-    CHUNK: tl.constexpr, COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr,
-    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+    rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, SCAN: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     """Write a tile whose chunks were scanned (`scanned_chunks`), from the state of each line before it."""
-    if SUMS:
+    if SCAN.SUMS:
         store_sums(
-            rows, sums, begin, y_ptrs, where, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
-            CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
+            rows, sums, begin, y_ptrs, where, y_step, keep, span, before_chunks(before, earlier, SCAN.NUMBER, SCAN.BY_ROWS),
+            SCAN, MASKED,
         )  # fmt: skip
-    elif CHUNK == 1 and not EXCLUSIVE:
-        store_scanned(y_ptrs, begin, where, y_step, span, before, state, BY_ROWS, MASKED, MASK_LINES)
+    elif SCAN.CHUNK == 1 and not SCAN.EXCLUSIVE:
+        store_scanned(y_ptrs, begin, where, y_step, span, before, state, SCAN.BY_ROWS, MASKED, SCAN.MASK_LINES)
     else:
         store_prefixes(
-            found, begin, y_ptrs, where, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
-            COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
+            found, begin, y_ptrs, where, y_step, keep, span, before_chunks(before, earlier, SCAN.NUMBER, SCAN.BY_ROWS),
+            SCAN, MASKED,
         )  # fmt: skip
 
 
@@ -311,41 +297,24 @@ def store_last(s_ptrs, offset, state, keep):
         tl.store(s_ptrs[f] + offset, state[f], mask=keep)
 
 
-def scanned_tile(
-    rows, found, begin, y_ptrs, where, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
-    EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
-):  # fmt: skip
+def scanned_tile(rows, found, begin, y_ptrs, where, y_step, keep, span, carry, SCAN: tl.constexpr, MASKED: tl.constexpr):
     """Scan and write a tile of elements; the state after it."""
-    if NUMBER == 1 and not SUMS:
-        given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), found[0][0].shape) for c in carry])
-        after = store_prefixes(
-            found, begin, y_ptrs, where, y_step, keep, span, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
-            MASK_LINES,
-        )  # fmt: skip
-        carry = last_slots(after, NUMBER, BY_ROWS)
+    if SCAN.NUMBER == 1 and not SCAN.SUMS:
+        given = AS_STATE(*[tl.broadcast_to(over_tile(c, SCAN.BY_ROWS), found[0][0].shape) for c in carry])
+        after = store_prefixes(found, begin, y_ptrs, where, y_step, keep, span, given, SCAN, MASKED)
+        carry = last_slots(after, SCAN.NUMBER, SCAN.BY_ROWS)
     else:
-        state, earlier, sums = scanned_chunks(
-            found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS
-        )
-        store_chunks(
-            rows, found, sums, state, earlier, carry, begin, y_ptrs, where, y_step, keep, span, NUMBER, CHUNK, COUNT,
-            RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS,
-        )  # fmt: skip
+        state, earlier, sums = scanned_chunks(found, begin, keep, span, SCAN, MASKED)
+        store_chunks(rows, found, sums, state, earlier, carry, begin, y_ptrs, where, y_step, keep, span, SCAN, MASKED)
         # The tile's own state is combined with the carry: from tile to tile the chain of dependences is one combine long.
-        carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
+        carry = AS_STATE(*COMBINE(*carry, *last_slots(state, SCAN.NUMBER, SCAN.BY_ROWS)))
     return carry
 
 
-def scanned_place(
-    rows, y_ptrs, where, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
-    EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
-):  # fmt: skip
+def scanned_place(rows, y_ptrs, where, y_step, base, keep, span, carry, SCAN: tl.constexpr, MASKED: tl.constexpr):
     """Read, scan and write the tile that begins at `base`; the state after it."""
-    begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, MASKED, MASK_LINES, SUMS)
-    return scanned_tile(
-        rows, found, begin, y_ptrs, where, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
-        EXCLUSIVE, MASKED, MASK_LINES, SUMS,
+    begin = chunks_begin(base, SCAN)
+    found = tile_elements(
+        rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, MASKED, SCAN.MASK_LINES, SCAN.SUMS,
     )  # fmt: skip
+    return scanned_tile(rows, found, begin, y_ptrs, where, y_step, keep, span, carry, SCAN, MASKED)

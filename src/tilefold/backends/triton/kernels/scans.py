@@ -14,8 +14,8 @@ vectors stay vectors. An exclusive scan writes the prefix before each element.
 Arguments:
     inputs         one record an input: (pointer, outer steps, line step, step along the line), in elements
     inits          one record a field of the state before each line: (pointer, outer steps, line step)
-    y_ptrs         one pointer a result; y_outer, y_line, y_step: their steps
-    s_ptrs         one pointer a field of the state after each line; s_outer, s_line: their steps
+    y_ptrs, s_ptrs    one pointer a result, and a field of the state after each line; y_steps, s_steps: their LineSteps
+    y_step         the results' step along a line
     outer_sizes    dims of lines but the last: walked by whole programs
     lines, length  of the last dim of lines, and of a line
 
@@ -56,50 +56,36 @@ from tilefold.backends.triton.kernels.scan_prefixes import (
 
 
 def scanned_tiles(
-    rows, y_ptrs, where, y_step, length, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
-    EXCLUSIVE: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
+    rows, y_ptrs, where, y_step, length, keep, span, carry, SCAN: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
     """Read, scan and write all tiles of some lines in one loop; the state after them.
 
     There is code of two tiles at most, one in part and a whole one: Triton's compiler takes the time of a square of it.
     """
-    LENGTH: tl.constexpr = NUMBER * CHUNK
+    LENGTH: tl.constexpr = SCAN.NUMBER * SCAN.CHUNK
     end = length
     if HEAD:  # then there is one line
         end = tl.reduce(span[1], 0, either_bits)
     count = (end + LENGTH - 1) // LENGTH
     for k in range(count):
-        tile = count - 1 - k if REVERSE else k
+        tile = count - 1 - k if SCAN.REVERSE else k
         if HEAD or PART:
             edge = tile * LENGTH + LENGTH > end
             if HEAD:
                 edge = edge | (tile == 0)
             if edge:
-                carry = scanned_place(
-                    rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
-                    BY_ROWS, REVERSE, EXCLUSIVE, True, MASK_LINES, SUMS,
-                )  # fmt: skip
+                carry = scanned_place(rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, SCAN, True)
             else:
-                carry = scanned_place(
-                    rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
-                    BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
-                )  # fmt: skip
+                carry = scanned_place(rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, SCAN, False)
         else:
-            carry = scanned_place(
-                rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
-                REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
-            )  # fmt: skip
+            carry = scanned_place(rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, SCAN, False)
     return carry
 
 
 def scan_lines(
-    inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
-    LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
-    MASK_LINES: tl.constexpr, WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr,
-    SUMS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, FLAT: tl.constexpr, BACK: tl.constexpr,
-    NEAR: tl.constexpr,
+    inputs, inits, y_ptrs, s_ptrs, y_steps, y_step, s_steps, outer_sizes, lines, length, line_blocks,
+    SCAN: tl.constexpr, WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr,
+    ALIGN: tl.constexpr, HEAD: tl.constexpr, FLAT: tl.constexpr, BACK: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
@@ -109,14 +95,14 @@ def scan_lines(
     AHEAD: the next whole tile is read before one is scanned; the last one twice. Else all tiles are of one loop. FLAT: lines
     are counted along all their dims as one, `line_blocks` being the size of the outer ones.
     """
-    LENGTH: tl.constexpr = NUMBER * CHUNK
+    LENGTH: tl.constexpr = SCAN.NUMBER * SCAN.CHUNK
     pid = tl.program_id(0).to(tl.int64)
     outer, line, keep = lines_of(
-        pid, line_blocks, outer_sizes, near_lines(LINES, RUN, BY_ROWS), lines, LINES, FLAT, NEAR
+        pid, line_blocks, outer_sizes, near_lines(SCAN.LINES, SCAN.RUN, SCAN.BY_ROWS), lines, SCAN.LINES, FLAT, NEAR
     )  # fmt: skip
     rows = lines_begin(inputs, outer, outer_sizes, line, BACK)
     where = results_begin(
-        pid, line_blocks, outer, outer_sizes, line, lines, keep, y_outer, y_line, LINES, NEAR
+        pid, line_blocks, outer, outer_sizes, line, lines, keep, y_steps.outer, y_steps.line, SCAN.LINES, NEAR
     )  # fmt: skip
     if WIDE:
         length = length.to(tl.int64)
@@ -124,58 +110,42 @@ def scan_lines(
         rows, where, span = aligned_rows(inputs, outer, outer_sizes, line, where, length, ALIGN, BACK)
     else:
         span = (length,)
-    carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
+    carry = states_before(inits, outer, outer_sizes, line, keep, SCAN.LINES, SCAN.HAS_INIT)
     if WHOLE > 1 and not AHEAD:
-        carry = scanned_tiles(
-            rows, y_ptrs, where, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
-            EXCLUSIVE, MASK_LINES, SUMS, PART, HEAD,
-        )  # fmt: skip
+        carry = scanned_tiles(rows, y_ptrs, where, y_step, length, keep, span, carry, SCAN, PART, HEAD)
     else:
         start = 0
         whole = length // LENGTH * LENGTH
         if HEAD:  # then there is one line
             start = LENGTH
             whole = tl.maximum(tl.reduce(span[1], 0, either_bits) // LENGTH * LENGTH, LENGTH)
-        if PART and REVERSE:
-            carry = scanned_place(
-                rows, y_ptrs, where, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
-                EXCLUSIVE, True, MASK_LINES, SUMS,
-            )  # fmt: skip
-        if HEAD and not REVERSE:
-            carry = scanned_place(
-                rows, y_ptrs, where, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
-                EXCLUSIVE, True, MASK_LINES, SUMS,
-            )  # fmt: skip
+        if PART and SCAN.REVERSE:
+            carry = scanned_place(rows, y_ptrs, where, y_step, whole, keep, span, carry, SCAN, True)
+        if HEAD and not SCAN.REVERSE:
+            carry = scanned_place(rows, y_ptrs, where, y_step, 0, keep, span, carry, SCAN, True)
         if WHOLE > 1 and AHEAD:
-            begin = chunks_begin(whole - LENGTH if REVERSE else start, NUMBER, CHUNK, REVERSE)
-            found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES, SUMS)
+            begin = chunks_begin(whole - LENGTH if SCAN.REVERSE else start, SCAN)
+            found = tile_elements(
+                rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, False, SCAN.MASK_LINES, SCAN.SUMS,
+            )  # fmt: skip
             for k in range(start, whole, LENGTH):
-                begin = chunks_begin(start + whole - LENGTH - k if REVERSE else k, NUMBER, CHUNK, REVERSE)
+                begin = chunks_begin(start + whole - LENGTH - k if SCAN.REVERSE else k, SCAN)
                 ahead = tl.minimum(k + LENGTH, whole - LENGTH)
-                next_begin = chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE)
-                later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES, SUMS)
-                carry = scanned_tile(
-                    rows, found, begin, y_ptrs, where, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
-                    REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
+                next_begin = chunks_begin(start + whole - LENGTH - ahead if SCAN.REVERSE else ahead, SCAN)
+                later = tile_elements(
+                    rows, next_begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, False, SCAN.MASK_LINES,
+                    SCAN.SUMS,
                 )  # fmt: skip
+                carry = scanned_tile(rows, found, begin, y_ptrs, where, y_step, keep, span, carry, SCAN, False)
                 found = later
         elif WHOLE:
-            carry = scanned_place(
-                rows, y_ptrs, where, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
-                EXCLUSIVE, False, MASK_LINES, SUMS,
-            )  # fmt: skip
-        if HEAD and REVERSE:
-            carry = scanned_place(
-                rows, y_ptrs, where, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
-                EXCLUSIVE, True, MASK_LINES, SUMS,
-            )  # fmt: skip
-        if PART and not REVERSE:
-            carry = scanned_place(
-                rows, y_ptrs, where, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
-                EXCLUSIVE, True, MASK_LINES, SUMS,
-            )  # fmt: skip
+            carry = scanned_place(rows, y_ptrs, where, y_step, 0, keep, span, carry, SCAN, False)
+        if HEAD and SCAN.REVERSE:
+            carry = scanned_place(rows, y_ptrs, where, y_step, 0, keep, span, carry, SCAN, True)
+        if PART and not SCAN.REVERSE:
+            carry = scanned_place(rows, y_ptrs, where, y_step, whole, keep, span, carry, SCAN, True)
     if len(s_ptrs) > 0:
-        store_last(s_ptrs, line_offset(outer, outer_sizes, s_outer) + line * s_line, carry, keep)
+        store_last(s_ptrs, line_offset(outer, outer_sizes, s_steps.outer) + line * s_steps.line, carry, keep)
 
 
 def publish(words_ptr, place, state, keep, stride):
@@ -228,123 +198,109 @@ def combine_before(
     return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
 
 
-def look_back(
-    own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP: tl.constexpr, LINES: tl.constexpr,
-    WORD_COUNT: tl.constexpr, WARPS: tl.constexpr, HAS_INIT: tl.constexpr,
-):  # fmt: skip
+def look_back(own, start, words_ptr, block, blocks, share, tiles, lane, keep, LOOK: tl.constexpr, SCAN: tl.constexpr):
     """(the state before a share, the state after it): the carry and the group's shares before are one tree and one look."""
-    groups = (tiles + GROUP - 1) // GROUP
-    group = share // GROUP
+    groups = (tiles + LOOK.GROUP - 1) // LOOK.GROUP
+    group = share // LOOK.GROUP
     first_share = block.to(tl.int64) * tiles
     first_group = block.to(tl.int64) * groups
-    stride = tl.cast(blocks * tiles, tl.int64) * LINES
-    carries = tl.cast(blocks * groups, tl.int64) * LINES
+    stride = tl.cast(blocks * tiles, tl.int64) * SCAN.LINES
+    carries = tl.cast(blocks * groups, tl.int64) * SCAN.LINES
     of_shares = words_ptr + 1
-    carries_at = (stride + carries) * WORD_COUNT
-    publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride)
+    carries_at = (stride + carries) * LOOK.WORD_COUNT
+    publish(of_shares, (first_share + share) * SCAN.LINES + lane, own, keep, stride)
     place, wanted, steps = places_with_carry(
-        carries_at + (first_group + group) * LINES, carries, group > 0, first_share + group * GROUP,
-        share - group * GROUP, stride, lane, keep, GROUP, LINES,
+        carries_at + (first_group + group) * SCAN.LINES, carries, group > 0, first_share + group * LOOK.GROUP,
+        share - group * LOOK.GROUP, stride, lane, keep, LOOK.GROUP, SCAN.LINES,
     )  # fmt: skip
     words = WORDS_AT(of_shares, place, wanted, steps)
-    OWN: tl.constexpr = LINES == 1 and GROUP == 32 * WARPS
-    before = combine_before(words, of_shares, place, wanted, steps, GROUP, LINES, WARPS, OWN)
-    if HAS_INIT:
+    OWN: tl.constexpr = SCAN.LINES == 1 and LOOK.GROUP == 32 * LOOK.WARPS
+    before = combine_before(words, of_shares, place, wanted, steps, LOOK.GROUP, SCAN.LINES, LOOK.WARPS, OWN)
+    if SCAN.HAS_INIT:
         before = SELECT(group > 0, *before, *COMBINE(*start, *before))
     beyond = COMBINE(*before, *own)
-    if (share % GROUP == GROUP - 1) & (share < tiles - 1):
-        publish(of_shares + carries_at, (first_group + group + 1) * LINES + lane, beyond, keep, carries)
+    if (share % LOOK.GROUP == LOOK.GROUP - 1) & (share < tiles - 1):
+        publish(of_shares + carries_at, (first_group + group + 1) * SCAN.LINES + lane, beyond, keep, carries)
     return before, beyond
 
 
 def look_back_in_trees(
-    own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP: tl.constexpr, GROUPS: tl.constexpr,
-    LINES: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
+    own, start, words_ptr, block, blocks, share, tiles, lane, keep, LOOK: tl.constexpr, SCAN: tl.constexpr,
 ):  # fmt: skip
     """(the state before a share, the state after it): the carry, a tree of groups and one of the group's shares before."""
-    groups = (tiles + GROUP - 1) // GROUP
-    carries = (groups + GROUPS - 1) // GROUPS
-    group = share // GROUP
-    big = group // GROUPS
+    groups = (tiles + LOOK.GROUP - 1) // LOOK.GROUP
+    carries = (groups + LOOK.GROUPS - 1) // LOOK.GROUPS
+    group = share // LOOK.GROUP
+    big = group // LOOK.GROUPS
     of_shares = words_ptr + 1
-    stride_shares = tl.cast(blocks * tiles, tl.int64) * LINES
-    of_groups = of_shares + stride_shares * WORD_COUNT
-    stride_groups = tl.cast(blocks * groups, tl.int64) * LINES
-    of_carries = of_groups + stride_groups * WORD_COUNT
-    stride_carries = tl.cast(blocks * carries, tl.int64) * LINES
+    stride_shares = tl.cast(blocks * tiles, tl.int64) * SCAN.LINES
+    of_groups = of_shares + stride_shares * LOOK.WORD_COUNT
+    stride_groups = tl.cast(blocks * groups, tl.int64) * SCAN.LINES
+    of_carries = of_groups + stride_groups * LOOK.WORD_COUNT
+    stride_carries = tl.cast(blocks * carries, tl.int64) * SCAN.LINES
     first_share = block.to(tl.int64) * tiles
     first_group = block.to(tl.int64) * groups
     first_carry = block.to(tl.int64) * carries
-    publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride_shares)
+    publish(of_shares, (first_share + share) * SCAN.LINES + lane, own, keep, stride_shares)
     # A first look at all of them, so that what is there already takes one way to memory.
     near_place, near_wanted = places_before(
-        first_share + group * GROUP, share - group * GROUP, lane, keep, GROUP, LINES
+        first_share + group * LOOK.GROUP, share - group * LOOK.GROUP, lane, keep, LOOK.GROUP, SCAN.LINES
     )
     near = WORDS_AT(of_shares, near_place, near_wanted, stride_shares)
-    far_place, far_wanted = places_before(first_group + big * GROUPS, group - big * GROUPS, lane, keep, GROUPS, LINES)
+    far_place, far_wanted = places_before(
+        first_group + big * LOOK.GROUPS, group - big * LOOK.GROUPS, lane, keep, LOOK.GROUPS, SCAN.LINES,
+    )  # fmt: skip
     far = WORDS_AT(of_groups, far_place, far_wanted, stride_groups)
     given_wanted = keep & (big > 0)
-    given_place = tl.where(given_wanted, (first_carry + big) * LINES + lane, 0)
+    given_place = tl.where(given_wanted, (first_carry + big) * SCAN.LINES + lane, 0)
     given = WORDS_AT(of_carries, given_place, given_wanted, stride_carries)
-    near = combine_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS, False)
+    near = combine_before(near, of_shares, near_place, near_wanted, stride_shares, LOOK.GROUP, SCAN.LINES, LOOK.WARPS, False)
     since = COMBINE(*near, *own)
-    if share % GROUP == GROUP - 1:
-        publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
-    far = combine_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS, False)
-    given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS, False)
+    if share % LOOK.GROUP == LOOK.GROUP - 1:
+        publish(of_groups, (first_group + group) * SCAN.LINES + lane, since, keep, stride_groups)
+    far = combine_before(far, of_groups, far_place, far_wanted, stride_groups, LOOK.GROUPS, SCAN.LINES, LOOK.WARPS, False)
+    given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, SCAN.LINES, LOOK.WARPS, False)
     before = COMBINE(*SELECT(big > 0, *given, *start), *far)
     beyond = COMBINE(*before, *since)
-    if (share % (GROUP * GROUPS) == GROUP * GROUPS - 1) & (share < tiles - 1):
-        publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
+    if (share % (LOOK.GROUP * LOOK.GROUPS) == LOOK.GROUP * LOOK.GROUPS - 1) & (share < tiles - 1):
+        publish(of_carries, (first_carry + big + 1) * SCAN.LINES + lane, beyond, keep, stride_carries)
     return COMBINE(*before, *near), beyond
 
 
 def scan_share(
-    rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep, span,
-    share, block, blocks, tiles,
-    LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
-    MASK_LINES: tl.constexpr, PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr,
-    WARPS: tl.constexpr, SUMS: tl.constexpr, AGAIN: tl.constexpr,
+    rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_steps, outer, outer_sizes, line, lane, keep, span,
+    share, block, blocks, tiles, SCAN: tl.constexpr, PART: tl.constexpr, LOOK: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """Read a share, combine it with the state before it, and write it. PART: not all of its elements need be of the line."""
-    begin = chunks_begin((tiles - 1 - share if REVERSE else share) * NUMBER * CHUNK, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES, SUMS)
-    state, earlier, sums = scanned_chunks(
-        found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
-    )
-    own = last_slots(state, NUMBER, BY_ROWS)
-    if HAS_INIT:
-        start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
-    else:
-        start = IDENTITY((LINES,))
-    if GROUPS == 1:
-        before, beyond = look_back(
-            own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP, LINES, WORD_COUNT, WARPS, HAS_INIT
-        )
-    else:
-        before, beyond = look_back_in_trees(
-            own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP, GROUPS, LINES, WORD_COUNT, WARPS
-        )
-    if AGAIN:
-        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES, SUMS)
-    store_chunks(
-        rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, NUMBER, CHUNK, COUNT,
-        RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
+    begin = chunks_begin((tiles - 1 - share if SCAN.REVERSE else share) * SCAN.NUMBER * SCAN.CHUNK, SCAN)
+    found = tile_elements(
+        rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, PART, SCAN.MASK_LINES, SCAN.SUMS,
     )  # fmt: skip
+    state, earlier, sums = scanned_chunks(found, begin, keep, span, SCAN, PART)
+    own = last_slots(state, SCAN.NUMBER, SCAN.BY_ROWS)
+    if SCAN.HAS_INIT:
+        start = states_before(inits, outer, outer_sizes, line, keep, SCAN.LINES, True)
+    else:
+        start = IDENTITY((SCAN.LINES,))
+    if LOOK.GROUPS == 1:
+        before, beyond = look_back(own, start, words_ptr, block, blocks, share, tiles, lane, keep, LOOK, SCAN)
+    else:
+        before, beyond = look_back_in_trees(own, start, words_ptr, block, blocks, share, tiles, lane, keep, LOOK, SCAN)
+    if AGAIN:
+        found = tile_elements(
+            rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, PART, SCAN.MASK_LINES, SCAN.SUMS,
+        )  # fmt: skip
+    store_chunks(rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, SCAN, PART)
     if len(s_ptrs) > 0:
         if share == tiles - 1:
-            store_last(s_ptrs, line_offset(outer, outer_sizes, s_outer) + line * s_line, beyond, keep)
+            store_last(s_ptrs, line_offset(outer, outer_sizes, s_steps.outer) + line * s_steps.line, beyond, keep)
 
 
 def scan_tiles(
-    inputs, inits, y_ptrs, s_ptrs, words_ptr, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length,
-    line_blocks, blocks, tiles,
-    LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
-    MASK_LINES: tl.constexpr, PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr,
-    WARPS: tl.constexpr, WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
-    FLAT: tl.constexpr, BAND: tl.constexpr, SPLIT: tl.constexpr, BACK: tl.constexpr,
+    inputs, inits, y_ptrs, s_ptrs, words_ptr, y_steps, y_step, s_steps, outer_sizes, lines, length,
+    line_blocks, blocks, tiles, SCAN: tl.constexpr, PART: tl.constexpr, LOOK: tl.constexpr, WIDE: tl.constexpr,
+    ALIGN: tl.constexpr, AGAIN: tl.constexpr, FLAT: tl.constexpr, BAND: tl.constexpr, SPLIT: tl.constexpr,
+    BACK: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -372,10 +328,12 @@ def scan_tiles(
     else:
         share = ticket // blocks
         block = ticket % blocks
-    lane = near_lines(LINES, RUN, BY_ROWS)
-    outer, line, keep = lines_of(block, line_blocks, outer_sizes, lane, lines, LINES, FLAT, 0)
+    lane = near_lines(SCAN.LINES, SCAN.RUN, SCAN.BY_ROWS)
+    outer, line, keep = lines_of(block, line_blocks, outer_sizes, lane, lines, SCAN.LINES, FLAT, 0)
     rows = lines_begin(inputs, outer, outer_sizes, line, BACK)
-    where = results_begin(block, line_blocks, outer, outer_sizes, line, lines, keep, y_outer, y_line, LINES, 0)
+    where = results_begin(
+        block, line_blocks, outer, outer_sizes, line, lines, keep, y_steps.outer, y_steps.line, SCAN.LINES, 0,
+    )  # fmt: skip
     if WIDE:
         length = length.to(tl.int64)
         share = share.to(tl.int64)
@@ -385,24 +343,21 @@ def scan_tiles(
         rows, where, span = aligned_rows(inputs, outer, outer_sizes, line, where, length, ALIGN, BACK)
     else:
         span = (length,)
-    place = tiles - 1 - share if REVERSE else share
-    whole = ((place + 1) * NUMBER * CHUNK <= length) & ((place > 0) | (ALIGN == 1))
+    place = tiles - 1 - share if SCAN.REVERSE else share
+    whole = ((place + 1) * SCAN.NUMBER * SCAN.CHUNK <= length) & ((place > 0) | (ALIGN == 1))
     if SPLIT:
         if whole:
             scan_share(
-                rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
-                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE,
-                HAS_INIT, MASK_LINES, False, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
+                rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_steps, outer, outer_sizes, line, lane,
+                keep, span, share, block, blocks, tiles, SCAN, False, LOOK, AGAIN,
             )  # fmt: skip
         else:
             scan_share(
-                rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
-                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE,
-                HAS_INIT, MASK_LINES, True, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
+                rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_steps, outer, outer_sizes, line, lane,
+                keep, span, share, block, blocks, tiles, SCAN, True, LOOK, AGAIN,
             )  # fmt: skip
     else:
         scan_share(
-            rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep,
-            span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE, HAS_INIT,
-            MASK_LINES, PART, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
+            rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_steps, outer, outer_sizes, line, lane, keep,
+            span, share, block, blocks, tiles, SCAN, PART, LOOK, AGAIN,
         )  # fmt: skip

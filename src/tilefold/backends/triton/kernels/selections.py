@@ -258,12 +258,10 @@ def load_vectors(
 
 
 def select_rows(
-    x_ptr, y_ptrs, shift, x_rows, y_rows, x_step, y_step, rows, length, part, splits,
-    K: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr, RUN: tl.constexpr,
-    TURNS: tl.constexpr, TURNS_PADDED: tl.constexpr, CANDIDATES: tl.constexpr, DIRECT: tl.constexpr,
-    LARGEST: tl.constexpr, PACK: tl.constexpr, PACK_GROUPS: tl.constexpr, DROPS_NAN: tl.constexpr,
-    ALIGN: tl.constexpr, VECTORS: tl.constexpr, EDGES: tl.constexpr, WIDE: tl.constexpr, PARTIAL: tl.constexpr,
-    AT_ONCE: tl.constexpr, EVICT: tl.constexpr, RELEASE: tl.constexpr,
+    x_ptr, y_ptrs, shift, x_rows, y_rows, x_step, y_step, rows, length, part, splits, K: tl.constexpr, SLOTS: tl.constexpr,
+    TILE: tl.constexpr, DIRECT: tl.constexpr, LARGEST: tl.constexpr, PACK: tl.constexpr, PACK_GROUPS: tl.constexpr,
+    DROPS_NAN: tl.constexpr, WIDE: tl.constexpr, PARTIAL: tl.constexpr, AT_ONCE: tl.constexpr, EVICT: tl.constexpr,
+    RELEASE: tl.constexpr,
 ):  # fmt: skip
     """The K best of each row, or of a part of it.
 
@@ -274,18 +272,18 @@ def select_rows(
     """
     if RELEASE:
         gdc_launch_dependents()
-    GROUPS: tl.constexpr = LANES * UNROLL
+    GROUPS: tl.constexpr = TILE.LANES * TILE.UNROLL
     SHORT: tl.constexpr = PACK == "short"
     SHORT_GROUPS: tl.constexpr = PACK_GROUPS == "short"
     HALF: tl.constexpr = x_ptr.dtype.element_ty == tl.float16
     split = tl.program_id(0) % splits
-    row = (tl.program_id(0) // splits).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row = (tl.program_id(0) // splits).to(tl.int64) * TILE.ROWS + tl.arange(0, TILE.ROWS)
     row_ok = row < rows
     begin = shift + strided_offset(row, x_rows[0], x_rows[1])
     lead = row.to(tl.int32) * 0
-    if ALIGN:
-        lead = (begin % RUN).to(tl.int32)
-        begin = begin // RUN * RUN
+    if TILE.ALIGN:
+        lead = (begin % TILE.RUN).to(tl.int32)
+        begin = begin // TILE.RUN * TILE.RUN
     start = split.to(tl.int64) * part
     end = tl.minimum(length + lead - start, part).to(tl.int32)
     # No row ends before: tiles up to there need no mask for each element.
@@ -293,53 +291,53 @@ def select_rows(
     first = tl.where(split == 0, lead, 0)
     base4 = (x_ptr + begin + start * x_step)[None, :, None, None]
     end4, first4, ok4 = end[None, :, None, None], first[None, :, None, None], row_ok[None, :, None, None]
-    vector = tl.arange(0, UNROLL)[None, None, :] * LANES + tl.arange(0, LANES)[:, None, None]
-    run = tl.arange(0, RUN)[None, None, None, :]
+    vector = tl.arange(0, TILE.UNROLL)[None, None, :] * TILE.LANES + tl.arange(0, TILE.LANES)[:, None, None]
+    run = tl.arange(0, TILE.RUN)[None, None, None, :]
     if WIDE:
         run = run.to(tl.int64)
     if DIRECT:
-        q = vector[:, :, :, None] * RUN + run
-        x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
+        q = vector[:, :, :, None] * TILE.RUN + run
+        x, pad = load_vectors(base4, q, end4, ok4, x_step, TILE.RUN, LARGEST, TILE.VECTORS, EVICT)
         inside = (q >= first4) & (q < end4)
     else:
-        q = vector[:, :, :, None] * RUN + run
-        x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
-        if EDGES:
+        q = vector[:, :, :, None] * TILE.RUN + run
+        x, pad = load_vectors(base4, q, end4, ok4, x_step, TILE.RUN, LARGEST, TILE.VECTORS, EVICT)
+        if TILE.EDGES:
             x = tl.where((q >= first4) & (q < end4), x, pad)
         best = order_key(best_of_vectors(x, LARGEST, DROPS_NAN), LARGEST, SHORT_GROUPS, HALF)
         number = tl.broadcast_to(vector, best.shape)
         if AT_ONCE:
-            for turn in tl.static_range(1, TURNS):
-                q = (vector[:, :, :, None] + turn * GROUPS) * RUN + run
-                x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
-                if EDGES:
-                    if (turn + 1) * (GROUPS * RUN) > least_end:
+            for turn in tl.static_range(1, TILE.TURNS):
+                q = (vector[:, :, :, None] + turn * GROUPS) * TILE.RUN + run
+                x, pad = load_vectors(base4, q, end4, ok4, x_step, TILE.RUN, LARGEST, TILE.VECTORS, EVICT)
+                if TILE.EDGES:
+                    if (turn + 1) * (GROUPS * TILE.RUN) > least_end:
                         x = tl.where(q < end4, x, pad)
                 key = order_key(best_of_vectors(x, LARGEST, DROPS_NAN), LARGEST, SHORT_GROUPS, HALF)
                 number = tl.where(key > best, vector + turn * GROUPS, number)
                 best = tl.maximum(best, key)
         else:
-            q = (vector[:, :, :, None] + GROUPS) * RUN + run
-            ahead, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
-            for turn in range(1, TURNS):
+            q = (vector[:, :, :, None] + GROUPS) * TILE.RUN + run
+            ahead, pad = load_vectors(base4, q, end4, ok4, x_step, TILE.RUN, LARGEST, TILE.VECTORS, EVICT)
+            for turn in range(1, TILE.TURNS):
                 x = ahead
                 now = q
-                q = (vector[:, :, :, None] + (turn + 1) * GROUPS) * RUN + run
-                ahead, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
-                if EDGES:
-                    if (turn + 1) * (GROUPS * RUN) > least_end:
+                q = (vector[:, :, :, None] + (turn + 1) * GROUPS) * TILE.RUN + run
+                ahead, pad = load_vectors(base4, q, end4, ok4, x_step, TILE.RUN, LARGEST, TILE.VECTORS, EVICT)
+                if TILE.EDGES:
+                    if (turn + 1) * (GROUPS * TILE.RUN) > least_end:
                         x = tl.where(now < end4, x, pad)
                 key = order_key(best_of_vectors(x, LARGEST, DROPS_NAN), LARGEST, SHORT_GROUPS, HALF)
                 number = tl.where(key > best, vector + turn * GROUPS, number)
                 best = tl.maximum(best, key)
         # Each lane takes vectors of the best groups: the one of turn c % TURNS_PADDED of group c // TURNS_PADDED.
-        candidate = tl.arange(0, CANDIDATES)[None, None, :] * LANES + tl.arange(0, LANES)[:, None, None]
-        order = candidate // TURNS_PADDED
+        candidate = tl.arange(0, TILE.CANDIDATES)[None, None, :] * TILE.LANES + tl.arange(0, TILE.LANES)[:, None, None]
+        order = candidate // TILE.TURNS_PADDED
         chosen = take_best(entries(best, number, True, PACK_GROUPS), K, SLOTS, order, 3, 3)
         group = key_and_place(chosen, PACK_GROUPS)[1] % GROUPS
-        q = (candidate % TURNS_PADDED * GROUPS + group)[:, :, :, None] * RUN + run
+        q = (candidate % TILE.TURNS_PADDED * GROUPS + group)[:, :, :, None] * TILE.RUN + run
         some = (order < K)[:, :, :, None] & ok4
-        x, pad = load_vectors(base4, q, end4, some, x_step, RUN, LARGEST, VECTORS, "")
+        x, pad = load_vectors(base4, q, end4, some, x_step, TILE.RUN, LARGEST, TILE.VECTORS, "")
         inside = (q >= first4) & (q < end4) & some
     key = order_key(x, LARGEST, SHORT, HALF)
     slot = tl.arange(0, SLOTS)[:, None]

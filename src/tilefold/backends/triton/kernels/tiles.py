@@ -25,17 +25,8 @@ TO_INDEX are generated from the monoid's graphs and put into these functions' gl
 BLOCK_OUTPUTS, LANES] and states [BLOCK_OUTPUTS, LANES]. A state is a tuple with one tensor a field. `output` counts
 results, `reduced` counts the elements that are combined into one.
 
-Arguments:
-    inputs         one record an input: (pointer, shift, outer steps, output step, deep steps, reduced step), in elements; the
-                   first element is `shift` after the pointer
-    y_ptrs         one pointer a result, or a state field where partial states are written
-    y_outer, y_output              the results' steps
-    p_outer, p_deep, p_reduced     the steps of an element's position, for monoids that see it; `p_outer` are those of the
-                   outer dims, then sizes and steps of the dims that results along the last output dim are counted by
-    outer_sizes    output dims but the last: walked by whole programs; FLAT: each with the number of results inside it
-    deep_sizes     reduced dims but the last: taken apart with div and mod (general strides)
-    length         elements folded into one result; program `split` of `splits` takes `chunk` of them
-    ragged         results that have a last element, where not all have one
+Arguments are records (`records`): `inputs` an Operand each, `y` the Results, `position`, `sizes`, `shares`; and constants,
+TILE, WAY (`fold_part`) and OWNS (`owned_results`).
 """
 
 import triton.language as tl
@@ -50,12 +41,15 @@ def outer_offset(number, sizes, steps):
     return offset
 
 
-def reduced_offset(places, deep_sizes, reduced_size, deep_steps, reduced_step):
-    """Where reduced positions (row-major over the reduced dims) lie, given one operand's steps."""
-    if len(deep_sizes) == 0:
-        offset = places * reduced_step
+def reduced_offset(places, dims, steps):
+    """Where reduced positions (row-major over the reduced dims) lie.
+
+    `dims`: (sizes of the deep dims, of the last one), `steps`: one operand's along these.
+    """
+    if len(dims[0]) == 0:
+        offset = places * steps[1]
     else:
-        offset = (places % reduced_size) * reduced_step + outer_offset(places // reduced_size, deep_sizes, deep_steps)
+        offset = (places % dims[1]) * steps[1] + outer_offset(places // dims[1], dims[0], steps[0])
     return offset
 
 
@@ -72,19 +66,30 @@ def begin_offset(outer, outer_sizes, steps, FLAT: tl.constexpr):
 
 def row_begin(x, outer, outer_sizes, output, FLAT: tl.constexpr = False):
     """Where each result's elements begin in one input: [1, 1, BLOCK_OUTPUTS, 1]."""
-    return (x[1] + begin_offset(outer, outer_sizes, x[2], FLAT) + output * x[3])[None, None, :, None]
+    return (x.shift + begin_offset(outer, outer_sizes, x.outer, FLAT) + output * x.output)[None, None, :, None]
+
+
+def rows_of(inputs, outer, outer_sizes, output, ALIGN: tl.constexpr, FLAT: tl.constexpr = False):
+    """Of each input: (where each result's elements begin, or the multiple of ALIGN before, steps along the reduced dims)."""
+    rows = ()
+    for i in tl.static_range(len(inputs)):
+        begin = row_begin(inputs[i], outer, outer_sizes, output, FLAT)
+        if ALIGN > 1:
+            begin = begin // ALIGN * ALIGN
+        rows = rows + ((inputs[i].pointer + begin, (inputs[i].deep, inputs[i].reduced)),)
+    return rows
 
 
 def input_row(x, outer, outer_sizes, output, FLAT: tl.constexpr, OWN: tl.constexpr):
-    """(where each result's elements begin, deep steps, reduced step) of one input; not OWN: where all results' do."""
+    """(where each result's elements begin, steps along the reduced dims) of one input; not OWN: where all results' do."""
     if OWN:
         begin = row_begin(x, outer, outer_sizes, output, FLAT)
     else:
-        begin = x[1] + begin_offset(outer, outer_sizes, x[2], FLAT)
-    return x[0] + begin, x[4], x[5]
+        begin = x.shift + begin_offset(outer, outer_sizes, x.outer, FLAT)
+    return x.pointer + begin, (x.deep, x.reduced)
 
 
-def load_tile(rows, places, bound, keep, deep_sizes, reduced_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
+def load_tile(rows, places, bound, keep, dims, MASKED: tl.constexpr, EVICT: tl.constexpr):
     """One element tile of each input; elements outside `bound` or `keep` are undefined and must not be used.
 
     Of an input that all results share, as `input_row` says it, no element is loaded once a result.
@@ -92,7 +97,7 @@ def load_tile(rows, places, bound, keep, deep_sizes, reduced_size, MASKED: tl.co
     tile = ()
     for i in tl.static_range(len(rows)):
         row = rows[i]
-        pointers = row[0] + reduced_offset(places, deep_sizes, reduced_size, row[1], row[2])
+        pointers = row[0] + reduced_offset(places, dims, row[1])
         if len(row[0].shape) == 0:
             if MASKED and bound is not None:
                 shared = tl.load(pointers, mask=bound)
@@ -108,7 +113,7 @@ def load_tile(rows, places, bound, keep, deep_sizes, reduced_size, MASKED: tl.co
 
 
 def store_results(y_ptrs, offset, mask, state, PARTIAL: tl.constexpr):
-    """Write the projected results, or the bare state where another stage follows."""
+    """Write the projected results, or the bare state where another launch follows."""
     if PARTIAL:
         results = state
     else:
@@ -117,32 +122,30 @@ def store_results(y_ptrs, offset, mask, state, PARTIAL: tl.constexpr):
         tl.store(y_ptrs[r] + offset, results[r], mask=mask)
 
 
-def program_place(splits, output_blocks, SPLIT: tl.constexpr, OUTER: tl.constexpr, SPLITS_FIRST: tl.constexpr):
-    """(outer position, block of results, split) of this program. SPLITS_FIRST: neighbours in launch order share a result."""
+def program_place(shares, sizes, OWNS: tl.constexpr):
+    """(outer position, block of results, split) of this program."""
+    OUTER: tl.constexpr = len(sizes.outer) > 0 and not OWNS.FLAT
     pid = tl.program_id(0)
     split = 0 * pid
-    if SPLIT and SPLITS_FIRST:
-        split = pid % splits
-        pid = pid // splits
+    if OWNS.SPLIT and OWNS.SPLITS_FIRST:
+        split = pid % shares.splits
+        pid = pid // shares.splits
     outer = 0 * pid
     if OUTER:
-        block = pid % output_blocks
-        outer = pid // output_blocks
-        if SPLIT and not SPLITS_FIRST:
-            split = outer % splits
-            outer = outer // splits
-    elif SPLIT and not SPLITS_FIRST:
-        block = pid % output_blocks
-        split = pid // output_blocks
+        block = pid % shares.blocks
+        outer = pid // shares.blocks
+        if OWNS.SPLIT and not OWNS.SPLITS_FIRST:
+            split = outer % shares.splits
+            outer = outer // shares.splits
+    elif OWNS.SPLIT and not OWNS.SPLITS_FIRST:
+        block = pid % shares.blocks
+        split = pid // shares.blocks
     else:
         block = pid
     return outer.to(tl.int64), block.to(tl.int64), split.to(tl.int64)
 
 
-def owned_results(
-    outer, block, outer_sizes, output_size, BLOCK_OUTPUTS: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr,
-):  # fmt: skip
+def owned_results(outer, block, sizes, BLOCK_OUTPUTS: tl.constexpr, OWNS: tl.constexpr):
     """(outer position, place along the last output dim, whether it is read, result there, whether it is stored).
 
     FLAT: results of all output dims are counted as one, so each has an outer position, taken apart. SHIFT: places begin so
@@ -150,22 +153,22 @@ def owned_results(
     """
     place = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     result = place
-    if FLAT:
+    if OWNS.FLAT:
         number = place.to(tl.int32)
-        place = (number % output_size).to(tl.int64)
+        place = (number % sizes.output).to(tl.int64)
         result = place
-        if len(outer_sizes) == 1:
-            outer = [(number // size[1]).to(tl.int64) for size in outer_sizes]
+        if len(sizes.outer) == 1:
+            outer = [(number // size[1]).to(tl.int64) for size in sizes.outer]
         else:
-            outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]
-        read = number < outer_sizes[0][0] * outer_sizes[0][1]
+            outer = [(number // size[1] % size[0]).to(tl.int64) for size in sizes.outer]
+        read = number < sizes.outer[0][0] * sizes.outer[0][1]
         stored = read
-    elif SHIFT > 0:
-        result = place - SHIFT
-        read = place < (output_size + (SHIFT + VECTOR - 1)) // VECTOR * VECTOR
-        stored = (result >= 0) & (result < output_size)
+    elif OWNS.SHIFT > 0:
+        result = place - OWNS.SHIFT
+        read = place < (sizes.output + (OWNS.SHIFT + OWNS.VECTOR - 1)) // OWNS.VECTOR * OWNS.VECTOR
+        stored = (result >= 0) & (result < sizes.output)
     else:
-        read = place < output_size
+        read = place < sizes.output
         stored = read
     return outer, place, read, result, stored
 
@@ -203,10 +206,10 @@ def whole_mask(mask, places, BLOCK_OUTPUTS: tl.constexpr):
     return tl.broadcast_to(mask, (places.shape[0], places.shape[1], BLOCK_OUTPUTS, places.shape[3]))
 
 
-def positions_of(places, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS: tl.constexpr):
+def positions_of(places, first, dims, position, BLOCK_OUTPUTS: tl.constexpr):
     """The elements' positions as the monoid sees them, over the whole tile."""
-    position = first + TO_INDEX(reduced_offset(places, deep_sizes, reduced_size, p_deep, p_reduced))
-    return tl.broadcast_to(position, (places.shape[0], places.shape[1], BLOCK_OUTPUTS, places.shape[3]))
+    at = first + TO_INDEX(reduced_offset(places, dims, (position.deep, position.reduced)))
+    return tl.broadcast_to(at, (places.shape[0], places.shape[1], BLOCK_OUTPUTS, places.shape[3]))
 
 
 def begin_tile(xs, position, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr):
@@ -252,27 +255,18 @@ def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER:
     return state
 
 
-def absorb_tail(
-    state, k, rows, keep, lead, end, read_end, first, deep_sizes, reduced_size, p_deep, p_reduced,
-    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TAIL: tl.constexpr, EVICT: tl.constexpr,
-    USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr,
-):  # fmt: skip
+def absorb_tail(state, k, rows, keep, lead, end, read_end, first, dims, position, TILE: tl.constexpr, WAY: tl.constexpr):
     """A masked tile of TAIL runs from k on, taken into lane states."""
-    places = tile_places(k, RUN, LANES, TAIL)
-    mask = whole_mask((places < end) & keep, places, BLOCK_OUTPUTS)
-    xs = load_tile(rows, places, places // RUN * RUN < read_end, keep, deep_sizes, reduced_size, True, EVICT)
-    position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
-    return absorb_masked(mask, state, xs, position, USE_ABSORB, IN_ORDER)
+    places = tile_places(k, TILE.RUN, TILE.LANES, WAY.TAIL)
+    mask = whole_mask((places < end) & keep, places, TILE.BLOCK_OUTPUTS)
+    xs = load_tile(rows, places, places // TILE.RUN * TILE.RUN < read_end, keep, dims, True, WAY.EVICT)
+    at = positions_of(places - lead, first, dims, position, TILE.BLOCK_OUTPUTS)
+    return absorb_masked(mask, state, xs, at, WAY.USE_ABSORB, WAY.IN_ORDER)
 
 
 def fold_part(
-    inputs, outer, output, owned, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size, length, chunk,
-    splits, ragged,
-    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
-    ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
-    USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr,
-    WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr = False,
-    DEEP: tl.constexpr = 0, REDUCED: tl.constexpr = 0, OVER: tl.constexpr = -1,
+    inputs, outer, output, owned, split, position, sizes, chunk, splits, ragged,
+    TILE: tl.constexpr, WAY: tl.constexpr, WAIT: tl.constexpr, FLAT: tl.constexpr = False,
 ):  # fmt: skip
     """The state of one split of each of a program's results: [BLOCK_OUTPUTS]; those that are not `owned` are not read.
 
@@ -280,117 +274,109 @@ def fold_part(
     TAIL runs at a time (0: none; TAIL_ONCE: in one turn, which then is no loop); the first of these makes the lane states.
     PREFETCH loads a tile while the one before it is folded. With ALIGN > 1, rows need not start at a multiple of ALIGN
     elements: positions count from the multiple before (`lead` elements earlier), every load is aligned, and the head masks
-    what is not the row's. LENGTH > 0 is `length`, of a program that is the only one of its results: masks along the folded
+    what is not the row's. LENGTH > 0 is the length, of a program that is the only one of its results: masks along the folded
     elements are then known to the compiler. REDUCED > 0: so are the sizes of two reduced dims, DEEP and REDUCED; where an
     element lies is then no division. RAGGED > 0: only the first `ragged` results have a last element; what is read
     of it begins at multiples of RAGGED results, as vectors do. OVER: a bit for each input that has elements of its own for
     each result; others are loaded once for all of them.
     """
+    BLOCK_OUTPUTS: tl.constexpr = TILE.BLOCK_OUTPUTS
+    LANES: tl.constexpr = TILE.LANES
+    RUN: tl.constexpr = TILE.RUN
+    ALIGN: tl.constexpr = WAY.ALIGN
     STEP: tl.constexpr = RUN * LANES
-    TILE: tl.constexpr = STEP * UNROLL
-    if LENGTH > 0:
-        length = LENGTH
-    if REDUCED > 0:
-        deep_sizes = (DEEP,)
-        reduced_size = REDUCED
+    STRIDE: tl.constexpr = STEP * TILE.UNROLL
+    length = sizes.length
+    if WAY.LENGTH > 0:
+        length = WAY.LENGTH
+    dims = (sizes.deep, sizes.reduced)
+    if WAY.REDUCED > 0:
+        dims = ((WAY.DEEP,), WAY.REDUCED)
     keep = owned[None, None, :, None]
     if ALIGN > 1:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, output, FLAT) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
-        lead = (row_begin(inputs[0], outer, outer_sizes, output, FLAT) % ALIGN).to(tl.int32)
+        rows = rows_of(inputs, outer, sizes.outer, output, ALIGN, FLAT)
+        lead = (row_begin(inputs[0], outer, sizes.outer, output, FLAT) % ALIGN).to(tl.int32)
         limit = length + (ALIGN - 1)
     else:
         rows = ()
         for i in tl.static_range(len(inputs)):
-            rows = rows + (input_row(inputs[i], outer, outer_sizes, output, FLAT, (OVER >> i) & 1),)
+            rows = rows + (input_row(inputs[i], outer, sizes.outer, output, FLAT, (WAY.OVER >> i) & 1),)
         lead = 0
         limit = length
     end = lead + length
     read_end = end
     whole_length = length
-    if RAGGED > 0:
+    if WAY.RAGGED > 0:
         columns = output[None, None, :, None]
         end = end - (columns >= ragged).to(tl.int32)
-        read_end = read_end - (columns // RAGGED * RAGGED >= ragged).to(tl.int32)
+        read_end = read_end - (columns // WAY.RAGGED * WAY.RAGGED >= ragged).to(tl.int32)
         whole_length = length - 1
     start = split * chunk
-    if LENGTH > 0:
-        stop = start + LENGTH
+    if WAY.LENGTH > 0:
+        stop = start + WAY.LENGTH
     else:
         stop = tl.where(split == splits - 1, limit, start + chunk)
-    if not WIDE:
+    if not WAY.WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    first = TO_INDEX(begin_offset(outer, outer_sizes, p_outer[0], FLAT))
+    first = TO_INDEX(begin_offset(outer, sizes.outer, position.outer[0], FLAT))
     if FLAT:
         first = first[None, None, :, None]
-    if len(p_outer[1]) > 0:
-        first = first + TO_INDEX(outer_offset(output, p_outer[1], p_outer[2]))[None, None, :, None]
+    if len(position.outer[1]) > 0:
+        first = first + TO_INDEX(outer_offset(output, position.outer[1], position.outer[2]))[None, None, :, None]
     if WAIT:
         gdc_wait()
     full = start
-    if HEAD > 0:
-        head_places = tile_places(start, RUN, LANES, HEAD)
+    if WAY.HEAD > 0:
+        head_places = tile_places(start, RUN, LANES, WAY.HEAD)
         head_mask = whole_mask((head_places >= lead) & (head_places < end) & keep, head_places, BLOCK_OUTPUTS)
-        head_xs = load_tile(rows, head_places, head_places // RUN * RUN < end, keep, deep_sizes, reduced_size, True, EVICT)
-        head_position = positions_of(head_places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
-        state = begin_masked(head_mask, head_xs, head_position, USE_ABSORB, IN_ORDER)
-        full = start + STEP * HEAD
-    if HAS_FULL > 0:
+        head_xs = load_tile(rows, head_places, head_places // RUN * RUN < end, keep, dims, True, WAY.EVICT)
+        head_position = positions_of(head_places - lead, first, dims, position, BLOCK_OUTPUTS)
+        state = begin_masked(head_mask, head_xs, head_position, WAY.USE_ABSORB, WAY.IN_ORDER)
+        full = start + STEP * WAY.HEAD
+    if WAY.HAS_FULL > 0:
         at = full
-        full = full + (tl.minimum(stop, whole_length) - full) // TILE * TILE
-        places = tile_places(at, RUN, LANES, UNROLL)
-        if HEAD == 0:
-            xs = load_tile(rows, places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
-            if PREFETCH and HAS_FULL > 1:
-                ahead = load_tile(rows, places + TILE, at + TILE < full, keep, deep_sizes, reduced_size, True, EVICT)
-            position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
-            state = begin_tile(xs, position, USE_ABSORB, IN_ORDER)
-            at = at + TILE
-        elif PREFETCH:
-            ahead = load_tile(rows, places, at < full, keep, deep_sizes, reduced_size, True, EVICT)
-        if HAS_FULL > 1:
-            for k in tl.range(at, full, TILE, num_stages=STAGES):
-                places = tile_places(k, RUN, LANES, UNROLL)
-                if PREFETCH:
+        full = full + (tl.minimum(stop, whole_length) - full) // STRIDE * STRIDE
+        places = tile_places(at, RUN, LANES, TILE.UNROLL)
+        if WAY.HEAD == 0:
+            xs = load_tile(rows, places, None, keep, dims, WAY.MASK_OUTPUTS, WAY.EVICT)
+            if WAY.PREFETCH and WAY.HAS_FULL > 1:
+                ahead = load_tile(rows, places + STRIDE, at + STRIDE < full, keep, dims, True, WAY.EVICT)
+            positions = positions_of(places - lead, first, dims, position, BLOCK_OUTPUTS)
+            state = begin_tile(xs, positions, WAY.USE_ABSORB, WAY.IN_ORDER)
+            at = at + STRIDE
+        elif WAY.PREFETCH:
+            ahead = load_tile(rows, places, at < full, keep, dims, True, WAY.EVICT)
+        if WAY.HAS_FULL > 1:
+            for k in tl.range(at, full, STRIDE, num_stages=WAY.STAGES):
+                places = tile_places(k, RUN, LANES, TILE.UNROLL)
+                if WAY.PREFETCH:
                     xs = ahead
-                    ahead = load_tile(rows, places + TILE, k + TILE < full, keep, deep_sizes, reduced_size, True, EVICT)
+                    ahead = load_tile(rows, places + STRIDE, k + STRIDE < full, keep, dims, True, WAY.EVICT)
                 else:
-                    xs = load_tile(rows, places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
-                position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
-                state = absorb_tile(state, xs, position, USE_ABSORB, IN_ORDER)
-    if TAIL > 0:
-        if HEAD == 0 and HAS_FULL == 0:
-            tail_places = tile_places(full, RUN, LANES, TAIL)
+                    xs = load_tile(rows, places, None, keep, dims, WAY.MASK_OUTPUTS, WAY.EVICT)
+                positions = positions_of(places - lead, first, dims, position, BLOCK_OUTPUTS)
+                state = absorb_tile(state, xs, positions, WAY.USE_ABSORB, WAY.IN_ORDER)
+    if WAY.TAIL > 0:
+        if WAY.HEAD == 0 and WAY.HAS_FULL == 0:
+            tail_places = tile_places(full, RUN, LANES, WAY.TAIL)
             tail_mask = whole_mask((tail_places >= lead) & (tail_places < end) & keep, tail_places, BLOCK_OUTPUTS)
             bound = tail_places // RUN * RUN < read_end
-            tail_xs = load_tile(rows, tail_places, bound, keep, deep_sizes, reduced_size, True, EVICT)
-            tail_position = positions_of(
-                tail_places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS
-            )
-            state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
-        elif TAIL_ONCE:
-            state = absorb_tail(
-                state, full, rows, keep, lead, end, read_end, first, deep_sizes, reduced_size, p_deep, p_reduced,
-                BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
-            )  # fmt: skip
+            tail_xs = load_tile(rows, tail_places, bound, keep, dims, True, WAY.EVICT)
+            tail_position = positions_of(tail_places - lead, first, dims, position, BLOCK_OUTPUTS)
+            state = begin_masked(tail_mask, tail_xs, tail_position, WAY.USE_ABSORB, WAY.IN_ORDER)
+        elif WAY.TAIL_ONCE:
+            state = absorb_tail(state, full, rows, keep, lead, end, read_end, first, dims, position, TILE, WAY)
         else:
-            for k in range(full, stop, STEP * TAIL):
-                state = absorb_tail(
-                    state, k, rows, keep, lead, end, read_end, first, deep_sizes, reduced_size, p_deep, p_reduced,
-                    BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
-                )  # fmt: skip
+            for k in range(full, stop, STEP * WAY.TAIL):
+                state = absorb_tail(state, k, rows, keep, lead, end, read_end, first, dims, position, TILE, WAY)
     return tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
 
 
 def fold_lanes(
-    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, output_size, reduced_size,
-    length, chunk, splits, output_blocks, ragged, split_step,
-    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
-    SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
-    TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
-    STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
-    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr, DEEP: tl.constexpr, REDUCED: tl.constexpr, OVER: tl.constexpr,
+    inputs, y, position, sizes, shares,
+    TILE: tl.constexpr, WAY: tl.constexpr, OWNS: tl.constexpr, PARTIAL: tl.constexpr, ATOMIC: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes are combined once at the end.
 
@@ -402,23 +388,24 @@ def fold_lanes(
     Lanes are combined with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever
     of them writes it.
 
-    `fold_part` says the way through its elements. Writes one result (or partial state, at split * split_step) a row.
+    `fold_part` says the way through its elements. Writes each result, or with PARTIAL its state, `shares.step` behind that of
+    the split before; with ATOMIC the results are combined in memory with those of other splits, in whichever order they come.
     """
     if RELEASE:
         gdc_launch_dependents()
-    outer, block, split = program_place(
-        splits, output_blocks, SPLIT, len(outer_sizes) > 0 and not FLAT, SPLITS_FIRST
-    )
-    outer, place, owned, output, stored = owned_results(
-        outer, block, outer_sizes, output_size, BLOCK_OUTPUTS, FLAT, SHIFT, VECTOR
-    )
+    outer, block, split = program_place(shares, sizes, OWNS)
+    outer, place, owned, output, stored = owned_results(outer, block, sizes, TILE.BLOCK_OUTPUTS, OWNS)
     folded = fold_part(
-        inputs, outer, place, owned, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size, length,
-        chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
-        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, REDUCED, OVER,
+        inputs, outer, place, owned, split, position, sizes, shares.chunk, shares.splits, shares.ragged, TILE, WAY, WAIT,
+        OWNS.FLAT,
     )  # fmt: skip
-    offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
-    store_results(y_ptrs, offset, stored, folded, PARTIAL)
+    if ATOMIC:
+        results = PROJECT(*folded)
+        offset = begin_offset(outer, sizes.outer, y.outer, OWNS.FLAT) + output * y.output
+        COMBINE_IN_MEMORY(y.pointers[0] + offset, results[0], stored)
+    else:
+        offset = split * shares.step + begin_offset(outer, sizes.outer, y.outer, OWNS.FLAT) + output * y.output
+        store_results(y.pointers, offset, stored, folded, PARTIAL)
 
 
 def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):
