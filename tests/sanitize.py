@@ -114,7 +114,9 @@ def run(part: str, only: str) -> None:
     import torch
 
     index, count = map(int, part.split("/"))
-    families = chain(_folds(), _moves(), _selections(), _scans(), _maps(), _segments(), _products())
+    families = chain(
+        _folds(), _moves(), _selections(), _scans(), _maps(), _backwards(), _segments(), _products()
+    )
     chosen = ((name, call) for name, call in families if only in name)
     for name, call in islice(chosen, index - 1, None, count):
         torch.cuda.synchronize()  # what the call before did is said beneath its own name
@@ -257,6 +259,31 @@ def _maps() -> Calls:
     for shape, dim in MAPS:
         for dtype in (torch.float32, torch.bfloat16):
             yield f"maps of {'x'.join(map(str, shape))}, dim {dim}, {dtype}", partial(maps, shape, dim, dtype)
+
+
+# Rows that backwards hold in registers, in blocks of several programs, in rings and, where sums over rows are due, in groups.
+# Whole vectors in all: behind a saved result memory is not initialized, and a vector that ends there is read whole.
+BACKWARDS = ((700, 1000), (70, 4104), (300, 8192), (64, 65536), (32, 151936), (304, 11), (16, 33333))
+
+
+def _backwards() -> Calls:
+    import torch
+
+    import tilefold
+    from backends.triton_cases import framed
+
+    def gradients(shape: tuple[int, int], dtype: torch.dtype) -> None:
+        x, given = (framed(torch.randn(shape, device="cuda", dtype=dtype)) for _ in range(2))
+        weight = framed(torch.randn(shape[1:], device="cuda", dtype=dtype)).requires_grad_()
+        x = x.detach().requires_grad_()
+        made = [tilefold.softmax(x, 1), tilefold.layer_norm(x, shape[1:], weight, weight)]
+        torch.autograd.grad([*made, tilefold.rms_norm(x, shape[1:], weight)], [x, weight], [given] * 3)
+        folded = [tilefold.var(x, 1), tilefold.logsumexp(x, 1), tilefold.amax(x, 1)]
+        torch.autograd.grad(folded, x, [given[:, 0]] * 3)
+
+    for shape in BACKWARDS:
+        for dtype in (torch.float32, torch.bfloat16):
+            yield f"backwards of {'x'.join(map(str, shape))}, {dtype}", partial(gradients, shape, dtype)
 
 
 def _segments() -> Calls:
