@@ -206,4 +206,20 @@ SCANS = (
         "and program.identity",
         ("tests/backends/cpu/test_scan_tapes.py::test_a_sum_that_is_declared_in_order_is_added_in_order",),
     ),
+    Mutant(
+        "a column's results are one store however many they are",
+        "planner/scan_tiles.py",
+        "stored=min(tile.chunk & -tile.chunk, STORED)",
+        "stored=tile.chunk & -tile.chunk",
+        (
+            "tests/planner/test_scan_tiles.py::test_a_store_has_no_more_results_of_a_chunk_than_the_kernel_joins",
+        ),
+    ),
+    Mutant(
+        "an element's bits depend on its place where a graph is evaluated",
+        "algebra/evaluate.py",
+        "if row.by_place and is_float(dtype) and",
+        "if False and",
+        ("tests/algebra/test_evaluate.py::test_an_element_has_the_same_bits_wherever_it_lies",),
+    ),
 )
