@@ -19,13 +19,14 @@ def in_whole_vectors(function: Callable[..., Any]) -> Callable[..., Tensor]:
     """`function` of operands that broadcast, `out=` besides: as of whole vectors by one thread."""
 
     def apply(*operands: Any, out: Tensor | None = None) -> Tensor:
-        tensors = [o for o in operands if isinstance(o, Tensor)]
-        shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]  # torch's own
+        shapes = [o.shape for o in operands if isinstance(o, Tensor)]
+        shape = shapes[0]
+        if any(s != shape for s in shapes):
+            shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # torch's own
         flat = [o.expand(shape).reshape(-1) if isinstance(o, Tensor) else o for o in operands]
-        whole = torch.cat(
-            [_serially(function, flat, start) for start in range(0, shape.numel(), SERIAL)] or [flat[0]]
-        )
-        return whole.view(shape) if out is None else out.copy_(whole.view(shape))
+        pieces = [_serially(function, flat, start) for start in range(0, max(shape.numel(), 1), SERIAL)]
+        whole = (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).view(shape)
+        return whole if out is None else out.copy_(whole)
 
     return apply
 
@@ -36,5 +37,7 @@ def _serially(function: Callable[..., Any], operands: Sequence[Any], start: int)
     missing = -length % _VECTOR
     if missing:
         cut = [torch.cat([o, o.new_ones(missing)]) if isinstance(o, Tensor) else o for o in cut]
-    result: Tensor = function(*(o.contiguous() if isinstance(o, Tensor) else o for o in cut))
+    else:
+        cut = [o.contiguous() if isinstance(o, Tensor) else o for o in cut]
+    result: Tensor = function(*cut)
     return result[:length]

@@ -210,7 +210,8 @@ MAPPED = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", native.MAPS)
+# Those of var and std are made of torch's operations and have bits of their own (test_torchs_own_derivative_of_moments).
+@pytest.mark.parametrize("name", [n for n in native.MAPS if not n.startswith(("var", "std"))])
 def test_a_map_is_torchs_own(name, dtype, monkeypatch):
     """Every entry is taken by some call, which then has torch's bits; of rows whose squares float32 holds."""
     taken, own = [], native.MAPS[name]
