@@ -13,6 +13,7 @@ import pytest
 from planner.coalescing import loads_of
 from planner.executed import OPERATIONS, Launched, executed, launches_of, wanted_of
 from tilefold.backends.triton import call as calls
+from tilefold.backends.triton.call import Call
 from tilefold.planner.candidates import candidates
 from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
@@ -44,10 +45,18 @@ def compiled(seed: int, number: int) -> Any:
     return calls.compile_for(launched(seed)[number].call, 90)
 
 
+def constants_of(call: Call) -> dict[str, Any]:
+    """The constants of a kernel, those of records by their fields' names."""
+    told = dict(call.constants)
+    for record in [value for value in told.values() if hasattr(value, "_asdict")]:
+        told |= record._asdict()
+    return told
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_programs_walk_as_the_kernels_are_told(seed: int) -> None:
     for one in launched(seed):
-        grid, told = programs_of(one.geometry, one.stage), dict(one.call.constants)
+        grid, told = programs_of(one.geometry, one.stage), constants_of(one.call)
         if one.stage.gathered:  # walks nothing
             assert grid.count(one.geometry) == one.call.grid
             continue
