@@ -687,8 +687,8 @@ TOOLS = (
     ),
     Mutant(
         "a narrow layout is told with 16, whatever the values are",
-        "xray/observe/vectors.py",
-        "    found = {n: _divisor(held.get(n, 0), WHOLE) for n in names}",
+        "xray/observe/promises.py",
+        "    found = {n: divisor_of(held.get(n, 0), WHOLE) for n in names}",
         "    found = dict.fromkeys(names, WHOLE)",
         (
             "tests/xray/observe/test_loops.py::test_a_layout_of_narrow_accesses_goes_by_divisors_that_the_values_have",

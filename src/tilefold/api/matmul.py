@@ -128,9 +128,8 @@ def _differentiated(
 
 def _folds_rows(epilogue: Any, extras: Any, row: Any, out: Any) -> bool:
     """Whether a graph can hold a product that folds its rows: no function is to be run for it."""
-    named = epilogue is None or isinstance(epilogue, str)
     whole = isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], Monoid) and row[1] is None
-    return named and whole and not extras and out is None
+    return whole and _is_named(epilogue, extras, None, None, out)
 
 
 @constant_in_graphs

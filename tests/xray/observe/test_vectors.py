@@ -16,7 +16,8 @@ from tilefold import xray
 from tilefold.xray.compile import offline
 from tilefold.xray.explain import make_job
 from tilefold.xray.observe import trials, vectors
-from tilefold.xray.observe.vectors import Cause, Causes, _apart, _unless_it_loses, narrowest, promising
+from tilefold.xray.observe.promises import promising
+from tilefold.xray.observe.vectors import Cause, Causes, _apart, _unless_it_loses, narrowest
 from tilefold.xray.report.model import Observation
 from xray.versions import TRITON
 

@@ -14,12 +14,12 @@ from tilefold.xray.ir import Operation, read, tensors
 from tilefold.xray.layouts import holding
 from tilefold.xray.machine.counts import shared_cost
 from tilefold.xray.observe.joined import NARROWED
+from tilefold.xray.observe.promises import divided, divisors_of, promising_each, unpromised
 from tilefold.xray.observe.racing import drawn_values
 from tilefold.xray.observe.rewrites import IDLE, ROUND, counted, counted_at, lifts, masked_moves, spread_into
 from tilefold.xray.observe.stakes import sampled
 from tilefold.xray.observe.trials import BARRIER, CLOCKS, NO_GAIN, Trials, UntriedError
 from tilefold.xray.observe.values import is_elementwise
-from tilefold.xray.observe.vectors import divided, divisors_of, promising_each, unpromised
 from tilefold.xray.observe.wants import wants
 from tilefold.xray.ptx.syntax import Instruction
 from tilefold.xray.report.model import Line, Observation, Report

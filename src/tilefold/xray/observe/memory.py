@@ -14,8 +14,9 @@ from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.addresses import rounds_of, run_of
 from tilefold.xray.observe.joined import ASTRAY, PIECES
+from tilefold.xray.observe.promises import WHOLE
 from tilefold.xray.observe.resources import MOST_WARPS
-from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
+from tilefold.xray.observe.vectors import bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 

@@ -21,6 +21,7 @@ from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.conflicts import PARTIAL, WARPS
 from tilefold.xray.observe.joined import ASTRAY, BACKWARDS, NARROWED, TURNED, UNPROVEN
 from tilefold.xray.observe.memory import LONE, SHARED, transposing
+from tilefold.xray.observe.promises import dividing
 from tilefold.xray.observe.threads import SHORT, axis_of
 from tilefold.xray.observe.trials import (
     BARRIER,
@@ -31,7 +32,6 @@ from tilefold.xray.observe.trials import (
     UntriedError,
     difference,
 )
-from tilefold.xray.observe.vectors import dividing
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.occupancy import occupancy

@@ -223,11 +223,16 @@ class Folds:
             given = [f"{kind}& {name}" for kind, name in zip(kinds, own, strict=True)]
             given += [f"{kind} {name}" for kind, name in zip(kinds, other, strict=True)]
             head = f"// Both states as one, in the first.\nstatic __device__ void @({', '.join(given)}) {{"
+            after = []
             for k, (name, kind) in enumerate(zip(own, kinds, strict=True)):
-                if texts[k] != name and any(re.search(rf"\b{name}\b", text) for text in texts[k + 1 :]):
+                if texts[k] == name:
+                    continue
+                if any(re.search(rf"\b{name}\b", text) for text in texts[k + 1 :]):
                     lines.append(f"const {kind} next{k} = {texts[k]};")
-                    texts[k] = f"next{k}"
-            lines += [f"{name} = {text};" for name, text in zip(own, texts, strict=True) if name != text]
+                    after.append(f"{name} = next{k};")  # once nothing reads what was there before
+                else:
+                    lines.append(f"{name} = {texts[k]};")
+            lines += after
         text = "\n".join([head, *(f"  {line}" for line in lines), "}"])
         return operations.added(self._sheet.helpers, "combine", text)
 
