@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import warnings
@@ -335,54 +334,6 @@ def test_exit_codes(tmp_path: Path, good: Path, bad: Path) -> None:
     assert {case: run(["describe", *case]).exit_code for case in cases} == cases
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
-@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
-@pytest.mark.parametrize("buffering", ["", "1"], ids=["buffered", "unbuffered"])
-def test_output_that_cannot_be_written_is_no_nan(good: Path, options: list[str], buffering: str) -> None:
-    command = [sys.executable, "-m", "tilefold", "describe", str(good), *options]
-    with open("/dev/full", "w") as full:
-        result = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": buffering},
-        )  # fmt: skip
-    assert result.returncode == 2
-    assert re.match(r"tilefold: the output must be writable, got .*; make room", result.stderr)
-    assert len(result.stderr.splitlines()) == 1
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="pipes end otherwise here")
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["tilefold", "describe", "FILE"],
-        ["tilefold", "describe", "FILE", "--json"],
-        ["tilefold", "plan", "16x16"],
-        ["tilefold", "--help"],
-        ["tilefold", "xray", "--help"],
-        ["tilefold", "bench", "show", "RESULT"],
-        ["tilefold.bench", "show", "RESULT"],
-        ["tilefold.bench", "--dry-run"],
-        ["tilefold.bench", "compare", "RESULT", "RESULT"],
-        ["tilefold.bench", "--help"],
-    ],
-    ids=" ".join,
-)
-@pytest.mark.parametrize("buffering", ["", "1"], ids=["buffered", "unbuffered"])
-def test_a_reader_that_reads_no_further_is_no_nan(bad: Path, command: list[str], buffering: str) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    files = {"FILE": str(bad), "RESULT": str(ROOT / "benchmarks" / "results" / "h200" / "host.json")}
-    arguments = [files.get(argument, argument) for argument in command]
-    try:
-        result = subprocess.run(
-            [sys.executable, "-m", *arguments], stdout=writer, stderr=subprocess.PIPE, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": buffering},
-        )  # fmt: skip
-    finally:
-        os.close(writer)
-    assert (result.returncode, result.stderr) == (-signal.SIGPIPE, b"")
-
-
 def test_warnings_of_torch_do_not_reach_the_terminal(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # quantized tensors are deprecated, files of them remain
@@ -527,19 +478,3 @@ def test_a_small_file_that_asks_for_much(tmp_path: Path) -> None:
     torch.save({"w": torch.zeros(1).expand(1 << 46)}, tmp_path / "a.pt")
     result = run(["describe", "--json", str(tmp_path / "a.pt")])
     assert json.loads(result.stdout)["totals"]["zeros"] == 1 << 46
-
-
-@pytest.mark.skipif(os.name != "posix", reason="closes a descriptor as a shell does")
-def test_an_output_that_is_closed_or_full_is_one_line() -> None:
-    for redirect in (">&-", ">/dev/full"):
-        for command in ("plan 4x5", "xray --help"):
-            done = subprocess.run(
-                ["sh", "-c", f"exec {sys.executable} -m tilefold {command} {redirect}"],
-                stderr=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 2, (command, redirect)
-            assert done.stderr.count("\n") == 1
-            assert "the output must be" in done.stderr

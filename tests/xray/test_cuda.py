@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -209,6 +210,8 @@ def test_the_library_s_products(plan: str, architecture: int) -> None:
         ("mul.lo.s16 %h0, %h1, %h2;", "h0 = (uint32_t)h1 * h2;"),
         ("mad.lo.u16 %h0, %h1, %h2, %h3;", "h0 = (uint32_t)h1 * h2 + h3;"),
         ("mul.lo.s32 %r0, %r1, %r2;", "r0 = r1 * r2;"),
+        ("cvt.u32.u8 %r0, %r1;", "r0 = (uint8_t)r1;"),
+        ("cvt.s32.s8 %r0, %r1;", "r0 = (int8_t)(uint8_t)r1;"),
         ("mov.u32 %r0, %laneid;", 'asm volatile("mov.u32 %0, %%laneid;" : "=r"(r0) :  : "memory");'),
     ],
     ids=lambda text: text.split()[0],
@@ -216,6 +219,15 @@ def test_the_library_s_products(plan: str, architecture: int) -> None:
 def test_one_statement_an_instruction(instruction: str, words: str) -> None:
     text = translate(parse(module(instruction, 0)))
     assert f"    {words}\n" in text
+
+
+def test_what_a_kernel_prints_is_left_out() -> None:
+    kernel = compile_job(
+        make_job(kernels.tell, {"x_ptr": "*fp32[128]", "y_ptr": "*fp32[128]"}, {"BLOCK": 128})
+    )
+    text = translate(parse(kernel.ptx))
+    assert len(re.findall(r"\w+ = 0;  // printed a text; C\+\+ has no vprintf on a device", text)) == 1
+    assert "vprintf(" not in text
 
 
 def test_a_source_line_cannot_swallow_the_next() -> None:

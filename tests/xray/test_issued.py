@@ -15,10 +15,11 @@ from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.compile.source import load_file
 from tilefold.xray.explain import make_job
 from tilefold.xray.ptx import parse
-from tilefold.xray.report.issued import _Anchor
+from tilefold.xray.report.issued import _Anchor, _kind
 from tilefold.xray.report.machine_code import END, Code, read_code, straightened
 from tilefold.xray.report.ways import Ways
 from xray import kernels
+from xray.snippets import module
 from xray.test_casebook import FOLDER
 
 # A loop that is walked four elements at a time, then one; threads without an element leave.
@@ -176,3 +177,22 @@ def test_passes_of_a_warp_are_told_by_its_own_lanes() -> None:
     outcome: Any = SimpleNamespace(accesses=[SimpleNamespace(instruction=4, active=active)])
     anchor = _Anchor("load", [4], [7], np.ones(1), None, True)
     assert [anchor.aside(7, outcome, warp, [1]) for warp in range(3)] == [(1, 1), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "kind"),
+    [
+        ("shfl.sync.bfly.b32 %r0, %r1, 16, 31, -1;", "shuffle"),
+        ("shfl.sync.idx.b32 %r0, %r1, 0, 31, -1;", ""),  # the machine may have it in another way
+        ("add.s32 %r0, %r1, 4;", ""),
+        ("bar.sync 0;", "barrier"),
+        ("bar.warp.sync -1;", ""),
+        ("ld.global.b32 %r0, [%d0];", "load"),
+        ("st.global.b32 [%d0], %r0;", "store"),
+        ("st.shared.b32 [%r1], %r0;", "shared store"),
+        ("red.global.add.u32 [%d0], %r0;", "atomic"),
+    ],
+)
+def test_what_is_found_again_among_machine_instructions(instruction: str, kind: str) -> None:
+    (entry,) = parse(module(instruction, 0)).entries
+    assert _kind(entry.instructions[-2]) == kind

@@ -68,6 +68,7 @@ def test_a_counter_may_publish_what_was_stored_before() -> None:
     (found,) = [o for o in report.observations if o.code == "strong-atomic"]
     assert found.severity == "note"
     assert "release" in found.change
+    assert found.cycles_at_stake == 32 * 4  # an access of memory for each program
     assert ("needless-barrier" in report.codes()) == GUARDED
 
 

@@ -57,11 +57,6 @@ class Row:
         return () if self.rows is None else self.rows.output_dtypes
 
     @property
-    def is_plain(self) -> bool:
-        """Whether elements are all that is stored."""
-        return self.rows is None and not self.sums
-
-    @property
     def made(self) -> tuple[torch.dtype, ...]:
         """The dtypes of what `apply` gives, as it is stored or summed."""
         return (*self.results, *self.sums)
