@@ -95,6 +95,12 @@ def grown(
     held = evaluated(test, leaves)
     if draw.random() < 0.5:
         test, held = graph.negated(test), 1 - held
+    if draw.random() < 0.5:  # with a condition of the thread alone, on either side
+        tid = graph.make("special", data=("%tid.x",))
+        lane = graph.compared("gt", "u", tid, graph.const(n))
+        op, pair = draw.choice(["and", "or"]), draw.sample([test, lane], 2)
+        below = int(leaves[tid] > n)
+        test, held = graph.binary(op, *pair), held & below if op == "and" else held | below
     return graph.selected(test, a, b), x if held else y
 
 

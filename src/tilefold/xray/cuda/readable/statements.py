@@ -106,7 +106,7 @@ class Statements:
         return 1
 
     def _folded(self, groups: Sequence[tuple[Effect, ...]]) -> int:
-        """A fold over lanes or over all threads; how many groups it was, none where it is no such."""
+        """A fold or a scan of lanes, or a fold over all threads; how many groups it was, none where it is no such."""
         ends = [0, *itertools.accumulate(len(g) for g in groups[:_MOST_OF_A_FOLD])]
         effects = [e for g in groups[:_MOST_OF_A_FOLD] for e in g]
         mark = self._sheet.mark()
@@ -120,6 +120,10 @@ class Statements:
                 for fold in found[0]:
                     self._folds.write_halved(fold)
                 return found[1]
+            scan = self._folds.combines.climbed(effects)
+            if scan is not None:
+                self._folds.write_climbed(scan[0])
+                return scan[1]
         except NoFormulaError:
             self._sheet.back(mark)
         return 0
