@@ -58,7 +58,7 @@ MOST = {
     "dot": 60,
     "matmul": 120,
     "matmul of four warps": 120,
-    "attention": 300,
+    "attention": 250,
     "attention of four warps": 250,
     "welford norm": 140,
     "described": 90,
