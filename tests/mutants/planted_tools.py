@@ -476,14 +476,14 @@ TOOLS = (
         "xray/cuda/readable/values.py",
         "return self.selected(outer[0], yes, self.selected(outer[1], yes, no))",
         "return self.selected(outer[0], no, self.selected(outer[1], yes, no))",
-        ("tests/xray/cuda/test_values.py::test_rules_keep_the_number",),
+        ("tests/xray/cuda/test_values.py::test_a_choice_by_the_thread_s_number_is_the_outer_one",),
     ),
     Mutant(
         "a choice by a lane's number takes the other side of an and",
         "xray/cuda/readable/values.py",
         "return self.selected(outer[0], self.selected(outer[1], yes, no), no)",
         "return self.selected(outer[0], self.selected(outer[1], yes, no), yes)",
-        ("tests/xray/cuda/test_values.py::test_rules_keep_the_number",),
+        ("tests/xray/cuda/test_values.py::test_a_choice_by_the_thread_s_number_is_the_outer_one",),
     ),
     Mutant(
         "a product's upper part is a quotient whatever the factor adds",
