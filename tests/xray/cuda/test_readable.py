@@ -58,7 +58,7 @@ MOST = {
     "dot": 60,
     "matmul": 120,
     "matmul of four warps": 120,
-    "attention": 300,
+    "attention": 250,
     "attention of four warps": 250,
     "welford norm": 140,
     "described": 90,
@@ -297,13 +297,13 @@ FAULTS = {
     ),
     "a scan's first lane takes another's": (
         "scan of pairs",
-        r"on \? value_3 : value_3 \* other",
-        r"value_3 * other",
+        r"if \(place >= s\) combine",
+        r"combine",
     ),
     "a scan is of another distance": (
         "scan of pairs",
-        r"value_7, 2\)",
-        r"value_7, 1)",
+        r"int s = 1; s <= 16",
+        r"int s = 2; s <= 16",
     ),
     "a warp's total comes from another lane": (
         "scan of pairs",
@@ -553,3 +553,56 @@ def test_folds_of_several_values_are_calls(warps: int, tmp_path: Path) -> None:
     assert len(of_warps) == 3, text
     alone = [line for line in exchanging if line not in loops]
     assert all(re.search(r"__shfl_xor_sync\(~0u, \w+, [12]\);", line) for line in alone), text
+
+
+SCANS = '''
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def compose(a, b, c, d):
+    return a * c, c * b + d
+
+
+@triton.jit
+def later(x, at, x_b, at_b):
+    """The larger of both, the later of equals: a choice that the compiler joins with that of a lane."""
+    left = x > x_b
+    return tl.where(left, x, x_b), tl.where(left, at, at_b)
+
+
+@triton.jit
+def kernel(x_ptr, y_ptr, z_ptr, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    x = tl.load(x_ptr + at, mask=at < n, other=0.5)
+    a, b = tl.associative_scan((x, x + 1.0), AXIS, compose)
+    tl.store(y_ptr + at, a + b)
+    tl.store(y_ptr + 512 + at, tl.cumsum(x, AXIS))
+    top, place = tl.associative_scan((x, at), AXIS, later)
+    tl.store(z_ptr + at, place)
+    tl.store(y_ptr + 1024 + at, top)
+
+
+def xray_cases():
+    args = {"x_ptr": "*fp32[512]", "y_ptr": "*fp32[1536]", "z_ptr": "*i32[512]", "n": 300}
+    return {"kernel": {"kernel": kernel, "args": args, "constants": {"ROWS": R_, "COLUMNS": C_}, "grid": 1, "num_warps": W_}}
+'''
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("rows", "axis", "warps"),
+    [(1, 1, 1), (1, 1, 4), (4, 1, 1), (16, 1, 2), (64, 0, 1), (16, 0, 2), (128, 0, 4)],
+)
+def test_scans_of_lanes_are_calls(rows: int, axis: int, warps: int, tmp_path: Path) -> None:
+    """Lanes in their order, a row of theirs or each so many of them; in a call, however many elements a thread has."""
+    columns, text = 512 // rows, SCANS
+    for word, number in {"AXIS": axis, "R_": rows, "C_": columns, "W_": warps}.items():
+        text = text.replace(word, str(number))
+    file = tmp_path / "kernel.py"
+    file.write_text(text, encoding="utf-8")
+    made = write_form(compiled(file, "kernel"))
+    assert made.verdict.proven, made.text
+    assert made.form == "readable"
+    assert "warp_scan(" in made.text, made.text

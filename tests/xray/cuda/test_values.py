@@ -95,6 +95,12 @@ def grown(
     held = evaluated(test, leaves)
     if draw.random() < 0.5:
         test, held = graph.negated(test), 1 - held
+    if draw.random() < 0.5:  # with a condition of the thread alone, on either side
+        tid = graph.make("special", data=("%tid.x",))
+        lane = graph.compared("gt", "u", tid, graph.const(n))
+        op, pair = draw.choice(["and", "or"]), draw.sample([test, lane], 2)
+        below = int(leaves[tid] > n)
+        test, held = graph.binary(op, *pair), held & below if op == "and" else held | below
     return graph.selected(test, a, b), x if held else y
 
 
@@ -170,3 +176,21 @@ def test_values_of_an_array_are_not_made_of_each_other() -> None:
     assert apart((one, graph.binary("mul", z, y)))
     assert not apart((one, other))
     assert not apart((other, one))
+
+
+@pytest.mark.parametrize("op", ["and", "or"])
+def test_a_choice_by_the_thread_s_number_is_the_outer_one(op: str) -> None:
+    graph = Graph(THREADS)
+    tid, x, yes, no = (
+        graph.make("special", data=("%tid.x",)),
+        *(graph.make("result", data=(k,)) for k in range(3)),
+    )
+    lane = graph.compared("gt", "u", tid, graph.const(3))
+    other = graph.compared("eq", "u", x, graph.const(0))
+    made = graph.selected(graph.binary(op, other, lane), yes, no)
+    assert made.args[0] is lane
+    for thread in (3, 4):
+        for number in (0, 1):
+            leaves = {tid: thread, x: number, yes: 7, no: 9}
+            held = [thread > 3, number == 0]
+            assert evaluated(made, leaves) == (7 if (all(held) if op == "and" else any(held)) else 9)

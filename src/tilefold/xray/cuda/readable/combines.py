@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,11 +42,32 @@ class Halved:
     last: int
 
 
+@dataclass(frozen=True, eq=False)
+class Climbed:
+    """A scan of lanes: each lane whose place is a distance or more takes in what the lane so far below has.
+
+    Distances double from the first to the last; a lane's place is counted in lanes that are `apart` from each other.
+    """
+
+    combine: Combine
+    shuffles: tuple[Shuffle, ...]  # of the first step, in the order of the state
+    results: tuple[Value | None, ...]
+    place: Value
+    apart: int
+    first: int
+    last: int
+
+
 class Combines:
     """Finds how the lanes of a warp combine what they have."""
 
     def __init__(self, graph: Graph, scopes: Scopes) -> None:
         self._graph, self._scopes = graph, scopes
+        self._choices: dict[Value, list[Value]] = defaultdict(list)  # by what they choose
+        for value in scopes.homes:
+            if value.op == "select":
+                for arm in value.args[1:]:
+                    self._choices[arm].append(value)
 
     def halved(
         self, effects: Sequence[Effect], known: Combine | None = None
@@ -72,6 +93,83 @@ class Combines:
                 one = Halved(combine, begin, made, uses, far, far >> (count - 1))
                 return tuple(_apart(one)), count * len(begin)
         return None
+
+    def climbed(self, effects: Sequence[Effect]) -> tuple[Climbed, int] | None:
+        """The scan of a warp's lanes with which effects begin, and how many shuffles it has; None where there is none."""
+        steps = list(_steps(effects, "up"))
+        for order in itertools.permutations(steps[1]) if len(steps) > 1 and len(steps[0]) <= _MOST else ():
+            step, distance = steps[0], steps[0][0].by.constant or 1
+            guards = [self._guarded(e.value, own.value) for e, own in zip(order, step, strict=True)]
+            known = [g for g in guards if g is not None]
+            if len(known) < len(step) or len({g[:2] for g in known}) > 1:
+                continue
+            place, least, _ = known[0]
+            combine = self._combine(step, tuple(combined for _, _, combined in known))
+            found = None
+            if combine is not None and distance % least == 0:
+                found = self._climb(combine, steps, place, least)
+            if combine is not None and found is not None:
+                results, count = found
+                far, apart = distance << (count - 1), distance // least
+                return Climbed(combine, step, results, place, apart, distance, far), count * len(step)
+        return None
+
+    def _climb(
+        self, combine: Combine, steps: Sequence[tuple[Shuffle, ...]], place: Value, least: int
+    ) -> tuple[tuple[Value | None, ...], int] | None:
+        """What so many steps of a scan end with, two or more, where nobody else reads what is between them."""
+        step = steps[0]
+        found: tuple[tuple[Value | None, ...], int] | None = None
+        for count in range(1, len(steps) + 1):
+            own, other = tuple(e.value for e in step), tuple(e.result for e in step)
+            made = self.again(combine, own, other)
+            if made is None:
+                break
+            held, combined = made
+            chosen = tuple(
+                None if c is None else self._chosen(c, o, place, least)
+                for c, o in zip(combined, own, strict=True)
+            )
+            used = Counter(a for v in held for a in v.args)
+            used += Counter(a for v in chosen if v is not None for a in v.args)
+            inside = {v for v in held if v not in chosen}
+            if any((c is None) != (d is None) for c, d in zip(combined, chosen, strict=True)):
+                break
+            if any(self._scopes.uses[v] != used[v] for v in (*other, *inside)):
+                break
+            if count > 1 and any(self._scopes.uses[v] != 1 + used[v] for v in own):
+                break
+            found = (chosen, count) if count > 1 else None
+            after = {e.value: e for e in steps[count]} if count < len(steps) else {}
+            if {v for v in chosen if v is not None} != {*after} or len(after) < len(chosen):
+                break
+            step, least = tuple(after[v] for v in chosen if v is not None), 2 * least
+        return found
+
+    def _guarded(self, value: Value, own: Value) -> tuple[Value, int, Value] | None:
+        """(place, least, other value) of a choice of that where a place is the least or more, and else of one's own."""
+        if value.op != "select" or value.args[0].op != "compare":
+            return None
+        condition, yes, no = value.args
+        (relation, kind), (place, bound) = condition.data, condition.args
+        number = bound.constant
+        if number is None or number > 31 or kind == "f" or not self._graph.small(place):
+            return None
+        if relation in ("eq", "ne") and number:
+            return None
+        least = {"gt": number + 1, "le": number + 1, "ge": number, "lt": number}.get(relation, 1)
+        other, kept = (yes, no) if relation in ("gt", "ge", "ne") else (no, yes)
+        by = place.args[1].constant or 0 if place.op in ("shl", "shr") else 0
+        if place.op == "shl" and number == 0 and not self._graph.possible(place.args[0]) >> (32 - by):
+            place = place.args[0]
+        elif place.op == "shr":
+            place, least = place.args[0], least << by
+        return (place, least, other) if kept is own and least else None
+
+    def _chosen(self, combined: Value, own: Value, place: Value, least: int) -> Value | None:
+        """What a lane goes on with: the combined value where its place is the least or more."""
+        given = (place, least, combined)
+        return next((v for v in self._choices[combined] if self._guarded(v, own) == given), None)
 
     def _combine(self, step: tuple[Shuffle, ...], results: State) -> Combine | None:
         own, other = tuple(e.value for e in step), tuple(e.result for e in step)

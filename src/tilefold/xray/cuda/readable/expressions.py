@@ -89,7 +89,7 @@ class Expressions(Indices):
         if all(v.op == "const" for v in pack):
             return self._constant(pack, want)
         distinct = tuple(dict.fromkeys(pack))
-        if 1 < len(distinct) <= _FEW < len(pack) and self.kinds.of(first) == "float":
+        if 1 < len(distinct) <= min(_FEW, len(pack) // 2) and self.kinds.of(first) == "float":
             chosen = self._chosen(pack, distinct)
             return chosen if want is None else chosen.to(want)
         if first.op == "undefined" and len(pack) == 1:

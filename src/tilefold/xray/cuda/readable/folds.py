@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable import functions, operations
 from tilefold.xray.cuda.readable.blocks import UnreadableError
-from tilefold.xray.cuda.readable.combines import Combine, Combines, Halved
+from tilefold.xray.cuda.readable.combines import Climbed, Combine, Combines, Halved
 from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.formulas import NoFormulaError
 from tilefold.xray.cuda.readable.indices import Pack
@@ -176,6 +176,43 @@ class Folds:
                 self._sheet.name(result, name, kind)
                 self._changing.add(result)
 
+    def write_climbed(self, scan: Climbed) -> None:
+        """A call of a function that scans the lanes, with variables that it changes.
+
+        Raises:
+            NoFormulaError: the combine has no text.
+        """
+        kinds, names = self.kinds(scan.combine), []
+        place = self._write.one(scan.place, "unsigned").text
+        function = self._scanning(scan, kinds)
+        for shuffle, result, kind in zip(scan.shuffles, scan.results, kinds, strict=True):
+            before = self._write.one(shuffle.value, kind).text
+            names.append(self._sheet.name_of((result or shuffle.value).place, "scanned", kind))
+            self._sheet.say(f"{kind} {names[-1]} = {before};", shuffle.place)
+        self._sheet.say(f"{function}({', '.join([*names, place])});", scan.shuffles[0].place)
+        for name, result, kind in zip(names, scan.results, kinds, strict=True):
+            if result is not None:
+                self._sheet.name(result, name, kind)
+
+    def _scanning(self, scan: Climbed, kinds: Sequence[str]) -> str:
+        """The name of a function that scans the lanes of a warp."""
+        own, other = ([f"{n}{k}" if len(kinds) > 1 else n for k in range(len(kinds))] for n in "xy")
+        given = [*(f"{kind}& {name}" for kind, name in zip(kinds, own, strict=True)), "unsigned place"]
+        least = f"s / {scan.apart}" if scan.apart > 1 else "s"
+        lines = [
+            "// A state becomes that of all lanes up to this one, whose place among them is given.",
+            f"static __device__ void @({', '.join(given)}) {{",
+            f"  for (int s = {scan.first}; s <= {scan.last}; s *= 2) {{",
+            *(
+                f"    const {kind} {y} = __shfl_up_sync(~0u, {x}, s);"
+                for kind, x, y in zip(kinds, own, other, strict=True)
+            ),
+            f"    if (place >= {least}) {self._taking(scan.combine, own, other)}",
+            "  }",
+            "}",
+        ]
+        return operations.added(self._sheet.helpers, "warp_scan", "\n".join(lines))
+
     def _own(self, fold: Halved, value: Value) -> int:
         """How often the first step of a fold reads a value of a thread's own."""
         made = self.combines.again(
@@ -197,8 +234,11 @@ class Folds:
 
     def halving(self, combine: Combine, names: Sequence[str]) -> str:
         """The statement that takes in what the lane at distance s has of the variables of these names."""
+        return self._taking(combine, names, [f"__shfl_xor_sync(~0u, {name}, s)" for name in names])
+
+    def _taking(self, combine: Combine, names: Sequence[str], others: Sequence[str]) -> str:
+        """The statement that takes other values in, of these texts."""
         kinds = self.kinds(combine)
-        others = [f"__shfl_xor_sync(~0u, {name}, s)" for name in names]
         if len(names) > 1:
             return f"{self._function(combine, kinds)}({', '.join([*names, *others])});"
         (name,), (result,), (kind,) = names, combine.results, kinds

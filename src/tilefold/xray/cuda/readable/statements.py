@@ -106,7 +106,7 @@ class Statements:
         return 1
 
     def _folded(self, groups: Sequence[tuple[Effect, ...]]) -> int:
-        """A fold over lanes or over all threads; how many groups it was, none where it is no such."""
+        """A fold or a scan of lanes, or a fold over all threads; how many groups it was, none where it is no such."""
         ends = [0, *itertools.accumulate(len(g) for g in groups[:_MOST_OF_A_FOLD])]
         effects = [e for g in groups[:_MOST_OF_A_FOLD] for e in g]
         mark = self._sheet.mark()
@@ -120,6 +120,10 @@ class Statements:
                 for fold in found[0]:
                     self._folds.write_halved(fold)
                 return found[1]
+            scan = self._folds.combines.climbed(effects)
+            if scan is not None:
+                self._folds.write_climbed(scan[0])
+                return scan[1]
         except NoFormulaError:
             self._sheet.back(mark)
         return 0
@@ -195,18 +199,24 @@ class Statements:
         self._sheet.say(f"{when}{name}({', '.join(given)});", effect.place)
 
     def _assemblies(self, group: tuple[Assembly, ...]) -> None:
-        """Calls of one instruction, as loops where these say them."""
-        if len(group) == 1:
-            self._assembly(group[0])
-            return
-        mark = self._sheet.mark()
-        try:
-            self._repeated(group)
-        except (NoFormulaError, UnreadableError):
-            self._sheet.back(mark)
-            half = len(group) // 2
-            self._assemblies(group[:half])
-            self._assemblies(group[half:])
+        """Calls of one instruction, as loops of as many as these say, from the first on."""
+        while group:
+            most, known = len(group), 1
+            while known < most:
+                count = most if known == 1 and most == len(group) else (known + most + 1) // 2
+                mark = self._sheet.mark()
+                try:
+                    self._repeated(group[:count])
+                    known = count
+                except (NoFormulaError, UnreadableError):
+                    most = count - 1
+                if known < len(group):
+                    self._sheet.back(mark)
+            if known == 1:
+                self._assembly(group[0])
+            elif known < len(group):
+                self._repeated(group[:known])
+            group = group[known:]
 
     def _repeated(self, group: tuple[Assembly, ...]) -> None:
         """One loop of calls; their results are one array, in their order.
@@ -341,15 +351,20 @@ class Statements:
         self._sheet.own(array, kind, effect.results)
         return array
 
-    def _filled(self, array: str, values: Pack, kind: str) -> None:
-        """Values into an array, by a loop where one says them."""
+    def _filled(self, array: str, values: Pack, kind: str, begin: int = 0) -> None:
+        """Values into an array from an element on, by loops where these say them."""
         mark = self._sheet.mark()
         try:
             text = self._write.say(values, kind).text
-            self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {array}[i] = {text};")
+            place = f"i + {begin}" if begin else "i"
+            self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {array}[{place}] = {text};")
         except NoFormulaError:
             self._sheet.back(mark)
-            for k, value in enumerate(values):
+            if half := len(values) // 4 * 2:
+                self._filled(array, values[:half], kind, begin)
+                self._filled(array, values[half:], kind, begin + half)
+                return
+            for k, value in enumerate(values, begin):
                 if value.op != "undefined":
                     self._sheet.say(f"{array}[{k}] = {self._write.one(value, kind).text};")
 

@@ -208,6 +208,10 @@ class Graph:
                 if no.constant
                 else self.binary("and", condition, yes)
             )
+        if condition.op == "or" and (outer := _lanes_first(condition)):
+            return self.selected(outer[0], yes, self.selected(outer[1], yes, no))
+        if condition.op == "and" and (outer := _lanes_first(condition)):
+            return self.selected(outer[0], self.selected(outer[1], yes, no), no)
         return self.make("select", condition, yes, no, bits=yes.bits)
 
     def narrowed(self, a: Value, bits: int) -> Value:
@@ -256,6 +260,21 @@ class Graph:
     def small(self, a: Value) -> bool:
         """Whether a value of 32 bits is the same with and without a sign."""
         return not self.possible(a) >> 31
+
+
+def _of_lanes(condition: Value) -> bool:
+    """Whether a condition compares a thread's number with a constant."""
+    return condition.op == "compare" and all(
+        leaf.op == "const" or leaf.data == ("%tid.x",) for leaf in leaves(condition)
+    )
+
+
+def _lanes_first(condition: Value) -> tuple[Value, Value] | None:
+    """Both sides of a condition of which one, which comes first, is of a thread's number alone."""
+    a, b = condition.args
+    if _of_lanes(b):
+        a, b = b, a
+    return (a, b) if _of_lanes(a) and not _of_lanes(b) else None
 
 
 def _count(a: Value) -> int:

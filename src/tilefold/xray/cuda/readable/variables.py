@@ -269,22 +269,28 @@ class Variables:
         else:
             self._sheet.say(f"{group.kind} {group.name} = {self._text(values[0], group.kind)};")
 
-    def _assign(self, group: Group, values: Pack) -> None:
+    def _assign(self, group: Group, values: Pack, begin: int = 0) -> None:
+        """Values into a group's variables from one on, by loops where these say them."""
         if len(values) > 1:
             mark = self._sheet.mark()
+            place = f"{group.name}[{f'i + {begin}' if begin else 'i'}]"
             try:
                 text = (
                     self._write.expression(values)
                     if self._is_plain(values)
                     else self._write.say(values, group.kind)
                 )
-                if text.text != f"{group.name}[i]":
-                    step = shorter(f"{group.name}[i]", text.to(group.kind).text)
+                if text.text != place:
+                    step = shorter(place, text.to(group.kind).text)
                     self._sheet.say(f"for (int i = 0; i < {len(values)}; ++i) {step}")
                 return
             except NoFormulaError:
                 self._sheet.back(mark)
-        for k, value in enumerate(values):
+            if half := len(values) // 4 * 2:
+                self._assign(group, values[:half], begin)
+                self._assign(group, values[half:], begin + half)
+                return
+        for k, value in enumerate(values, begin):
             if value.op != "undefined":
                 text_of = self._text(value, group.kind)
                 if text_of != group.text(k):
