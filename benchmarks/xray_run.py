@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-LIMIT = 150  # seconds of a script
+LIMIT = 120  # seconds of a script
 PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
 # Project: its repository, the folder that scripts import from, the scripts.
 SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
@@ -21,7 +21,8 @@ SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
         "vector_add", "matmul", "block_ptr", "relu", "argmax", "atomic", "dropout", "reduction"))),
     "triton_docs_tutorials": ("evintunador/triton_docs_tutorials", ".", (
         ("04_vector_addition/vector_addition.py",), ("05_fused_softmax/fused_softmax.py",), ("06_matmul/matmul.py",),
-        ("07_dropout/dropout.py",), ("08_layernorm/layernorm.py",))),
+        ("07_dropout/dropout.py",), ("08_layernorm/layernorm.py",), ("09_flash_attention/flash_attention.py",),
+        ("10_CEloss_project/celoss.py",))),
     "ml-cross-entropy": ("apple/ml-cross-entropy", ".", (
         (*PYTEST, "tests/test_cce_indexed_dot.py"), (*PYTEST, "tests/test_cce_lse.py"))),
     "FlagAttention": ("FlagOpen/FlagAttention", "src", (
@@ -35,6 +36,12 @@ SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
         (*PYTEST, "tests/test_softmax.py"), (*PYTEST, "tests/test_rmsnorm.py"))),
     "scattermoe": ("shawntan/scattermoe", ".", ((*PYTEST, "tests/test_mlp.py"),)),
     "mlstm_kernels": ("NX-AI/mlstm_kernels", ".", ((*PYTEST, "tests/torch"),)),
+    "lite_llama": ("harleyszhang/lite_llama", ".", (("benchmarks/kernels/bench_softmax.py",),)),
+    "dion": ("microsoft/dion", ".", ((*PYTEST, "tests/test_newton_shulz.py"),)),
+    "flash-model-architectures": ("open-lm-engine/flash-model-architectures", ".", (
+        (*PYTEST, "tests/functional/softmax_test.py"),)),
+    "gguf-triton-kernel": ("PowerfulGhost/gguf-triton-kernel", ".", ((*PYTEST, "test/test_mmq_q8_0.py"),)),
+    "stickbreaking-attention": ("shawntan/stickbreaking-attention", ".", ((*PYTEST, "tests/test_attn.py"),)),
 }  # fmt: skip
 _ONE = """
 import importlib, json, signal, sys, time

@@ -210,16 +210,6 @@ def test_dumping_passes_leaves_nothing_behind(
     assert capfd.readouterr().err == "still there\n"
 
 
-def test_what_is_compiled_meanwhile_is_listed_for_who_asks() -> None:
-    job = made("wide").evidence.compiled.job
-    with offline.compiled_meanwhile() as outer:
-        with offline.compiled_meanwhile() as inner:
-            offline.compile_job(job)
-        offline.compile_job(job)
-    offline.compile_job(job)
-    assert [len(outer), len(inner)] == [1, 1]
-
-
 @pytest.mark.parametrize(
     "code",
     [
@@ -242,3 +232,25 @@ def test_whatever_was_tried_has_its_difference(code: str) -> None:
         (launch,) = (one["rows"] for one in found["tried"] if one["title"] == "the launch")
         assert launch[0] == ["-", f"num_warps={job.num_warps}"]
         assert launch[1][1] in said
+
+
+def test_what_was_tried_is_with_the_observation_that_it_was_tried_for() -> None:
+    """Two observations of one line have each their own; launches stand with the one that tried them, whatever its text names."""
+    plant, _ = PLANTED["wrong-fill"]
+    page = document(examined(make_job(plant.kernel, plant.args, plant.constants, **{"grid": 2, **plant.options})))
+    found = {one["code"]: one for one in page["observations"]}
+    assert found["wrong-fill"]["keys"] == found["scalar-access"]["keys"]
+    new = {
+        code: [row for tried in found[code]["tried"] for mark, row in tried["rows"] if mark == "+"]
+        for code in ("wrong-fill", "scalar-access")
+    }
+    assert not set(new["wrong-fill"]) & set(new["scalar-access"])
+    assert all("arith.constant" in row or "tt.load" in row for row in new["wrong-fill"])
+    plant, _ = PLANTED["narrow-copy"]
+    page = document(examined(make_job(plant.kernel, plant.args, plant.constants, **{"grid": 2, **plant.options})))
+    found = {one["code"]: one for one in page["observations"]}
+    launches = [one["rows"][1][1] for one in found["bank-conflict"]["tried"] if one["title"] == "the launch"]
+    assert launches
+    assert all(row.startswith("num_warps=") for row in launches)
+    assert len(set(launches)) == len(launches) == 3
+    assert not [one for one in found["narrow-copy"]["tried"] if one["title"] == "the launch"]
