@@ -64,5 +64,7 @@ def examined(
     with stages.stage("observing"):
         observed = observe(report, evidence, stages if trials else None)
     untried = () if trials else (_UNTRIED,)
-    notes = (*report.notes, *observed.notes, *untried)
-    return Examined(replace(report, observations=observed.observations, notes=notes), evidence, observed.variants)
+    said = (*report.notes, *observed.notes, *untried)
+    return Examined(
+        replace(report, observations=observed.observations, notes=said), evidence, observed.variants
+    )

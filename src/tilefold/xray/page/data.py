@@ -20,6 +20,7 @@ from tilefold.xray.page.texts import (
     changed_rows,
     cuda_rows,
     ir_rows,
+    llvm_rows,
     near_changes,
     plain_ir,
     ptx_rows,
@@ -85,7 +86,7 @@ def document(made: Examined) -> Document:
 
 
 def _texts(made: Examined, keys: Keys) -> list[Document]:
-    """TTIR, TTGIR, PTX, machine code and CUDA."""
+    """TTIR, TTGIR, LLVM's IR, PTX, machine code and CUDA."""
     evidence = made.evidence
     compiled = evidence.compiled
     text, note = _cuda(compiled)
@@ -97,6 +98,7 @@ def _texts(made: Examined, keys: Keys) -> list[Document]:
             "Triton's GPU IR, with a layout for each tile",
             ir_rows(compiled.ttgir, evidence.ttgir, keys),
         ),
+        ("LLVM", "LLVM's IR, as its passes leave it", llvm_rows(compiled.llir, keys)),
         ("PTX", "", ptx_rows(evidence, keys)),
         ("SASS", "The machine's instructions, as they are disassembled", sass_rows(evidence, keys)),
         ("CUDA", note, cuda_rows(text, places, keys)),
@@ -207,9 +209,7 @@ def _tiles(made: Examined, keys: Keys) -> tuple[list[Document], dict[int, list[i
 # --------------------------------------------------------------------------------------------------- observations
 
 
-def _observation(
-    found: Observation, first: Compiled, variants: Sequence[Compiled], keys: Keys
-) -> Document:
+def _observation(found: Observation, first: Compiled, variants: Sequence[Compiled], keys: Keys) -> Document:
     places = [(found.file, found.line), *found.also] if found.line else []
     tried = [one for variant in variants if (one := _tried(found, first, variant))]
     return {
@@ -226,7 +226,7 @@ def _observation(
 
 
 def _tried(found: Observation, first: Compiled, variant: Compiled) -> Document | None:
-    """What differs in a variant: its launch, or its TTIR at the observation's lines; None of one that was tried on the way."""
+    """What differs in a variant: its launch, or its TTIR at the observation's lines; None where it differs elsewhere."""
     launch = [
         (f"{name}={mine}", f"{name}={other}") for name in ("num_warps", "num_stages")
         if (mine := getattr(first.job, name)) != (other := getattr(variant.job, name))
