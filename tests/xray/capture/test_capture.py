@@ -292,3 +292,17 @@ def test_a_reproducer_runs_alone_and_reports_the_same(tmp_path):
     assert f"{report.totals.ptx} instructions of PTX" in done.stdout
     with pytest.raises(CaptureError, match="must have plain arguments"):
         reproducer(nested)
+
+
+def test_launches_keep_no_tensors_of_the_script() -> None:
+    def step() -> int:
+        x = torch.ones(1000, device="cuda")
+        add_kernel[(8,)](x, x, torch.empty_like(x), 1000, BLOCK=128)
+        return int(torch.cuda.memory_allocated())
+
+    with capture() as captured:
+        begun = torch.cuda.memory_allocated()
+        assert {step() for _ in range(4)} == {begun + 4000}
+        assert torch.cuda.memory_allocated() == begun
+    assert len(captured.launches) == 4
+    assert [x.storage == y.storage for x, y, *_ in (l.job.arguments for l in captured.launches)] == [True] * 4
