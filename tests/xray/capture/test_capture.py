@@ -306,3 +306,28 @@ def test_launches_keep_no_tensors_of_the_script() -> None:
         assert torch.cuda.memory_allocated() == begun
     assert len(captured.launches) == 4
     assert [x.storage == y.storage for x, y, *_ in (l.job.arguments for l in captured.launches)] == [True] * 4
+
+
+def test_kernels_of_blocks_with_closures_block_pointers_and_hooks() -> None:
+    """A kernel that a function makes only where Triton is there, of a variable of that function; its hook runs before it."""
+    from torch.utils._triton import has_triton
+
+    with capture() as captured:
+        assert has_triton()
+        if has_triton():
+            shift = tl.constexpr(3)
+
+            @triton.autotune(
+                [triton.Config({"BLOCK": 8}, pre_hook=lambda named: named["x_ptr"].fill_(2))], key=["n"]
+            )
+            @triton.jit
+            def shifted(x_ptr, n, BLOCK: tl.constexpr):
+                place = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
+                tl.store(place, tl.load(place, boundary_check=(0,)) + shift, boundary_check=(0,))
+
+        x = torch.zeros(8, device="cuda")
+        shifted[(1,)](x[:5], 5)
+        assert x.tolist() == [5] * 5 + [0] * 3
+    (launch,) = captured.launches
+    assert (launch.kernel, launch.executed, launch.outside) == ("shifted", True, "")
+    assert "test_capture.py:" in launch.place
