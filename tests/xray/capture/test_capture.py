@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -331,3 +332,16 @@ def test_kernels_of_blocks_with_closures_block_pointers_and_hooks() -> None:
     (launch,) = captured.launches
     assert (launch.kernel, launch.executed, launch.outside) == ("shifted", True, "")
     assert "test_capture.py:" in launch.place
+
+
+def test_accesses_outside_of_every_tensor_are_told_once_a_line() -> None:
+    with capture() as captured:
+        x, o = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
+        for _ in range(2):
+            add_kernel[(1,)](x, x, o, 1 << 20, BLOCK=128)
+        assert o.tolist() == [2] * 64
+    (note,) = captured.notes
+    assert "test_capture.py:" in note
+    assert re.search(
+        r"add_kernel: \d+ threads reach outside of every tensor in .*; nothing of that is moved", note
+    )
