@@ -22,11 +22,11 @@ _UNTRIED = (
 
 @dataclass(frozen=True, eq=False)
 class Examined:
-    """A report, what it was made from, and the `variants` of the kernel that trials compiled."""
+    """A report, what it was made from, and for each of its observations the `variants` of the kernel that were tried."""
 
     report: Report
     evidence: Evidence
-    variants: tuple[Compiled, ...]
+    variants: tuple[tuple[Compiled, ...], ...]
 
 
 def examine(
@@ -61,8 +61,10 @@ def examined(
     evidence, notes = gather(compiled, chosen_programs(job.grid, programs), run=run, stages=stages)
     with stages.stage("counting"):
         report = build(evidence, notes)
-    with stages.stage("observing"), offline.compiled_meanwhile() as variants:
-        observations, more = observe(report, evidence, stages if trials else None)
+    with stages.stage("observing"):
+        observed = observe(report, evidence, stages if trials else None)
     untried = () if trials else (_UNTRIED,)
-    report = replace(report, observations=observations, notes=(*report.notes, *more, *untried))
-    return Examined(report, evidence, tuple(variants))
+    said = (*report.notes, *observed.notes, *untried)
+    return Examined(
+        replace(report, observations=observed.observations, notes=said), evidence, observed.variants
+    )

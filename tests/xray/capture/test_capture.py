@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -292,3 +293,55 @@ def test_a_reproducer_runs_alone_and_reports_the_same(tmp_path):
     assert f"{report.totals.ptx} instructions of PTX" in done.stdout
     with pytest.raises(CaptureError, match="must have plain arguments"):
         reproducer(nested)
+
+
+def test_launches_keep_no_tensors_of_the_script() -> None:
+    def step() -> int:
+        x = torch.ones(1000, device="cuda")
+        add_kernel[(8,)](x, x, torch.empty_like(x), 1000, BLOCK=128)
+        return int(torch.cuda.memory_allocated())
+
+    with capture() as captured:
+        begun = torch.cuda.memory_allocated()
+        assert {step() for _ in range(4)} == {begun + 4000}
+        assert torch.cuda.memory_allocated() == begun
+    assert len(captured.launches) == 4
+    assert [x.storage == y.storage for x, y, *_ in (l.job.arguments for l in captured.launches)] == [True] * 4
+
+
+def test_kernels_of_blocks_with_closures_block_pointers_and_hooks() -> None:
+    """A kernel that a function makes only where Triton is there, of a variable of that function; its hook runs before it."""
+    from torch.utils._triton import has_triton
+
+    with capture() as captured:
+        assert has_triton()
+        if has_triton():
+            shift = tl.constexpr(3)
+
+            @triton.autotune(
+                [triton.Config({"BLOCK": 8}, pre_hook=lambda named: named["x_ptr"].fill_(2))], key=["n"]
+            )
+            @triton.jit
+            def shifted(x_ptr, n, BLOCK: tl.constexpr):
+                place = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
+                tl.store(place, tl.load(place, boundary_check=(0,)) + shift, boundary_check=(0,))
+
+        x = torch.zeros(8, device="cuda")
+        shifted[(1,)](x[:5], 5)
+        assert x.tolist() == [5] * 5 + [0] * 3
+    (launch,) = captured.launches
+    assert (launch.kernel, launch.executed, launch.outside) == ("shifted", True, "")
+    assert "test_capture.py:" in launch.place
+
+
+def test_accesses_outside_of_every_tensor_are_told_once_a_line() -> None:
+    with capture() as captured:
+        x, o = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
+        for _ in range(2):
+            add_kernel[(1,)](x, x, o, 1 << 20, BLOCK=128)
+        assert o.tolist() == [2] * 64
+    (note,) = captured.notes
+    assert "test_capture.py:" in note
+    assert re.search(
+        r"add_kernel: \d+ threads reach outside of every tensor in .*; nothing of that is moved", note
+    )

@@ -27,6 +27,7 @@ def test_a_compiled_function_launches_its_kernels_and_one_with_a_gradient_runs_a
         count = len(captured.launches)
         assert count >= 1
         assert all(launch.executed and "softmax" in launch.kernel for launch in captured.launches)
+        assert {launch.place.partition(":")[0] for launch in captured.launches} == {__file__}
         assert captured.launches[0].report(trials=False).executed
         w.requires_grad_()
         compiled(x, w).square().sum().backward()

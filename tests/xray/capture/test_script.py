@@ -100,3 +100,6 @@ def test_a_script_that_fails_says_where(script, capsys):
     script.write_text("1 / 0\n")
     assert run(["run", str(script)]) == 1
     assert f"ZeroDivisionError at {script}:1: division by zero" in capsys.readouterr().err
+    script.write_text("raise KeyError()\n")
+    assert run(["run", str(script)]) == 1
+    assert f"the script ended early: KeyError at {script}:1\n" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_a_click_on_a_line_lights_up_all_that_was_made_of_it(page: Shown) -> Non
     page.row("source", "tl.dot(")
     line = int(page.selected().split()[1])
     assert page.lit("source") == ["total = tl.dot(a, b, total)"]
-    for number, name in enumerate(("TTIR", "TTGIR", "PTX", "SASS", "CUDA")):
+    for number, name in enumerate(("TTIR", "TTGIR", "LLVM", "PTX", "SASS", "CUDA")):
         page.click(f"tab-{number}")
         assert page.find(f"tab-{number}").get_attribute("aria-selected") == "true"
         assert page.lit("rows") == rows_of(name, line) != []
@@ -79,7 +79,7 @@ def test_a_click_on_a_line_lights_up_all_that_was_made_of_it(page: Shown) -> Non
 
 
 def test_a_click_on_a_row_of_a_text_finds_its_line(page: Shown) -> None:
-    page.click("tab-2")
+    page.click("tab-3")
     page.row("rows", "st.global")
     assert any("tl.store(c_ptr" in text for text in page.lit("source"))
     assert "store" in page.text("said")
@@ -101,7 +101,7 @@ def test_arrows_move_through_lines_and_texts(page: Shown) -> None:
     assert page.find("tab-2").get_attribute("aria-selected") == "true"
     page.press("HOME")
     page.press("ARROW_LEFT")
-    assert page.run("document.activeElement.id") == "tab-4"
+    assert page.run("document.activeElement.id") == "tab-5"
     page.press("TAB")
     assert page.run("document.activeElement.id") == "rows"
     page.press("PAGE_DOWN")

@@ -54,6 +54,26 @@ def test_every_row_is_at_its_line(case: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(("case", "target"), ALL)
+def test_llvms_rows_are_at_the_lines_of_their_places(case: str, target: str) -> None:
+    """A store in LLVM's IR is at the line of the store in PTX; a row of a function that was called is at its own line."""
+    page, compiled = page_of(case, target), made(case, target).evidence.compiled
+    llvm, ptx = lit(page, "LLVM"), lit(page, "PTX")
+    rows = compiled.llir.splitlines()
+    placed_rows = {n + 1 for n, row in enumerate(rows) if ", !dbg " in row and row.startswith("  ")}
+    assert set(llvm) == placed_rows
+    ours, theirs = (
+        {at for n, at in lines.items() if "st.global" in text.splitlines()[n - 1]}
+        for lines, text in ((llvm, compiled.llir), (ptx, compiled.ptx))
+    )
+    assert ours == theirs != set()
+    if case == "wide":
+        halving = {at for n, at in llvm.items() if "fmul" in rows[n - 1]}
+        assert halving == {at for n, at in ptx.items() if "mul.f32" in compiled.ptx.splitlines()[n - 1]}
+    (shown,) = (text["rows"] for text in page["texts"] if text["name"] == "LLVM")
+    assert not any("!dbg" in text or text.startswith(("!", "declare")) for _, _, text, _ in shown)
+
+
+@pytest.mark.parametrize(("case", "target"), ALL)
 def test_cuda_is_at_the_lines_of_its_comments(case: str, target: str) -> None:
     page = page_of(case, target)
     (cuda,) = (text for text in page["texts"] if text["name"] == "CUDA")
@@ -210,16 +230,6 @@ def test_dumping_passes_leaves_nothing_behind(
     assert capfd.readouterr().err == "still there\n"
 
 
-def test_what_is_compiled_meanwhile_is_listed_for_who_asks() -> None:
-    job = made("wide").evidence.compiled.job
-    with offline.compiled_meanwhile() as outer:
-        with offline.compiled_meanwhile() as inner:
-            offline.compile_job(job)
-        offline.compile_job(job)
-    offline.compile_job(job)
-    assert [len(outer), len(inner)] == [1, 1]
-
-
 @pytest.mark.parametrize(
     "code",
     [
@@ -242,3 +252,29 @@ def test_whatever_was_tried_has_its_difference(code: str) -> None:
         (launch,) = (one["rows"] for one in found["tried"] if one["title"] == "the launch")
         assert launch[0] == ["-", f"num_warps={job.num_warps}"]
         assert launch[1][1] in said
+
+
+def test_what_was_tried_is_with_the_observation_that_it_was_tried_for() -> None:
+    """Two observations of one line have each their own; launches stand with the one that tried them."""
+    plant, _ = PLANTED["wrong-fill"]
+    page = document(
+        examined(make_job(plant.kernel, plant.args, plant.constants, **{"grid": 2, **plant.options}))
+    )
+    found = {one["code"]: one for one in page["observations"]}
+    assert found["wrong-fill"]["keys"] == found["scalar-access"]["keys"]
+    new = {
+        code: [row for tried in found[code]["tried"] for mark, row in tried["rows"] if mark == "+"]
+        for code in ("wrong-fill", "scalar-access")
+    }
+    assert not set(new["wrong-fill"]) & set(new["scalar-access"])
+    assert all("arith.constant" in row or "tt.load" in row for row in new["wrong-fill"])
+    plant, _ = PLANTED["narrow-copy"]
+    page = document(
+        examined(make_job(plant.kernel, plant.args, plant.constants, **{"grid": 2, **plant.options}))
+    )
+    found = {one["code"]: one for one in page["observations"]}
+    launches = [one["rows"][1][1] for one in found["bank-conflict"]["tried"] if one["title"] == "the launch"]
+    assert launches
+    assert all(row.startswith("num_warps=") for row in launches)
+    assert len(set(launches)) == len(launches) == 3
+    assert not [one for one in found["narrow-copy"]["tried"] if one["title"] == "the launch"]

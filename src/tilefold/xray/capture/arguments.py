@@ -127,9 +127,10 @@ def _pointer(
     offset = where - storage.data_ptr()
     before = offset // size
     held = (storage.nbytes() - offset % size) // size
+    # The storage is not held: launches outlive their tensors, and a launch's own are there all at once.
     found = Argument(
         name, kind, True, size=held - before, divisor=divisor, special=False, before=before,
-        storage=Storage((storage.data_ptr(),), storage), map=made,
+        storage=Storage((storage.data_ptr(),)), map=made,
     )  # fmt: skip
     if not keep or storage.nbytes() > LARGEST:
         return found

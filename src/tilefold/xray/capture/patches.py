@@ -16,8 +16,11 @@ _ABSENT = object()
 
 @functools.cache
 def _no_scripts(file: str) -> bool:
-    """Whether a file is of Python itself, or of a package that stands between a script and its launches."""
+    """Whether a file is of Python itself, or of what stands between a script and its launches: a package, or torch.compile's
+    code, which lies in a cache."""
     folders = [os.path.dirname(m.__file__ or "") for n in _BETWEEN if (m := sys.modules.get(n)) is not None]
+    if (cache := sys.modules.get("torch._inductor.runtime.cache_dir_utils")) is not None:
+        folders.append(cache.cache_dir())
     if file.startswith("<") or any(file.startswith(folder + os.sep) for folder in folders):
         return True
     return file.startswith(sysconfig.get_path("stdlib") + os.sep) and "site-packages" not in file

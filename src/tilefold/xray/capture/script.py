@@ -69,7 +69,8 @@ def _failed(error: Exception) -> tuple[int, str]:
     traceback.print_exception(type(error), error, _without_ours(error.__traceback__))
     place = _last(error)
     where = f" at {place}" if place else ""
-    return 1, f"{type(error).__name__}{where}: {str(error).strip().partition(chr(10))[0]}"
+    first = str(error).strip().partition("\n")[0]
+    return 1, f"{type(error).__name__}{where}{f': {first}' if first else ''}"
 
 
 def _is_runpy_s(error: ImportError) -> bool:

@@ -110,6 +110,8 @@ class _Session:
         launch.executed, launch.why, launch.outside = not done.why, done.why, done.outside
         launch.instructions, launch.programs = done.instructions, done.programs
         launch.seconds = time.perf_counter() - start
+        if done.outside:
+            captured.note(f"{launch.place}: {launch.kernel}: {done.outside}; nothing of that is moved")
         if done.why:
             self._forget(asked, launch, done)
         elif why := next((w for s in done.read if (w := marks.unknown_in(s))), ""):

@@ -33,7 +33,7 @@ _FORM = "write *fp32, *fp32[1000], &other, i32:1000, fp32:1e-6 or @file.npy, wit
 
 @dataclass(frozen=True)
 class Storage:
-    """Memory that arguments may share: equal where it is the same. It is held, so that nothing else takes its place."""
+    """Memory that arguments may share: equal where it is the same. `held` is kept, so that nothing else takes its place."""
 
     key: tuple[Any, ...]
     held: Any = field(default=None, compare=False, repr=False)

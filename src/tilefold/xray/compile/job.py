@@ -71,6 +71,7 @@ class Compiled:
     num_warps: int = 4
     scratch: int = 0
     version: str = ""
+    llir: str = ""
 
     @property
     def parameters(self) -> tuple[Argument, ...]:

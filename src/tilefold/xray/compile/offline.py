@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,27 +139,10 @@ def _compile(job: Job, source: Any) -> Compiled:
             f"xray: {job.name} must compile for {job.chip.target}, got {_said(error)}"
         ) from error
     texts, metadata = made.asm, made.metadata
-    compiled = Compiled(
+    return Compiled(
         job, texts["ttir"], texts["ttgir"], _steady_lines(texts["ptx"]), max(metadata.shared, job.shared), metadata.num_warps,
-        getattr(metadata, "global_scratch_size", 0) or 0, triton.__version__,
+        getattr(metadata, "global_scratch_size", 0) or 0, triton.__version__, texts["llir"],
     )  # fmt: skip
-    if (found := _meanwhile.get()) is not None:
-        found.append(compiled)
-    return compiled
-
-
-_meanwhile: ContextVar[list[Compiled] | None] = ContextVar("meanwhile", default=None)
-
-
-@contextlib.contextmanager
-def compiled_meanwhile() -> Iterator[list[Compiled]]:
-    """A list to which all that is compiled within is added."""
-    found: list[Compiled] = []
-    held = _meanwhile.set(found)
-    try:
-        yield found
-    finally:
-        _meanwhile.reset(held)
 
 
 @contextlib.contextmanager
@@ -224,7 +206,8 @@ def _source(job: Job) -> ASTSource:
 def passes(job: Job) -> list[tuple[str, str]]:
     """Each pass of Triton's compiler up to the GPU IR, and the IR before it, in order; none where this Triton dumps none.
 
-    The kernel is compiled once more, into a folder of its own; what Triton says meanwhile is not shown.
+    The kernel is compiled once more, into a folder of its own; what Triton says meanwhile is not shown. LLVM's passes are not
+    among them: Triton's switch for these (LLVM_IR_ENABLE_DUMP) cannot be put back, and every later compilation would dump.
     """
     options = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
     with tempfile.TemporaryFile() as dump:

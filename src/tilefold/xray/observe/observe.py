@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.observe import (
     again,
@@ -51,32 +54,54 @@ _TRYING = (bounds.out_of_bounds, offsets.offset_overflow, masked.wrong_fill, mas
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
 
-def observe(
-    report: Report, evidence: Evidence, stages: Stages | None
-) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
-    """What every finder finds: errors, then warnings, then notes; within these the costliest first. And, as notes of the
-    report, which finders stopped at a bound. `stages` follows the trials; None: there are none."""
+# What was compiled or launched to try it, by an observation's code, file and line.
+Variants = defaultdict[tuple[str, str, int], list[Compiled]]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Observations: errors, then warnings, then notes; within these the costliest first. For each the variants of the kernel
+    that were tried for it. `notes` for the report: which finders stopped at a bound."""
+
+    observations: tuple[Observation, ...]
+    variants: tuple[tuple[Compiled, ...], ...]
+    notes: tuple[str, ...]
+
+
+def observe(report: Report, evidence: Evidence, stages: Stages | None) -> Observed:
+    """What every finder finds. `stages` follows the trials; None: there are none."""
     trials = Trials(evidence.compiled, evidence.execution, stages, math.prod(report.grid))
-    found: list[Observation] = []
     started = [finder(report, evidence) for finder in _FINDERS]
     started += [finder(report, evidence, trials) for finder in _TRYING]
-    notes = [note for observations in started if (note := _collect(found, observations))]
+    found: list[Observation] = []
+    variants: Variants = defaultdict(list)
+    notes = [note for observations in started if (note := _collect(found, observations, trials, variants))]
     assert all(o.code in CODES for o in found)
     stakes = Stakes(report, evidence, stages)
     chip, least = evidence.compiled.job.chip, stakes.least_clocks(report)
     worth = [weighed(o, least, chip) for o in joined([stakes.over_grid(o) for o in found])]
-    # What a change saves may be less than what is at stake.
-    gained = [weighed(remedies.tried(o, report, evidence, trials), least, chip) for o in worth]
-    found = [stakes.timed(o) for o in gained]
-    ordered = sorted(found, key=lambda o: (_RANK[o.severity], -o.us_at_stake, o.code, o.line))
-    return tuple(ordered), tuple(notes)
+    gained: list[tuple[Observation, tuple[Compiled, ...]]] = []
+    for one in worth:
+        # What a change saves may be less than what is at stake.
+        o = stakes.timed(weighed(remedies.tried(one, report, evidence, trials), least, chip))
+        places = ((one.file, one.line), *one.also)
+        before = [made for file, line in places for made in variants[one.code, file, line]]
+        gained.append((o, tuple(dict.fromkeys([*before, *trials.taken()]))))
+    gained.sort(key=lambda each: (_RANK[each[0].severity], -each[0].us_at_stake, each[0].code, each[0].line))
+    return Observed(tuple(o for o, _ in gained), tuple(made for _, made in gained), tuple(notes))
 
 
-def _collect(found: list[Observation], observations: Iterator[Observation]) -> str:
-    """Add a finder's observations up to the bound where it stops; a note if it did."""
+def _collect(
+    found: list[Observation], observations: Iterator[Observation], trials: Trials, variants: Variants
+) -> str:
+    """Add a finder's observations up to the bound where it stops, and what was tried for each; a note if it stopped."""
     try:
         # One after the other, so that what was found before is kept.
-        found.extend(observations)
+        for o in observations:
+            found.append(o)
+            variants[o.code, o.file, o.line] += trials.taken()
     except StoppedError as reason:
         return f"Not all observations were looked for: {reason}."
+    finally:
+        trials.taken()
     return ""

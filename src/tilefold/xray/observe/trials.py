@@ -72,6 +72,7 @@ class Trials:
         self._kept: dict[tuple[Compiled, tuple[Program, ...], int, Turns], Memory] = {}
         self._last: tuple[Compiled, Execution] | None = None
         self._clocks: dict[Compiled, tuple[int, int]] = {}
+        self._taken: list[Compiled] = []
 
     @property
     def wanted(self) -> bool:
@@ -87,7 +88,7 @@ class Trials:
         key = ttir.strip()
         if key not in self._compiled:
             self._compiled[key] = self._made(lambda: offline.recompile(self.compiled, ttir))
-        return self._compiled[key]
+        return self._take(self._compiled[key])
 
     def launch(self, *, warps: int | None = None, stages: int | None = None) -> Compiled:
         """The kernel for a launch with other warps or stages.
@@ -99,7 +100,7 @@ class Trials:
         job = replace(job, num_warps=warps or job.num_warps, num_stages=stages or job.num_stages)
         if job not in self._launched:
             self._launched[job] = self._made(lambda: offline.compile_job(job))
-        return self._launched[job]
+        return self._take(self._launched[job])
 
     def padded(self, names: Sequence[str], multiple: int) -> Compiled:
         """The same code, launched with some numbers rounded up to multiples."""
@@ -110,7 +111,16 @@ class Trials:
             else a
             for a in job.arguments
         )
-        return replace(self.compiled, job=replace(job, arguments=arguments))
+        return self._take(replace(self.compiled, job=replace(job, arguments=arguments)))
+
+    def _take(self, made: Compiled) -> Compiled:
+        self._taken.append(made)
+        return made
+
+    def taken(self) -> list[Compiled]:
+        """The variants that were asked for since the last call of this."""
+        taken, self._taken = self._taken, []
+        return taken
 
     def _made(self, make: Callable[[], Compiled]) -> Compiled:
         if self._stages is None:

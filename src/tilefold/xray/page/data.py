@@ -20,6 +20,7 @@ from tilefold.xray.page.texts import (
     changed_rows,
     cuda_rows,
     ir_rows,
+    llvm_rows,
     near_changes,
     plain_ir,
     ptx_rows,
@@ -72,7 +73,10 @@ def document(made: Examined) -> Document:
             | {"tiles": of_line.get(n, []), "accesses": accesses.get(n, [])}
             for n, place in enumerate(keys.places)
         ],
-        "observations": [_observation(found, made, keys) for found in report.observations],
+        "observations": [
+            _observation(found, evidence.compiled, variants, keys)
+            for found, variants in zip(report.observations, made.variants, strict=True)
+        ],
         "roofline": _roofline(report, evidence.compiled),
         "report": report.as_json(),
     }
@@ -82,7 +86,7 @@ def document(made: Examined) -> Document:
 
 
 def _texts(made: Examined, keys: Keys) -> list[Document]:
-    """TTIR, TTGIR, PTX, machine code and CUDA."""
+    """TTIR, TTGIR, LLVM's IR, PTX, machine code and CUDA."""
     evidence = made.evidence
     compiled = evidence.compiled
     text, note = _cuda(compiled)
@@ -94,6 +98,7 @@ def _texts(made: Examined, keys: Keys) -> list[Document]:
             "Triton's GPU IR, with a layout for each tile",
             ir_rows(compiled.ttgir, evidence.ttgir, keys),
         ),
+        ("LLVM", "LLVM's IR, as its passes leave it", llvm_rows(compiled.llir, keys)),
         ("PTX", "", ptx_rows(evidence, keys)),
         ("SASS", "The machine's instructions, as they are disassembled", sass_rows(evidence, keys)),
         ("CUDA", note, cuda_rows(text, places, keys)),
@@ -204,8 +209,9 @@ def _tiles(made: Examined, keys: Keys) -> tuple[list[Document], dict[int, list[i
 # --------------------------------------------------------------------------------------------------- observations
 
 
-def _observation(found: Observation, made: Examined, keys: Keys) -> Document:
+def _observation(found: Observation, first: Compiled, variants: Sequence[Compiled], keys: Keys) -> Document:
     places = [(found.file, found.line), *found.also] if found.line else []
+    tried = [one for variant in variants if (one := _tried(found, first, variant))]
     return {
         "severity": found.severity,
         "code": found.code,
@@ -214,26 +220,24 @@ def _observation(found: Observation, made: Examined, keys: Keys) -> Document:
         "place": words.place(found),
         "keys": [n for place in places if (n := keys.of(place)) >= 0],
         "parts": words.observation(found),
-        "tried": _tried(found, made)[:_MOST_VARIANTS],
+        "tried": tried[:_MOST_VARIANTS],
+        "untold": max(len(tried) - _MOST_VARIANTS, 0),
     }
 
 
-def _tried(found: Observation, made: Examined) -> list[Document]:
-    """Variants that were compiled for an observation: launches that its text names, and TTIR that differs at its lines."""
-    first, shown = made.evidence.compiled, []
-    for variant in made.variants:
-        launch = [
-            (f"{name}={mine}", f"{name}={other}") for name in ("num_warps", "num_stages")
-            if (mine := getattr(first.job, name)) != (other := getattr(variant.job, name))
-        ]  # fmt: skip
-        if launch:
-            if all(other in found.change for _, other in launch):
-                shown.append(
-                    {"title": "the launch", "rows": [row for a, b in launch for row in (["-", a], ["+", b])]}
-                )
-        elif variant.ttir != first.ttir and (rows := _differing(first, variant, set(found.lines))):
-            shown.append({"title": "the TTIR", "rows": rows})
-    return shown
+def _tried(found: Observation, first: Compiled, variant: Compiled) -> Document | None:
+    """What differs in a variant: its launch, or its TTIR at the observation's lines; None where it differs elsewhere."""
+    launch = [
+        (f"{name}={mine}", f"{name}={other}") for name in ("num_warps", "num_stages")
+        if (mine := getattr(first.job, name)) != (other := getattr(variant.job, name))
+    ] + [
+        (f"{mine.name}={mine.value}", f"{other.name}={other.value}")
+        for mine, other in zip(first.job.arguments, variant.job.arguments, strict=True) if mine != other
+    ]  # fmt: skip
+    if launch:
+        return {"title": "the launch", "rows": [row for a, b in launch for row in (["-", a], ["+", b])]}
+    rows = [] if variant.ttir == first.ttir else _differing(first, variant, set(found.lines))
+    return {"title": "the TTIR", "rows": rows} if rows else None
 
 
 def _differing(first: Compiled, variant: Compiled, lines: set[int]) -> list[list[str]]:

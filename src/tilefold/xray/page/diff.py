@@ -21,6 +21,7 @@ from tilefold.xray.report.model import Report, from_json
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 # What differs from compilation to compilation although nothing does: numbers of registers, values, labels and addresses.
 _NUMBERS = {
+    "LLVM": re.compile(r"()%\w+|()\b\d+(?=:)"),
     "PTX": re.compile(r"(%[a-z]+|\$L__[A-Za-z]+|_param_)\d+(?:_\d+)?"),
     "SASS": re.compile(r"(\bU?[RP]|\.L_x_|^)(?:[0-9a-f]+(?=  )|\d+\b)"),
 }
@@ -60,9 +61,11 @@ def diff_document(first: Document, second: Document) -> Document:
     texts: list[tuple[str, Sequence[Row], Sequence[Row]]] = (
         [("Source", sources[0], sources[1])] if all(sources) else []
     )
+    others = {text["name"]: text["rows"] for text in second.get("texts", ())}
     texts += [
-        (one["name"], one["rows"], other["rows"])
-        for one, other in zip(first.get("texts", ()), second.get("texts", ()), strict=False)
+        (text["name"], text["rows"], others[text["name"]])
+        for text in first.get("texts", ())
+        if text["name"] in others
     ]
     pairs = {name: (left.get(name), right.get(name)) for name in {**left, **right}}
     return {

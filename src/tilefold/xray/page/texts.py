@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Function
+from tilefold.xray.ir.reader import path_of
 from tilefold.xray.report.sass import placed
 from tilefold.xray.report.static import line_of
 
@@ -24,6 +26,10 @@ _LOCATION = re.compile(r' ?loc\((?:"[^"]*"|[^()"]|\((?:"[^"]*"|[^()"]|\([^()]*\)
 _VALUE = re.compile(r"([%#][A-Za-z]*(?:_[A-Za-z]+)*)[\w$.]*")
 _VARIABLE = re.compile(r"(?:scf\.for |[(,] ?)(%[\w$.]+)(?= =|:)")
 _HEADING = re.compile(r"\s*// (\d+): (.*)")
+_METADATA = re.compile(r"^!(\d+) = (?:distinct )?!DI\w+\((.*)\)", re.MULTILINE)
+_FIELD = re.compile(r'(\w+): ("(?:[^"\\]|\\.)*"|[!\w-]+)')
+_DEBUG = re.compile(r",? !dbg (!\d+)")
+_LLVM_NOISE = ("!", "; ", "source_filename", "target ", "attributes ", "declare ", "  #dbg_")
 _SASS_NOISE = re.compile(r"\s*(?:/\*[0-9a-f]{4,}\*/\s+NOP;|//##|\.(?:section|align|headerflags|elftype))")
 
 
@@ -57,6 +63,28 @@ def ir_rows(text: str, function: Function, keys: Keys) -> list[Row]:
 def without_location(row: str) -> str:
     """A row of MLIR without what says where it comes from."""
     return _LOCATION.sub("", row).rstrip()
+
+
+def llvm_rows(text: str, keys: Keys) -> list[Row]:
+    """LLVM's IR of the kernel and of functions that it calls, without declarations and what only names lines."""
+    data = {f"!{n}": dict(_FIELD.findall(said)) for n, said in _METADATA.findall(text)}
+    found = [
+        (n + 1, keys.of(line_of(_located(data, at[1]))) if (at := _DEBUG.search(row)) else -1, _DEBUG.sub("", row))
+        for n, row in enumerate(text.splitlines()) if row and not row.startswith(_LLVM_NOISE)
+    ]  # fmt: skip
+    return _coloured(found, "llvm")
+
+
+def _located(data: Mapping[str, Mapping[str, str]], name: str) -> tuple[Place, ...]:
+    """The place that an entry of LLVM's metadata stands for, then those that it was inlined at."""
+    found: list[Place] = []
+    while entry := data.get(name):
+        file = data.get(data.get(entry.get("scope", ""), {}).get("file", ""), {})
+        if "line" in entry and file:
+            path = Path(file.get("directory", "")[1:-1], file["filename"][1:-1])
+            found.append((path_of(str(path)), int(entry["line"])))
+        name = entry.get("inlinedAt", "")
+    return tuple(found)
 
 
 def ptx_rows(evidence: Evidence, keys: Keys) -> list[Row]:
