@@ -29,7 +29,9 @@ def check_ranks(facts: Mapping[str, Any], group_of: Callable[[], Any], call: str
             ranks.setdefault(str(one.get(name)), []).append(member)
         if len(ranks) > 1:
             got = " and ".join(f"{_short(value)} on {_named(who)}" for value, who in ranks.items())
-            raise ArgumentError(f"{call}: ranks must agree on {name}, got {got}; make the same call on every rank")
+            raise ArgumentError(
+                f"{call}: ranks must agree on {name}, got {got}; make the same call on every rank"
+            )
 
 
 def _short(value: str) -> str:

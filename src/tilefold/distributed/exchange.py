@@ -110,13 +110,18 @@ def positions_of(length: int, device: torch.device, ranks: Ranks) -> Positions:
 
 
 def first_positions(
-    shape: Sequence[int], outer: Sequence[int], inner: Sequence[int], axis: int, where: Positions, folded: bool
+    shape: Sequence[int],
+    outer: Sequence[int],
+    inner: Sequence[int],
+    axis: int,
+    where: Positions,
+    folded: bool,
 ) -> Tensor:
     """What to add to positions in a shard's own fold: one number for each place in the dims before the sharded one.
 
     `folded`: the shard's fold has these dims among its own, and so counts them in its positions.
     """
-    step = math.prod(shape[d] for d in inner)
+    step = math.prod([shape[d] for d in inner])
     sizes = [n if d in outer else 1 for d, n in enumerate(shape)]
     places = torch.arange(math.prod(sizes), device=where.start.device).reshape(sizes)
     missing = where.length - shape[axis] if folded else where.length

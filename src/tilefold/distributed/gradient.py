@@ -9,18 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilefold.algebra.derivatives.folds import opposite
 from tilefold.algebra.dtypes import element_dtype
-from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.algebra.monoid import monoid_of
 from tilefold.api import gradients
-from tilefold.api.ends import Ends, ends_of, function_of, monoid_of_algebra
+from tilefold.api.ends import Ends, ends_of, function_of
 from tilefold.api.gradients import as_rows, cells, converted, from_rows, states_of
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.scan import scan_tensors
-from tilefold.distributed.parts import finish_text
+from tilefold.distributed.parts import finish_text, turned
 from tilefold.problem.canonical import broadcast_shape
-from tilefold.runtime.caching import kept_outside_modes
 
 CALL = "distributed.reduce"
 
@@ -82,25 +80,20 @@ class Shard:
         """From the states before and after each element: those of other ranks, then those of its own."""
         ends = self.ends
         gradients.check_grouping(ends.gradient, CALL)
-        own, shape = states_of(ends.gradient), self.states[0].shape
-        whole = monoid_of(finish_text(self.monoid, self.elements, False, False))
+        own, shape = states_of(ends.gradient).text, self.states[0].shape
+        whole = finish_text(self.monoid, self.elements, False, False)
         ranks = [as_rows(t, self.dims) for t in self.states[: ends.gradient.n]]
         x, g = ([as_rows(t.expand(self.x[0].shape), self.own) for t in some] for some in (self.x, self.g))
         sides = []
         for reverse in (False, True):
             form: dict[str, Any] = {"exclusive": True, "reverse": reverse, "guarantee": self.guarantee}
-            beside = scan_tensors(ranks, _turned(whole) if reverse else whole, 1, **form)
+            beside = scan_tensors(ranks, monoid_of(turned(whole) if reverse else whole), 1, **form)
             here = [from_rows(t, shape, self.dims).narrow(self.axis, self.rank, 1) for t in beside]
             init = [as_rows(t, self.own).reshape(-1) for t in here]
-            sides += scan_tensors(x, _turned(own) if reverse else own, 1, init=init, **form)
+            monoid = monoid_of(turned(own) if reverse else own)
+            sides += scan_tensors(x, monoid, 1, init=init, **form)
         made = cells(ends.of_neighbours(wrt, others), [*x, *sides, *g])
         return [from_rows(t, self.x[0].shape, self.own) for t in made]
-
-
-@kept_outside_modes(512)
-def _turned(monoid: Monoid) -> Monoid:
-    """The same, combined the other way round."""
-    return monoid if monoid.commutative else monoid_of_algebra(opposite(monoid.algebra))
 
 
 # ------------------------------------------------------------------------------------------- as an operation of torch
@@ -112,14 +105,26 @@ def _gradient(
 ) -> list[Tensor]:  # fmt: skip
     shape = broadcast_shape(inputs, CALL)
     elements = tuple(convert or t.dtype for t in inputs)
-    x = [converted(t.expand(shape), element_dtype(e) if e.is_floating_point else t.dtype) for t, e in zip(inputs, elements, strict=True)]
+    x = [
+        converted(t.expand(shape), element_dtype(e) if e.is_floating_point else t.dtype)
+        for t, e in zip(inputs, elements, strict=True)
+    ]
     rows = [1 if d in dims else n for d, n in enumerate(shape)]
     with torch.no_grad():
         if 0 in shape or not grads:
             return [inputs[i].new_zeros(inputs[i].shape) for i in wrt]
         x += [t.expand(shape) for t in places]
         shard = Shard(
-            monoid, elements, x, states, [g.reshape(rows) for g in grads], dims, tuple(own), axis, rank, guarantee
+            monoid,
+            elements,
+            x,
+            states,
+            [g.reshape(rows) for g in grads],
+            dims,
+            tuple(own),
+            axis,
+            rank,
+            guarantee,
         )
         made = shard.of_elements(tuple(wrt))
         found = [gradients.as_input(g, inputs[i]) for i, g in zip(wrt, made, strict=True)]

@@ -15,6 +15,7 @@ from tilefold import math
 from tilefold.algebra import program as programs
 from tilefold.algebra import text
 from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.derivatives.folds import opposite
 from tilefold.algebra.domain import ANY
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph, trace
@@ -107,7 +108,9 @@ def finish_text(written: str, elements: Dtypes, ties: bool, results: bool) -> st
     algebra = algebra_of(written, elements, ties)
     n, held = len(algebra.fields), state_dtypes(algebra, elements)
     # Results of floats that nobody gave a dtype have the one that a call asks for.
-    asked = (is_float(d) and not isinstance(r, torch.dtype) for r, d in zip(algebra.dtypes, held, strict=True))
+    asked = (
+        is_float(d) and not isinstance(r, torch.dtype) for r, d in zip(algebra.dtypes, held, strict=True)
+    )
     dtypes = tuple("compute" if a else d for a, d in zip(asked, held, strict=True)) if results else held
     return text.dumps(
         replace(
@@ -126,6 +129,13 @@ def finish_text(written: str, elements: Dtypes, ties: bool, results: bool) -> st
             domain=None,
         )
     )
+
+
+@kept_outside_modes(512)
+def turned(written: str) -> str:
+    """The same monoid, combined the other way round."""
+    algebra = monoid_of(written).algebra
+    return written if algebra.commutative else text.dumps(opposite(algebra))
 
 
 @kept_outside_modes(512)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ from tilefold.distributed.exchange import (
     ranks_of,
 )
 from tilefold.distributed.parts import finish_text, partial_text, result_dtypes
-from tilefold.errors import EmptyError, GradientError
+from tilefold.errors import EmptyError
 from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
 from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -116,13 +117,8 @@ def fold_shards(
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
-    axis = None if sharded_dim is None else one_dim(sharded_dim, len(shape), call, "sharded_dim")
-    ranks = ranks_of(group, mesh, call)
-    if not is_dynamo_compiling():
-        own = [n for d, n in enumerate(shape) if d != axis]
-        facts = {"shape": own, "dtype": [convert or t.dtype for t in tensors], "monoid": f"{monoid.name} {monoid.text}", "dim": dims,
-                 "sharded_dim": axis, "keepdim": keepdim, "result dtype": dtype, "guarantee": guarantee}  # fmt: skip
-        check_ranks(facts, lambda: process_group(group, mesh, call), call)
+    facts = {"dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype}
+    axis, ranks = agreed(tensors, shape, monoid, sharded_dim, group, mesh, guarantee, facts, call)
     if axis is None or axis not in dims:
         return fold_tensors(
             tensors, monoid, dims, keepdim, dtype=dtype, convert=convert, guarantee=guarantee, call=call
@@ -141,6 +137,26 @@ def fold_shards(
     return made
 
 
+def agreed(
+    tensors: Sequence[Tensor], shape: Sequence[int], monoid: Monoid, sharded_dim: int | None, group: Any, mesh: Any,
+    guarantee: str, facts: dict[str, Any], call: str,
+) -> tuple[int | None, Ranks]:  # fmt: skip
+    """The sharded dim, and the group, whose ranks make the same call."""
+    axis = None if sharded_dim is None else one_dim(sharded_dim, len(shape), call, "sharded_dim")
+    ranks = ranks_of(group, mesh, call)
+    if not is_dynamo_compiling():
+        own = {
+            "shape": [n for d, n in enumerate(shape) if d != axis],
+            "dtype": [t.dtype for t in tensors],
+            "monoid": f"{monoid.name} {monoid.text}",
+            "guarantee": guarantee,
+            "sharded_dim": axis,
+            **facts,
+        }
+        check_ranks(own, lambda: process_group(group, mesh, call), call)
+    return axis, ranks
+
+
 def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
     """Refuse to fold nothing: a rank with an empty part asks, and where all are empty all ask."""
     if not bool(flags.any()):
@@ -152,8 +168,10 @@ def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
 
 @dataclass(frozen=True)
 class Sharded:
-    """A fold over a sharded dim: `own` are those of `dims` that a shard's fold has. `ties`: a gradient is asked for, and states
-    count what ties."""
+    """A fold over a sharded dim: `own` are those of `dims` that a shard's fold has.
+
+    `ties`: a gradient is asked for, and states count what ties.
+    """
 
     monoid: str
     index: bool
@@ -173,7 +191,8 @@ class Sharded:
 
     def exchanged(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The states of all ranks, and each element's position where the monoid takes it."""
-        given, convert, places = list(tensors), self.convert, list[Tensor]()
+        places: list[Tensor] = []
+        given, convert = list(tensors), self.convert
         shape = broadcast_shape(tensors, CALL)
         if self.index:
             where = positions_of(shape[self.axis], tensors[0].device, self.ranks)
@@ -184,10 +203,10 @@ class Sharded:
             convert = None
             if self.ties:
                 sizes = [n if d in self.own else 1 for d, n in enumerate(shape)]
-                count = torch.Size(sizes).numel()
+                count = math.prod(sizes)
                 places = [torch.arange(count, device=base.device).reshape(sizes) + base]
         text = _partial(self.monoid, self.elements(tensors), self.ties)
-        states = _fold(given, text, self.own, True, None, convert, self.guarantee)
+        states = fold_of_text(given, text, self.own, True, None, convert, self.guarantee)
         return gathered_states(states, self.axis, self.ranks), places
 
     def finished(self, states: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -196,11 +215,11 @@ class Sharded:
         dtypes = _dtypes(self.monoid, elements, self.dtype)
         asked = next((d for d in dtypes if d.is_floating_point), None)
         text = _finish(self.monoid, elements, self.ties)
-        made = _fold(states, text, self.dims, self.keepdim, asked, None, self.guarantee)
+        made = fold_of_text(states, text, self.dims, self.keepdim, asked, None, self.guarantee)
         return [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=True)]
 
 
-def _fold(
+def fold_of_text(
     tensors: Sequence[Tensor], monoid: str, dims: tuple[int, ...], keepdim: bool, dtype: Any, convert: Any, guarantee: str
 ) -> list[Tensor]:  # fmt: skip
     """A fold with the monoid of a text: in graphs the operation that holds it."""
@@ -210,7 +229,14 @@ def _fold(
         )
         return made
     return fold_tensors(
-        tensors, monoid_of(monoid), dims, keepdim, dtype=dtype, convert=convert, guarantee=guarantee, call=CALL
+        tensors,
+        monoid_of(monoid),
+        dims,
+        keepdim,
+        dtype=dtype,
+        convert=convert,
+        guarantee=guarantee,
+        call=CALL,
     )
 
 
@@ -225,7 +251,9 @@ def _finish(monoid: str, elements: tuple[torch.dtype, ...], ties: bool) -> str:
 
 
 @constant_in_graphs
-def _dtypes(monoid: str, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None) -> tuple[torch.dtype, ...]:
+def _dtypes(
+    monoid: str, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None
+) -> tuple[torch.dtype, ...]:
     return result_dtypes(monoid, elements, dtype)
 
 
