@@ -167,7 +167,7 @@ class Fold(Call):
         else:
             made = self._of_elements(saved, g, kept, grads[0].shape, inputs, fields)
         for i, t in zip((*inputs, *fields), made, strict=True):
-            found[i] = _as_input(t, self.like[i])
+            found[i] = as_input(t, self.like[i])
         return found
 
     def _of_elements(
@@ -227,7 +227,7 @@ def scattered(
     return from_rows(rows, shape, dims)
 
 
-def _as_input(g: Tensor, like: Like | Tensor) -> Tensor:
+def as_input(g: Tensor, like: Like | Tensor) -> Tensor:
     """A cotangent of an input's shape and dtype."""
     g = summed(g, like.shape)
     return converted(g, like.dtype)
@@ -432,7 +432,7 @@ def as_inputs(made: Sequence[Tensor], tensors: Sequence[Any], wrt: Sequence[int]
     """A cotangent for each input: of its shape and dtype, or None."""
     found: list[Any] = [None] * len(tensors)
     for i, g in zip(wrt, made, strict=True):
-        found[i] = _as_input(g, tensors[i])
+        found[i] = as_input(g, tensors[i])
     return found
 
 

@@ -1,0 +1,26 @@
+"""Folds of tensors that are spread over the ranks of torch.distributed: states are exchanged, never elements.
+
+    reduce      any monoid; `sum`, `mean`, `argmax` and other usual folds are it with a monoid of the catalogue
+    scan        every prefix
+
+`parts` makes two monoids of one: that of a shard's states, and that of their fold. `exchange` gathers states, `gradient` is
+a shard's own backward, `agreement` compares what ranks ask for.
+"""
+
+from tilefold.distributed.named import amax as amax
+from tilefold.distributed.named import amin as amin
+from tilefold.distributed.named import argmax as argmax
+from tilefold.distributed.named import argmin as argmin
+from tilefold.distributed.named import logsumexp as logsumexp
+from tilefold.distributed.named import mean as mean
+from tilefold.distributed.named import prod as prod
+from tilefold.distributed.named import std as std
+from tilefold.distributed.named import sum as sum
+from tilefold.distributed.named import var as var
+from tilefold.distributed.named import vector_norm as vector_norm
+from tilefold.distributed.reduce import reduce as reduce
+from tilefold.distributed.scan import scan as scan
+
+__all__ = [
+    "amax", "amin", "argmax", "argmin", "logsumexp", "mean", "prod", "reduce", "scan", "std", "sum", "var", "vector_norm",
+]  # fmt: skip

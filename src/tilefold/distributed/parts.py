@@ -1,0 +1,152 @@
+"""A fold in two parts: the monoid whose results are a shard's states, and the one that folds states to results.
+
+Both travel as text (`Monoid.text`), so that operations of torch's graphs hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tilefold import math
+from tilefold.algebra import program as programs
+from tilefold.algebra import text
+from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.derivatives.folds import opposite
+from tilefold.algebra.domain import ANY
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.expression import Graph, trace
+from tilefold.algebra.fields import declared_dtypes
+from tilefold.algebra.monoid import monoid_of
+from tilefold.api import gradients
+from tilefold.runtime.caching import kept_outside_modes
+
+Dtypes = tuple[torch.dtype, ...]
+
+
+def algebra_of(written: str, elements: Dtypes, ties: bool) -> Algebra:
+    """The total algebra of a monoid's text; with `ties` its state also counts the elements that are each extreme."""
+    monoid = monoid_of(written)
+    gradient = gradients.derived(monoid, elements)
+    return _with_ties(monoid.total, gradient.extremes) if ties and gradient.shares_ties else monoid.total
+
+
+def _with_ties(algebra: Algebra, extremes: Sequence[int]) -> Algebra:
+    n, m = len(algebra.fields), len(extremes)
+
+    def lift(*v: Any) -> tuple[Any, ...]:
+        state = algebra.lift(*v)
+        return (*state, *(math.where(state[f] == state[f], 1, 0) for f in extremes))  # NaN ties with nothing
+
+    def combine(*v: Any) -> tuple[Any, ...]:
+        a, b = v[: n + m], v[n + m :]
+        state = algebra.combine(*a[:n], *b[:n])
+        counts = [
+            math.where(a[f] == state[f], a[n + i], 0) + math.where(b[f] == state[f], b[n + i], 0)
+            for i, f in enumerate(extremes)
+        ]
+        return (*state, *counts)
+
+    project = algebra.project or trace(lambda *v: v, n)
+    return replace(
+        algebra,
+        fields=(*algebra.fields, *(f"ties{f}" for f in extremes)),
+        identity=(*(algebra.identity or ()), *["int 0"] * m),
+        dtypes=(*algebra.dtypes, *[torch.int64] * m),
+        lift=trace(lift, algebra.inputs + algebra.index),
+        combine=trace(combine, 2 * (n + m)),
+        project=trace(lambda *v: project(*v[:n]), n + m),
+        absorb=None,
+        begin=None,
+        derives=False,
+        quick=None,
+        sums=None,
+    )
+
+
+def with_base(algebra: Algebra) -> Algebra:
+    """The algebra whose positions count from the number in a further input."""
+    if not algebra.index:
+        return algebra
+    k, n = algebra.inputs, len(algebra.fields)
+
+    def placed(graph: Graph | None, states: int) -> Graph | None:
+        if graph is None:
+            return None
+        first = states + k
+        return trace(lambda *v: graph(*v[:first], v[first] + v[first + 1]), first + 2)
+
+    lift = placed(algebra.lift, 0)
+    assert lift is not None
+    return replace(
+        algebra,
+        inputs=k + 1,
+        lift=lift,
+        absorb=placed(algebra.absorb, n),
+        begin=placed(algebra.begin, 0),
+        domain=algebra.domain and (*algebra.domain, ANY),
+        quick=None,
+        sums=None,
+    )
+
+
+@kept_outside_modes(512)
+def partial_text(written: str, elements: Dtypes, ties: bool) -> str:
+    """The monoid of a shard's fold: states are its results. One that takes positions takes the shard's first, too."""
+    algebra = algebra_of(written, elements, ties)
+    placed = replace(with_base(algebra), project=None, quick=None, sums=None)
+    rules = zip(placed.dtypes, state_dtypes(algebra, elements), strict=True)
+    return text.dumps(replace(placed, dtypes=tuple(r if r == "index" else d for r, d in rules)))
+
+
+@kept_outside_modes(512)
+def finish_text(written: str, elements: Dtypes, ties: bool, results: bool) -> str:
+    """The monoid that folds states, to results or to a state."""
+    algebra = algebra_of(written, elements, ties)
+    n, held = len(algebra.fields), state_dtypes(algebra, elements)
+    # Results of floats that nobody gave a dtype have the one that a call asks for.
+    asked = (
+        is_float(d) and not isinstance(r, torch.dtype) for r, d in zip(algebra.dtypes, held, strict=True)
+    )
+    dtypes = tuple("compute" if a else d for a, d in zip(asked, held, strict=True)) if results else held
+    return text.dumps(
+        replace(
+            algebra,
+            inputs=n,
+            index=False,
+            dtypes=dtypes,
+            lift=trace(lambda *v: v, n),
+            project=algebra.project if results else None,
+            absorb=None,
+            begin=None,
+            derives=False,
+            folds_integers=True,
+            quick=None,
+            sums=None,
+            domain=None,
+        )
+    )
+
+
+@kept_outside_modes(512)
+def turned(written: str) -> str:
+    """The same monoid, combined the other way round."""
+    algebra = monoid_of(written).algebra
+    return written if algebra.commutative else text.dumps(opposite(algebra))
+
+
+@kept_outside_modes(512)
+def result_dtypes(written: str, elements: Dtypes, dtype: torch.dtype | None) -> Dtypes:
+    """The dtypes of the whole fold's results."""
+    made: Dtypes = programs.specialize(monoid_of(written).total, elements, dtype, all_fields=True).outputs
+    return made
+
+
+def state_dtypes(algebra: Algebra, elements: Dtypes) -> Dtypes:
+    """The dtypes that states travel in: floats as they are carried, integers as they are declared."""
+    carried = programs.as_written(replace(algebra, project=None), elements).state
+    declared = declared_dtypes(algebra, elements)
+    return tuple(c if is_float(c) else d for c, d in zip(carried, declared, strict=True))

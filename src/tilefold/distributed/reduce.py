@@ -1,0 +1,291 @@
+"""`tilefold.distributed.reduce`: a shard's fold, an exchange of states, and their fold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.compiler import is_dynamo_compiling
+
+from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api import gradients
+from tilefold.api.ends import ends_of
+from tilefold.api.recorded import OPERATIONS, asks_gradient
+from tilefold.api.reduce import fold_tensors
+from tilefold.distributed import gradient as gradient  # registers its operation
+from tilefold.distributed.agreement import check_ranks
+from tilefold.distributed.exchange import (
+    Ranks,
+    first_positions,
+    gathered_states,
+    positions_of,
+    process_group,
+    ranks_of,
+)
+from tilefold.distributed.parts import finish_text, partial_text, result_dtypes
+from tilefold.errors import EmptyError
+from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
+from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
+from tilefold.runtime.uncompiled import constant_in_graphs
+
+CALL = "distributed.reduce"
+
+
+def reduce(
+    inputs: Tensor | Sequence[Tensor],
+    monoid: Monoid,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    sharded_dim: int | None,
+    group: Any = None,
+    mesh: Any = None,
+    dtype: torch.dtype | None = None,
+    guarantee: str = "run_to_run",
+) -> Any:
+    """Fold a tensor of which each rank of a group holds a part: `tilefold.reduce` of the parts side by side.
+
+        result[k] = project(combine over ranks r, in order, of combine over all p of lift(x_r[k, p]))
+
+    Each rank folds its own part, the states are gathered by one exchange, and every rank folds them in rank order. Every
+    rank of the group must make the call.
+
+    Args:
+        inputs: this rank's part: a tensor, or several that broadcast. Parts differ in the length of `sharded_dim` alone,
+            which may be 0. Ranks hold consecutive parts, in rank order.
+        monoid: as in `tilefold.reduce`. One that takes positions gets those of the whole tensor.
+        dim: the dims to fold, all by default. Where `sharded_dim` is not among them nothing is exchanged.
+        keepdim: keep reduced dims with length 1.
+        sharded_dim: the dim that the parts divide; None of a tensor of which every rank has the whole.
+        group: the process group; all processes by default.
+        mesh: a DeviceMesh of one dim (`mesh["tp"]`) instead of a group.
+        dtype: the dtype of computed results, as in `tilefold.reduce`.
+        guarantee: as in `tilefold.reduce`, for both folds. Bits do not depend on which rank is late. They do depend on how
+            the tensor is divided, but where the fold is exact.
+
+    Returns:
+        The same result on every rank of one kind of device: that of `tilefold.reduce`, in shape, dtype and error bound but
+        for log2(ranks) more steps of the tree.
+        The exchange moves the states (`reduce(return_state=True)` has them), each field in its dtype, and 8 bytes a rank
+        where the monoid takes positions. A monoid that does not commute is folded up to the sharded dim: the exchange then
+        moves a state for each place in the reduced dims before it.
+
+        Gradients: the cotangent of a result must be the same on every rank, and each rank gets that of its own part;
+        nothing is exchanged. There is no second derivative.
+
+    Raises:
+        DimError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit; or, with TILEFOLD_CHECK_RANKS=1
+            in the environment, ranks disagree: the message names them.
+        EmptyError: all parts are empty and the monoid has no identity.
+        GradientError: a second derivative is asked for.
+        RuntimeError: torch's own, where a rank does not come within the group's time-out.
+
+    Example:
+        >>> tilefold.distributed.reduce(shard, tilefold.monoids.LOGSUMEXP, dim=1, sharded_dim=1)  # doctest: +SKIP
+    """
+    tensors = as_inputs(inputs, monoid, CALL)
+    return monoid.pack(
+        fold_shards(
+            tensors, monoid, dim, keepdim, sharded_dim=sharded_dim, group=group, mesh=mesh, dtype=dtype,
+            guarantee=guarantee,
+        )
+    )  # fmt: skip
+
+
+def fold_shards(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    dim: int | Sequence[int] | None,
+    keepdim: bool,
+    *,
+    sharded_dim: int | None,
+    group: Any = None,
+    mesh: Any = None,
+    dtype: torch.dtype | None = None,
+    convert: torch.dtype | None = None,
+    guarantee: str = "run_to_run",
+    call: str = CALL,
+) -> list[Tensor]:
+    """`reduce` without packing. `convert` reads elements as that dtype."""
+    check_flags(call, keepdim=keepdim)
+    check_inputs(tensors, monoid, guarantee, call, differentiable=True)
+    dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
+    shape = broadcast_shape(tensors, call)
+    dims = normalize_dims(dim, len(shape), call)
+    facts = {"dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype}
+    axis, ranks = agreed(tensors, shape, monoid, sharded_dim, group, mesh, guarantee, facts, call)
+    if axis is None or axis not in dims:
+        return fold_tensors(
+            tensors, monoid, dims, keepdim, dtype=dtype, convert=convert, guarantee=guarantee, call=call
+        )
+    ordered = () if monoid.commutative else tuple(d for d in dims if d < axis)
+    sharded = Sharded(
+        monoid.text, monoid.algebra.index, dims, tuple(d for d in dims if d not in ordered), keepdim, axis, ranks, dtype,
+        convert, guarantee, asks_gradient(tensors),
+    )  # fmt: skip
+    if sharded.ties:
+        return list(_Function.apply(sharded, *tensors))
+    states, _ = sharded.exchanged(tensors)
+    made = sharded.finished(states, tensors)
+    if monoid.algebra.identity is None and shape[axis] == 0 and not is_dynamo_compiling():
+        _check_present(states[-1], monoid, call)
+    return made
+
+
+def agreed(
+    tensors: Sequence[Tensor], shape: Sequence[int], monoid: Monoid, sharded_dim: int | None, group: Any, mesh: Any,
+    guarantee: str, facts: dict[str, Any], call: str,
+) -> tuple[int | None, Ranks]:  # fmt: skip
+    """The sharded dim, and the group, whose ranks make the same call."""
+    axis = None if sharded_dim is None else one_dim(sharded_dim, len(shape), call, "sharded_dim")
+    ranks = ranks_of(group, mesh, call)
+    if not is_dynamo_compiling():
+        own = {
+            "shape": [n for d, n in enumerate(shape) if d != axis],
+            "dtype": [t.dtype for t in tensors],
+            "monoid": f"{monoid.name} {monoid.text}",
+            "guarantee": guarantee,
+            "sharded_dim": axis,
+            **facts,
+        }
+        check_ranks(own, lambda: process_group(group, mesh, call), call)
+    return axis, ranks
+
+
+def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
+    """Refuse to fold nothing: a rank with an empty part asks, and where all are empty all ask."""
+    if not bool(flags.any()):
+        raise EmptyError(
+            f"{call}: folding nothing needs an identity, got an empty part on every rank and {monoid.name} without one; "
+            "give the monoid an identity or the tensor elements"
+        )
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """A fold over a sharded dim: `own` are those of `dims` that a shard's fold has.
+
+    `ties`: a gradient is asked for, and states count what ties.
+    """
+
+    monoid: str
+    index: bool
+    dims: tuple[int, ...]
+    own: tuple[int, ...]
+    keepdim: bool
+    axis: int
+    ranks: Ranks
+    dtype: torch.dtype | None
+    convert: torch.dtype | None
+    guarantee: str
+    ties: bool
+
+    def elements(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
+        """The dtypes that elements are read as."""
+        return tuple([self.convert or t.dtype for t in tensors])
+
+    def exchanged(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The states of all ranks, and each element's position where the monoid takes it."""
+        places: list[Tensor] = []
+        given, convert = list(tensors), self.convert
+        shape = broadcast_shape(tensors, CALL)
+        if self.index:
+            where = positions_of(shape[self.axis], tensors[0].device, self.ranks)
+            outer = [d for d in self.dims if d < self.axis]
+            inner = [d for d in self.dims if d > self.axis]
+            base = first_positions(shape, outer, inner, self.axis, where, self.own == self.dims)
+            given = [t if convert is None else t.to(convert) for t in tensors] + [base]
+            convert = None
+            if self.ties:
+                sizes = [n if d in self.own else 1 for d, n in enumerate(shape)]
+                count = math.prod(sizes)
+                places = [torch.arange(count, device=base.device).reshape(sizes) + base]
+        text = _partial(self.monoid, self.elements(tensors), self.ties)
+        states = fold_of_text(given, text, self.own, True, None, convert, self.guarantee)
+        return gathered_states(states, self.axis, self.ranks), places
+
+    def finished(self, states: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The results, of all ranks' states."""
+        elements = self.elements(tensors)
+        dtypes = _dtypes(self.monoid, elements, self.dtype)
+        asked = next((d for d in dtypes if d.is_floating_point), None)
+        text = _finish(self.monoid, elements, self.ties)
+        made = fold_of_text(states, text, self.dims, self.keepdim, asked, None, self.guarantee)
+        return [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=True)]
+
+
+def fold_of_text(
+    tensors: Sequence[Tensor], monoid: str, dims: tuple[int, ...], keepdim: bool, dtype: Any, convert: Any, guarantee: str
+) -> list[Tensor]:  # fmt: skip
+    """A fold with the monoid of a text: in graphs the operation that holds it."""
+    if is_dynamo_compiling():
+        made: list[Tensor] = OPERATIONS.reduce(
+            list(tensors), [], monoid, dims, keepdim, False, dtype, convert, guarantee
+        )
+        return made
+    return fold_tensors(
+        tensors,
+        monoid_of(monoid),
+        dims,
+        keepdim,
+        dtype=dtype,
+        convert=convert,
+        guarantee=guarantee,
+        call=CALL,
+    )
+
+
+@constant_in_graphs
+def _partial(monoid: str, elements: tuple[torch.dtype, ...], ties: bool) -> str:
+    return partial_text(monoid, elements, ties)
+
+
+@constant_in_graphs
+def _finish(monoid: str, elements: tuple[torch.dtype, ...], ties: bool) -> str:
+    return finish_text(monoid, elements, ties, True)
+
+
+@constant_in_graphs
+def _dtypes(
+    monoid: str, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None
+) -> tuple[torch.dtype, ...]:
+    return result_dtypes(monoid, elements, dtype)
+
+
+@constant_in_graphs
+def _places(monoid: str, elements: tuple[torch.dtype, ...]) -> tuple[int, ...]:
+    """The results that have a derivative."""
+    return tuple(ends_of(gradients.derived(monoid_of(monoid), elements)).places)
+
+
+class _Function(torch.autograd.Function):
+    """What autograd sees of a sharded fold."""
+
+    @staticmethod
+    def forward(ctx: Any, sharded: Sharded, *tensors: Tensor) -> Any:
+        states, places = sharded.exchanged(tensors)
+        made = sharded.finished(states, tensors)
+        moved = _places(sharded.monoid, sharded.elements(tensors))
+        ctx.mark_non_differentiable(*[t for i, t in enumerate(made) if i not in moved])
+        ctx.save_for_backward(*tensors, *states, *places)
+        ctx.sharded, ctx.counts, ctx.moved = sharded, (len(tensors), len(states)), moved
+        return tuple(made)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        sharded, (k, n), saved = ctx.sharded, ctx.counts, ctx.saved_tensors
+        wrt = [i for i in range(k) if ctx.needs_input_grad[1 + i]]
+        made = OPERATIONS.shard_gradient(
+            saved[:k], saved[k : k + n], saved[k + n :], [grads[i] for i in ctx.moved], sharded.monoid, sharded.dims,
+            sharded.own, sharded.axis, sharded.ranks.rank, wrt, sharded.convert, sharded.guarantee,
+        )  # fmt: skip
+        found: list[Any] = [None] * k
+        for i, g in zip(wrt, made, strict=True):
+            found[i] = g
+        return None, *found

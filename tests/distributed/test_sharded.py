@@ -1,0 +1,99 @@
+"""Folds of sharded tensors: on gloo, by a few processes that run all cases."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import on_ranks
+import pytest
+import torch
+from ranks import Ranks
+
+import tilefold.distributed as sharded
+from tilefold.errors import ArgumentError
+
+SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    ranks = Ranks(4, tmp_path_factory.mktemp("ranks"))
+    yield ranks
+    ranks.close()
+
+
+def test_a_sharded_fold_is_the_fold_of_the_whole(four):
+    assert four.run(on_ranks.drawn, 1000, SHARDINGS)[0] == SHARDINGS
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["SUM", "LOGSUMEXP", "WELFORD", "NORM(2.0)", "NORM(3.0)", "DESCRIBE"],
+        ["MAX", "MINMAX", "NORM(inf)", "MAX_WITH_INDEX", "ARGMIN"],
+        ["PROD", "AFFINE", "MATMUL2X2", "FIRST", "LAST"],
+    ],
+    ids=["total", "ties", "around"],
+)
+def test_gradients_are_the_shards_of_the_whole_one(four, names):
+    four.run(on_ranks.gradients, names)
+
+
+def test_compiled_calls_are_one_graph_forward_and_backward(four):
+    four.run(on_ranks.compiled, ["LOGSUMEXP", "MAX_WITH_INDEX"])
+
+
+def test_there_is_no_second_derivative(four):
+    assert all("once_differentiable" in error for error in four.run(on_ranks.second_derivative))
+
+
+def test_scans_begin_with_the_state_of_the_ranks_before(four):
+    four.run(on_ranks.scans)
+
+
+def test_named_folds_are_those_of_the_whole(four):
+    four.run(on_ranks.named)
+
+
+def test_meshes_of_two_dims(four):
+    four.run(on_ranks.meshes)
+
+
+def test_the_exchange_moves_states_and_nothing_else(four):
+    assert four.run(on_ranks.exchanged) == [[5 * (4 + 4), 5 * (4 + 8) + 8, 5 * 1, 0, 0]] * 4
+
+
+def test_bits_do_not_depend_on_who_is_late(four):
+    runs = [four.run(on_ranks.bits, late) for late in (-1, 0, 3)]
+    assert all(made == runs[0][0] for ranks in runs for made in ranks)
+
+
+@pytest.mark.parametrize("what", ["shape", "dtype", "monoid", "guarantee"])
+def test_ranks_that_disagree_are_named_on_each_rank(four, what):
+    errors = four.run(on_ranks.disagreeing, what)
+    assert len(set(errors)) == 1
+    assert f"ranks must agree on {what}" in errors[0]
+    assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
+
+
+def test_nothing_on_all_ranks_needs_an_identity(four):
+    assert all("needs an identity" in error for error in four.run(on_ranks.nothing))
+
+
+def test_a_rank_that_dies_is_an_error_within_the_time_out(tmp_path):
+    ranks = Ranks(2, tmp_path, timeout_s=10)
+    try:
+        for pipe in ranks.pipes:
+            pipe.send((on_ranks.killed, ()))
+        is_good, (waited_s, error) = ranks.pipes[0].recv()
+        assert is_good, error
+        assert error
+        assert waited_s < 15
+    finally:
+        ranks.close()
+
+
+def test_a_group_is_needed():
+    with pytest.raises(ArgumentError, match="must be initialized, got no process group"):
+        sharded.sum(torch.ones(3), 0, sharded_dim=0)

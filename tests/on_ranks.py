@@ -1,0 +1,280 @@
+"""What ranks run: each holds a part of one tensor that all draw, and compares with the fold of the whole."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import re
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import tilefold
+import tilefold.distributed as sharded
+from tilefold import monoids
+from tilefold.distributed import exchange
+
+SHIFTS = tilefold.Monoid(  # no identity, does not commute, positions
+    lambda a, b: (a.first, b.last, a.sum + b.sum),
+    None,
+    fields=("first", "last", "sum"),
+    lift=lambda x, i: (i, i, x * 1.0),
+    index=True,
+    name="shifts",
+)
+CATALOGUE = {
+    name: made for name in monoids.__all__ if isinstance(made := getattr(monoids, name), tilefold.Monoid)
+} | {f"NORM({order})": monoids.NORM(order) for order in (0.0, 1.0, 2.0, 3.0, float("inf"))} | {"SHIFTS": SHIFTS}
+BITS = ("ANY", "ALL", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR")
+
+
+@functools.cache
+def group_of(size: int) -> Any:
+    """The first ranks; all of them ask for it."""
+    return dist.new_group(list(range(size)), timeout=timedelta(seconds=20))
+
+
+def listed(made: Any) -> list[torch.Tensor]:
+    return [made] if isinstance(made, torch.Tensor) else list(made)
+
+
+def same(wanted: Any, got: Any) -> None:
+    """Elements are small whole numbers: what rounds is a root, a quotient or an exponential."""
+    for a, b in zip(listed(wanted), listed(got), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        torch.testing.assert_close(b, a, rtol=1e-11 if a.dtype == torch.float64 else 1e-5, atol=1e-11, equal_nan=True)
+
+
+def fold(function: Any, tensors: list[torch.Tensor], *arguments: Any, **named: Any) -> Any:
+    return function(tensors[0] if len(tensors) == 1 else tensors, *arguments, **named)
+
+
+def drawn(seed: int, count: int) -> int:
+    """Random monoids, shapes, dims and uneven shards. Gives how many folds were compared."""
+    groups, done, wrong = {n: group_of(n) for n in (1, 2, 3, 4)}, 0, list[str]()
+    for case in range(seed, seed + count):
+        draw = random.Random(case)
+        name, size = draw.choice(sorted(CATALOGUE)), draw.choice([1, 2, 3, 4])
+        monoid, rank = CATALOGUE[name], dist.get_rank()
+        integers = [torch.bool] if name in ("ANY", "ALL") else [torch.int8, torch.int64]
+        dtype = draw.choice(integers if name in BITS else [torch.float64, torch.float32, torch.float64])
+        axis, ndim = 0, draw.choice([1, 2, 3])
+        axis = draw.randrange(ndim)
+        sizes = [draw.choice([0, 1, 2, 5]) for _ in range(size)]
+        if monoid.algebra.identity is None:
+            sizes[draw.randrange(size)] = 3
+        shape = [sum(sizes) if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
+        dims = sorted({axis, *draw.sample(range(ndim), draw.randrange(ndim + 1))})
+        keepdim = draw.random() < 0.5
+        if rank >= size:
+            continue
+        generator = torch.Generator().manual_seed(case)
+        whole = [torch.randint(-2, 3, shape, generator=generator).to(dtype) for _ in range(monoid.algebra.inputs)]
+        own = [t.split(sizes, axis)[rank] for t in whole]
+        wanted = fold(tilefold.reduce, whole, monoid, dims, keepdim)
+        got = fold(sharded.reduce, own, monoid, dims, keepdim, sharded_dim=axis - ndim, group=groups[size])
+        try:
+            same(wanted, got)
+        except AssertionError as error:  # later, so that ranks stay in step
+            wrong.append(f"case {case}: {name} {dtype} {shape} dims {dims} shards {sizes} of {axis}: {error}")
+        done += 1
+    assert not wrong, "\n".join(wrong)
+    return done
+
+
+def gradients(names: list[str]) -> None:
+    """Uneven and empty shards: each rank's gradient is its part of the whole one's."""
+    torch.manual_seed(0)
+    group, sizes, rank = group_of(3), [3, 0, 2], dist.get_rank()
+    for name in names:
+        monoid = CATALOGUE[name]
+        for dims in ((1,), (0, 1), None):
+            whole = [
+                torch.randint(-2, 3, (2, 5, 2)).double().add(0.0 if "M" in name else 0.25).requires_grad_()
+                for _ in range(monoid.algebra.inputs)
+            ]
+            wanted = listed(fold(tilefold.reduce, whole, monoid, dims))
+            seeds = [torch.randn_like(t) if t.requires_grad else None for t in wanted]
+            if rank >= 3:
+                continue
+            own = [t.detach().split(sizes, 1)[rank].clone().requires_grad_() for t in whole]
+            got = listed(fold(sharded.reduce, own, monoid, dims, sharded_dim=1, group=group))
+            same([t.detach() for t in wanted], [t.detach() for t in got])
+            assert [t.requires_grad for t in got] == [t.requires_grad for t in wanted], name
+            if not any(s is not None for s in seeds):
+                continue
+            of_whole, of_own = (
+                torch.autograd.grad(
+                    [t for t in made if t.requires_grad], inputs, [s for s in seeds if s is not None]
+                )
+                for made, inputs in ((wanted, whole), (got, own))
+            )
+            same([t.split(sizes, 1)[rank] for t in of_whole], of_own)
+
+
+def compiled(names: list[str]) -> None:
+    """Forward and backward are one graph each."""
+    torch.manual_seed(0)
+    group, rank = group_of(2), dist.get_rank()
+    for name in names:
+        monoid, x = CATALOGUE[name], torch.randint(-2, 3, (2, 5)).double()
+        if rank >= 2:
+            continue
+        torch.compiler.reset()
+        whole, own = x.clone().requires_grad_(), x.split([3, 2], 1)[rank].clone().requires_grad_()
+        call = torch.compile(
+            lambda t, m=monoid: sharded.reduce(t, m, 1, sharded_dim=1, group=group), fullgraph=True, backend="aot_eager"
+        )
+        wanted, got = listed(tilefold.reduce(whole, monoid, 1)), listed(call(own))
+        same([t.detach() for t in wanted], [t.detach() for t in got])
+        (of_whole,), (of_own,) = (torch.autograd.grad(made[0].sum(), t) for made, t in ((wanted, whole), (got, own)))
+        same(of_whole.split([3, 2], 1)[rank], of_own)
+    if rank < 2:
+        torch.compiler.reset()
+        x = torch.randint(-2, 3, (2, 5)).double()
+        call = torch.compile(
+            lambda t: sharded.scan(t, monoids.SUM, 1, sharded_dim=1, group=group), fullgraph=True, backend="aot_eager"
+        )
+        same(x.cumsum(1).split([3, 2], 1)[rank], call(x.split([3, 2], 1)[rank]))
+
+
+def scans() -> None:
+    """Prefixes of each rank's part, with positions and in order."""
+    torch.manual_seed(1)
+    sizes, rank = [2, 0, 3, 1], dist.get_rank()
+    for name in ("SUM", "LOGSUMEXP", "AFFINE", "CUMMAX", "LAST", "WELFORD", "SHIFTS"):
+        monoid = CATALOGUE[name]
+        whole = [torch.randint(-2, 3, (2, 6)).double() for _ in range(monoid.algebra.inputs)]
+        own = [t.split(sizes, 1)[rank] for t in whole]
+        for reverse in (False, True):
+            for exclusive in (False, True) if monoid.algebra.identity is not None else (False,):
+                form = {"exclusive": exclusive, "reverse": reverse}
+                wanted = listed(fold(tilefold.scan, whole, monoid, 1, **form))
+                got = fold(sharded.scan, own, monoid, 1, sharded_dim=1, **form)
+                same([t.split(sizes, 1)[rank] for t in wanted], got)
+                along_rows = fold(sharded.scan, own, monoid, 0, sharded_dim=1, **form)
+                same([t.split(sizes, 1)[rank] for t in listed(fold(tilefold.scan, whole, monoid, 0, **form))], along_rows)
+
+
+def named() -> None:
+    """The usual folds, of bfloat16 too, whose states are float32."""
+    torch.manual_seed(2)
+    sizes, rank = [4, 1, 0, 2], dist.get_rank()
+    for dtype in (torch.float64, torch.bfloat16):
+        x = torch.randint(-3, 4, (3, 7)).to(dtype)
+        own = x.split(sizes, 1)[rank]
+        for name in sharded.__all__:
+            if name not in ("reduce", "scan"):
+                order = (3.0,) if name == "vector_norm" else ()
+                wanted = getattr(tilefold, name)(x, *order, dim=1)
+                same(wanted, getattr(sharded, name)(own, *order, dim=1, sharded_dim=1))
+    assert sharded.mean(own, 1, dtype=torch.float32, sharded_dim=1).dtype == torch.float32
+
+
+def meshes() -> None:
+    """Sharded over one dim of a mesh of two: the other one's ranks hold other rows."""
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+    data, model = mesh.get_coordinate()
+    x = torch.arange(24.0).view(4, 6).sin()
+    own = x.split(2)[data].split([4, 2], 1)[model]
+    same(x.logsumexp(1).split(2)[data], sharded.logsumexp(own, 1, sharded_dim=1, mesh=mesh["model"]))
+    same(x.split([4, 2], 1)[model].sum(0), sharded.sum(own, 0, sharded_dim=0, mesh=mesh["data"]))
+    for options, text in (({"mesh": mesh}, r"mesh\['model'\]"), ({"mesh": mesh["data"], "group": dist.group.WORLD}, "both")):
+        refused(text, own, options)
+
+
+def refused(text: str, own: torch.Tensor, options: dict[str, Any]) -> None:
+    try:
+        sharded.sum(own, 1, sharded_dim=1, **options)
+    except tilefold.errors.ArgumentError as error:
+        assert re.search(text, str(error)), error
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def exchanged() -> list[int]:
+    """The bytes that one rank sends: its states', and 8 where positions are asked."""
+    sent, real = list[int](), exchange.gathered
+
+    def counted(t: torch.Tensor, ranks: Any) -> torch.Tensor:
+        sent[-1] += t.nbytes
+        return real(t, ranks)
+
+    exchange.gathered = counted
+    try:
+        own = torch.ones(5, 3 + dist.get_rank(), dtype=torch.bfloat16)
+        for call in (
+            lambda: sharded.logsumexp(own, 1, sharded_dim=1),
+            lambda: sharded.argmax(own, 1, sharded_dim=1),
+            lambda: sharded.any(own) if hasattr(sharded, "any") else sharded.reduce(own, monoids.ANY, 1, sharded_dim=1),
+            lambda: sharded.sum(own, 0, sharded_dim=1),
+            lambda: sharded.sum(own, 1, sharded_dim=None),
+        ):
+            sent.append(0)
+            call()
+    finally:
+        exchange.gathered = real
+    return sent
+
+
+def bits(late: int) -> list[bytes]:
+    """Sums of floats whose grouping shows, where one rank comes late."""
+    torch.manual_seed(3)
+    x, rank = torch.randn(8, 4000), dist.get_rank()
+    if rank == late:
+        time.sleep(0.2)
+    own = x.split([1500, 7, 1493, 1000], 1)[rank]
+    made = [sharded.sum(own, 1, sharded_dim=1), sharded.logsumexp(own, 1, sharded_dim=1), sharded.var(own, sharded_dim=1)]
+    return [t.numpy().tobytes() for t in made]
+
+
+def disagreeing(what: str) -> str:
+    """The error of a call that one rank makes otherwise."""
+    os.environ["TILEFOLD_CHECK_RANKS"] = "1"
+    odd = dist.get_rank() == 2
+    x = torch.ones(5 if odd and what == "shape" else 4, 3, dtype=torch.float64 if odd and what == "dtype" else None)
+    monoid = monoids.MAX if odd and what == "monoid" else monoids.SUM
+    guarantee = "batch_invariant" if odd and what == "guarantee" else "run_to_run"
+    try:
+        sharded.reduce(x, monoid, 1, sharded_dim=1, guarantee=guarantee)
+    except tilefold.errors.ArgumentError as error:
+        return str(error)
+    finally:
+        del os.environ["TILEFOLD_CHECK_RANKS"]
+    return ""
+
+
+def nothing() -> str:
+    """The error of a fold of no elements without an identity."""
+    try:
+        sharded.reduce(torch.ones(2, 0), monoids.FIRST, 1, sharded_dim=1)
+    except tilefold.errors.EmptyError as error:
+        return str(error)
+    return ""
+
+
+def second_derivative() -> str:
+    """The error of asking for one."""
+    x = torch.ones(3, requires_grad=True)
+    (g,) = torch.autograd.grad(sharded.logsumexp(x, 0, sharded_dim=0), x, create_graph=True)
+    try:
+        g.sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def killed() -> tuple[float, str]:
+    """How long a rank waits for one that is gone, and what it is told."""
+    if dist.get_rank() == 1:
+        os._exit(1)
+    began = time.monotonic()
+    try:
+        sharded.sum(torch.ones(4), 0, sharded_dim=0)
+    except RuntimeError as error:
+        return time.monotonic() - began, str(error)
+    return time.monotonic() - began, ""
