@@ -74,7 +74,8 @@ def reduce(
             `unit`, a power of two, and `sum`, the sum of squares in units of it), in the dtypes that states have; where one
             value has states of several forms, as `scan` says.
         dtype: the dtype of computed results, instead of the inputs' own; Python's float is torch.float64.
-        out: tensor(s) to write the results into, of the results' shape and dtype.
+        out: tensor(s) to write the results into, of the results' shape and dtype. Where nothing is folded (`dim` is ()), one may
+            be an input, exactly: the same memory in the same strides.
         guarantee: "run_to_run": the same bits for the same inputs, layout, chip, version and tuning table.
             "batch_invariant": besides, a result's bits depend neither on how many results there are nor on the chip's
             number of SMs. "none": neither; programs that share a result may combine it by atomic operations, unless
@@ -205,7 +206,7 @@ def fold_tensors(
             "give the monoid an identity, the tensor elements, or the fold an init"
         )
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
-    targets = check_out(out, program.outputs, result_shape, tensors, call)
+    targets = check_out(out, program.outputs, result_shape, tensors, call, in_place=not dims)
     before = [] if init is None else initial_state(init, monoid, program, result_shape, tensors[0], call)
     check_apart(targets, init or (), "init", call)
     finish = programs.after_state(program, return_state) if before else None
