@@ -169,10 +169,9 @@ def fold_tensors(
         results: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
         return results
     key = None
-    alone = len(tensors) == 1 or (
-        type(dim) is tuple and not dim and all(t.shape == tensors[0].shape for t in tensors)
-    )
-    if alone and out is None and init is None and not (autocast and is_left(tensors)):
+    first = tensors[0] if tensors else None
+    alike = len(tensors) == 1 or all(isinstance(t, Tensor) and t.shape == first.shape for t in tensors)
+    if alike and out is None and init is None and not (autocast and is_left(tensors)):
         rest = (keepdim, return_state, dtype, convert, guarantee)
         key, made = dispatch.again(call_key, tensors, monoid, dim, rest)
         if made is not None:
