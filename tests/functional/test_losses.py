@@ -1,4 +1,4 @@
-"""Cross-entropy beside torch's in float64: every option and pair of options, gradients of all orders, kernels from their PTX."""
+"""Cross-entropy beside torch's in float64: options and pairs of them, gradients of all orders, kernels from their PTX."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from asked import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilefold
+from asked import run
 from tilefold.algebra import program as programs
 from tilefold.api.losses import Loss
 from tilefold.api.requests import Reduction
@@ -174,9 +174,9 @@ def test_rows_that_are_not_ordinary_are_torchs(rows: list[list[float]], reductio
     x, target = torch.tensor(rows), torch.zeros(len(rows), dtype=torch.int64)
     shares = F.one_hot(target, 3).float()
     far = 3e38 in rows[0]  # torch takes 0 times an infinite difference, of numbers in range, as NaN
-    for given in (target, torch.full_like(target, -100), *([] if far else [shares])):
+    for each in (target, torch.full_like(target, -100), *([] if far else [shares])):
         got, want = (
-            with_gradient(call, x, given, reduction=reduction)
+            with_gradient(call, x, each, reduction=reduction)
             for call in (tilefold.cross_entropy, F.cross_entropy)
         )
         for a, b in zip(got, want, strict=True):
@@ -353,7 +353,9 @@ def test_refused(options: dict[str, Any], error: type[Exception], rule: str) -> 
 # --------------------------------------------------------------------------------------------------------------- kernels
 
 
-def launched(function: Any, tensors: list[Tensor], dims: tuple[int, ...], dtype: torch.dtype, shape: tuple[int, ...]) -> Any:
+def launched(
+    function: Any, tensors: list[Tensor], dims: tuple[int, ...], dtype: torch.dtype, shape: tuple[int, ...]
+) -> Any:
     """A fold's plan and results, from the kernels' PTX."""
     program = programs.specialize(function.total, tuple(t.dtype for t in tensors), dtype)
     return run(Reduction(program, dims, "run_to_run", shape), tensors)
@@ -395,6 +397,8 @@ def test_kernels_from_their_ptx(shape: tuple[int, ...], dtype: torch.dtype, opti
     of_rows = [t.expand(shape) for t in (largest, logarithm, g * 2, *[g] * loss.shares)]
     backward = launched(loss.of_logits(classes), [x, *beside, *of_rows], (), dtype, shape)
     assert [step.kernel for step in backward.plan.launched] == ["map_elements"]
-    want = torch.exp(c - c.logsumexp(1, keepdim=True)) * (g * 2).double() - (g * share if loss.shares else 0.0)
+    want = torch.exp(c - c.logsumexp(1, keepdim=True)) * (g * 2).double() - (
+        g * share if loss.shares else 0.0
+    )
     want = want * (1 - (c / loss.softcap) ** 2) if loss.softcap else want
     near(backward.results[0], want, torch.finfo(dtype).eps + 1e-5)

@@ -243,7 +243,9 @@ FUNCTIONS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "logsumexp": lambda of, x: of.logsumexp(x, 1),
     "norm": lambda of, x: of.norm(x, dim=1),
     "vector_norm": lambda of, x: getattr(of, "vector_norm", torch.linalg.vector_norm)(x, dim=1),
-    "cross_entropy": lambda of, x: (tilefold if of is tilefold else functional).cross_entropy(x, torch.tensor([0, 2, 5, 1])),
+    "cross_entropy": lambda of, x: (tilefold if of is tilefold else functional).cross_entropy(
+        x, torch.tensor([0, 2, 5, 1])
+    ),
 }
 
 

@@ -4,8 +4,8 @@ Of a row, with c = softcap tanh(x / softcap) or x, the largest c, m, and s = log
 
     loss = sum over classes of a (m + s - c) + z_loss (m + s)^2
 
-where `a` is how much of the target each class has: of a class index its one class, smoothed. So the fold gives m, s, and where
-all classes have a share the sums of a and a c. A row of a class index alone reads the target's logit by its address.
+where `a` is how much of the target each class has: of an index one, smoothed. So the fold gives m, s, and where all classes
+have a share the sums of a and a c. A row of a class index alone reads the target's logit by its address.
 
 Backward is one function of each logit and its row's values, read once and written once:
 
@@ -179,7 +179,7 @@ class Loss(Call):
         if self.z_loss:
             lse = v["largest"] + v["logarithm"]
             lost = lost + lse * lse * self.z_loss
-        return tuple(self._counted(v, classes, value) for value in (lost, v.get("weight", 1.0)))  # type: ignore[return-value]
+        return self._counted(v, classes, lost), self._counted(v, classes, v.get("weight", 1.0))
 
     @kept_outside_modes(256)
     def of_losses(self, classes: int) -> Monoid:
@@ -206,7 +206,7 @@ class Loss(Call):
 
     @kept_outside_modes(256)
     def of_cotangents(self, names: tuple[str, ...], classes: int) -> Monoid:
-        """(a row's values and cotangents) -> the factor of its shares of the sum, its loss's cotangent, its target's element."""
+        """(a row's values and cotangents) -> the factor of p, its loss's cotangent, its target's own element."""
 
         def run(*values: Any) -> tuple[Any, ...]:
             v = dict(zip(names, values, strict=True))
@@ -264,7 +264,9 @@ class Loss(Call):
 
     # --------------------------------------------------------------------------------------------------------- calls
 
-    def _each(self, function: Monoid, tensors: Sequence[Tensor], dtype: torch.dtype, out: Any = None) -> list[Tensor]:
+    def _each(
+        self, function: Monoid, tensors: Sequence[Tensor], dtype: torch.dtype, out: Any = None
+    ) -> list[Tensor]:
         """A function of elements, computed of each."""
         return folds.fold_tensors(
             tensors, function, (), False, dtype=dtype, guarantee=self.guarantee, call=self.call, out=out
@@ -318,7 +320,13 @@ class Loss(Call):
         else:
             over = tuple(range(self.members, x.ndim))
             whole = folds.fold_tensors(
-                values, self.of_losses(classes), over, False, dtype=wide, guarantee=self.guarantee, call=self.call
+                values,
+                self.of_losses(classes),
+                over,
+                False,
+                dtype=wide,
+                guarantee=self.guarantee,
+                call=self.call,
             )
             made |= dict(zip(("loss", "total"), whole, strict=False))
             made["loss"] = converted(made["loss"], self.dtype)
@@ -334,7 +342,9 @@ class Loss(Call):
                 )
         return []
 
-    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]) -> Sequence[Tensor]:
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
         """The inputs, and what the results have of rows."""
         names = ("largest", "logarithm", "share", "chosen", "total")
         return [*tensors, *(t for name, t in zip(self.results, made, strict=True) if name in names)]
@@ -377,7 +387,9 @@ class Loss(Call):
             out = x.detach() if self.in_place else None
             (of_x,) = self._each(self.of_logits(classes), [x, *beside, *of_row], x.dtype, out)
             if not self.probabilities:
-                of_x = dispatch.noted(self._with_targets, of_x, made["chosen"], converted(more[-1], x.dtype))[0]
+                of_x = dispatch.noted(self._with_targets, of_x, made["chosen"], converted(more[-1], x.dtype))[
+                    0
+                ]
             found[0] = of_x
         return found
 
@@ -422,9 +434,10 @@ def _is_one(tensors: Sequence[Tensor]) -> bool:
 
 def recorded_loss(tensors: Sequence[Tensor], loss: Loss) -> list[Tensor]:
     """The call as one operation."""
-    made: list[Tensor] = OPERATIONS.cross_entropy(loss.alike(tensors), *(getattr(loss, name) for name in ARGUMENTS))
+    made: list[Tensor] = OPERATIONS.cross_entropy(
+        loss.alike(tensors), *(getattr(loss, name) for name in ARGUMENTS)
+    )
     return made
 
 
 ARGUMENTS: tuple[str, ...] = tuple(Loss.__dataclass_fields__)[:-1]
-

@@ -205,7 +205,9 @@ def _shape_of_losses(inputs: Tensors, *arguments: Any) -> Tensors:
     return [x.new_empty(sizes.get(name, rows), dtype=dtypes.get(name, wide)) for name in loss.results]
 
 
-def _mapped_losses(info: Any, where: tuple[Where], inputs: Tensors, dim: int, members: int, *rest: Any) -> Any:
+def _mapped_losses(
+    info: Any, where: tuple[Where], inputs: Tensors, dim: int, members: int, *rest: Any
+) -> Any:
     given = in_front(inputs, where[0], info.batch_size)
     return all_mapped(OPERATIONS.cross_entropy(given, dim + 1, members + 1, *rest))
 

@@ -300,6 +300,12 @@ def _of_loss(
             over = tuple(range(call.members, x.ndim)) if reduced else (call.dim,)
             if pairs:
                 (found[r],) = folds.fold_tensors(
-                    pairs, _dot(len(pairs) // 2), over, False, dtype=like.dtype, guarantee=call.guarantee, call=call.call
+                    pairs,
+                    _dot(len(pairs) // 2),
+                    over,
+                    False,
+                    dtype=like.dtype,
+                    guarantee=call.guarantee,
+                    call=call.call,
                 )
     return _like(found, made)

@@ -69,7 +69,7 @@ from tilefold.functional.truth import count_nonzero as count_nonzero
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
     "count_nonzero", "cross_entropy", "cummax", "cummin", "cumprod", "cumsum", "group_norm", "layer_norm", "log_softmax",
-    "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "normalize", "prod", "rms_norm", "softmax", "std", "std_mean", "sum", "var",
-    "var_mean", "vector_norm",
+    "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "normalize", "prod", "rms_norm", "softmax", "std", "std_mean",
+    "sum", "var", "var_mean", "vector_norm",
 ]  # fmt: skip
 hint_at_names(__name__, __all__)

@@ -57,8 +57,8 @@ def cross_entropy(
         guarantee: as in `reduce`.
 
     Dtypes: floats, computed in float32 or float64; the loss has the logits' dtype. Backward reads logits once and writes
-    their gradient once, in their dtype. Logits are neither copied nor overwritten, unless `inplace_backward` says so. The same
-    bits from run to run; no atomics. A row with NaN has loss NaN.
+    their gradient once, in their dtype. Logits are neither copied nor overwritten, unless `inplace_backward` says so. The
+    same bits from run to run; no atomics. A row with NaN has loss NaN.
 
     Raises:
         TargetError: a target is no class. On a GPU without `validate` the row's loss and gradients are NaN.
@@ -107,7 +107,8 @@ def _checked(
     for name, value, names in (("reduction", reduction, REDUCTIONS), ("guarantee", guarantee, GUARANTEES)):
         if not is_one_of(value, names):
             raise ArgumentError(
-                f"{call}: `{name}` must be one of {', '.join(names)}, got {shown(value)} (not a valid value); name one of these"
+                f"{call}: `{name}` must be one of {', '.join(names)}, got {shown(value)} (not a valid value); name "
+                "one of these"
             )
     index = whole_number(ignore_index)
     if index is None:
