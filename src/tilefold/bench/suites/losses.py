@@ -80,7 +80,7 @@ def loss_case(operation: str, shape: tuple[int, ...], dtype: str) -> LossCase:
         torch_call=in_torch,
         reference=lambda x: in_torch(x.double()),
         tolerance=Tolerance(
-            "(10 eps + 1e-4) |want|: a log-probability of 16 to 32, which torch rounds to the dtype, is off by 8 eps at most, "
+            "(10 eps + 1e-4) |want|: a log-probability of 16 to 32, which torch rounds to the dtype, is off by up to 8 eps, "
             "and so is its exponential. Results are rounded on the way and at the end; float32's own chains",
             lambda want, dtype: want.abs() * (10 * torch.finfo(dtype).eps + 1e-4),
         ),
