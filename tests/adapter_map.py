@@ -44,7 +44,10 @@ OPS = {
         name: name.split(":")[0]
         for name in ("softmax", "softmax:with_dtype", "log_softmax", "log_softmax:with_dtype")
     },
-    **{f"nn.functional.{name}": name for name in ("layer_norm", "rms_norm", "group_norm", "normalize")},
+    **{
+        f"nn.functional.{name}": name
+        for name in ("layer_norm", "rms_norm", "group_norm", "normalize", "cross_entropy")
+    },
 }
 
 DTYPES = "float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool"

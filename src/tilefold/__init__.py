@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
         bitwise_or,
         bitwise_xor,
         count_nonzero,
+        cross_entropy,
         cummax,
         cummin,
         cumprod,
@@ -72,9 +73,9 @@ _NAMES = {
     "api.topk": "topk",
     "api.transpose": "transpose",
     "functional": (
-        "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor count_nonzero cummax cummin cumprod "
-        "cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean min norm normalize prod rms_norm softmax "
-        "std std_mean sum var var_mean vector_norm"
+        "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor count_nonzero cross_entropy cummax "
+        "cummin cumprod cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean min norm normalize prod "
+        "rms_norm softmax std std_mean sum var var_mean vector_norm"
     ),
     "runtime.switch": "backend",
 }
@@ -96,6 +97,7 @@ __all__ = [
     "bitwise_or",
     "bitwise_xor",
     "count_nonzero",
+    "cross_entropy",
     "cummax",
     "cummin",
     "cumprod",

@@ -15,7 +15,8 @@
     |   |-- DtypeError         an operation lacks this dtype (also RuntimeError and TypeError)
     |   |-- ShapeError         shapes do not fit each other (also RuntimeError)
     |   |-- DeviceError        inputs on different devices (also RuntimeError)
-    |   `-- EmptyError         nothing to fold and no identity (also RuntimeError and IndexError)
+    |   |-- EmptyError         nothing to fold and no identity (also RuntimeError and IndexError)
+    |   `-- TargetError        a target is no class (also IndexError)
     |-- GradientError          an input requires grad (also RuntimeError)
     |-- BackendError           the chosen backend cannot run this (also RuntimeError)
     |-- FileError              a file cannot be read as tensors (also OSError)
@@ -175,6 +176,10 @@ class DeviceError(ArgumentError, RuntimeError):
 
 class EmptyError(ArgumentError, RuntimeError, IndexError):
     """Nothing to fold, and the fold has no identity."""
+
+
+class TargetError(ArgumentError, IndexError):
+    """A target of a loss is no class."""
 
 
 class GradientError(TilefoldError, RuntimeError):

@@ -137,7 +137,7 @@ CUMMAX = _latest(True, "cummax")
 CUMMIN = _latest(False, "cummin")
 
 
-def _logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:
+def logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:
     """One exponential: the smaller maximum is rescaled to the larger. Equal infinities differ by 0.
 
     The sums are chosen before one is rescaled, so that neither side's product alone can be fused: threads that exchange
@@ -150,7 +150,7 @@ def _logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _logsumexp_with_slopes(*fields: Any) -> tuple[Any, Any]:
-    """`_logsumexp_combine` for derivatives: two exponentials, each with its slope where the maxima are equal."""
+    """`logsumexp_combine` for derivatives: two exponentials, each with its slope where the maxima are equal."""
     first, first_sum, second, second_sum = fields
     largest = math.maximum(first, second)
 
@@ -165,7 +165,7 @@ def _logsumexp_joined(largest: Any, total: Any, x: Any) -> tuple[Any, Any]:
     return largest, total + math.exp(x - math.where(largest == -INFINITY, INFINITY, largest))
 
 
-def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
+def logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
     """One rescaling for the whole block. An infinite maximum is not subtracted: it would make inf - inf.
 
     The maxima's difference is taken before the product, so that a maximum that stays rescales by 1 exactly: `max * LOG2_E -
@@ -179,7 +179,7 @@ def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
 
 
 def exponential(x: Any, largest: Any) -> Any:
-    """exp(x - largest) as `_logsumexp_absorb` has it: one multiply and add, then a power of two."""
+    """exp(x - largest) as `logsumexp_absorb` has it: one multiply and add, then a power of two."""
     finite = math.where(abs(largest) == INFINITY, 0.0, largest)
     scale = math.where(finite + 64.0 != finite, LOG2_E, 1.0)
     return math.exp2(x * scale - finite * scale)
@@ -193,12 +193,12 @@ def rescaled(before: Any, largest: Any) -> Any:
 def logsumexp(project: Callable[..., Any], name: str) -> Monoid:
     """LOGSUMEXP with another projection, `project(max, sum)`: of the exponentials' sum once the maximum is subtracted."""
     return _monoid(
-        _logsumexp_combine,
+        logsumexp_combine,
         (-INFINITY, 0),
         fields=("max", "sum"),
         lift=lambda x: (x, 1.0),
         project=project,
-        absorb=_logsumexp_absorb,
+        absorb=logsumexp_absorb,
         name=name,
     )
 

@@ -1,4 +1,4 @@
-"""Modules: `Linear`."""
+"""Modules: `Linear`, `CrossEntropyLoss`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import torch
 
 from tilefold.api.matmul import matmul
 from tilefold.errors import ArgumentError, DtypeError, KindError, hint_at_names, is_one_of, shown
+from tilefold.functional.losses import cross_entropy
 from tilefold.planner.products.epilogue import NAMED
 from tilefold.planner.products.operands import as_autocast
 from tilefold.problem.canonical import whole_number
 from tilefold.problem.validate import as_dtype
 
-__all__ = ["Linear"]
+__all__ = ["CrossEntropyLoss", "Linear"]
 
 Tensor = torch.Tensor
 
@@ -91,6 +92,59 @@ class Linear(torch.nn.Linear):
         said = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
         promised = "" if self.guarantee == "run_to_run" else f", guarantee={self.guarantee}"
         return f"{super().extra_repr()}{said}{promised}"
+
+
+class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """torch.nn.CrossEntropyLoss by `tilefold.cross_entropy`: the logits are read once, and once more backwards.
+
+    Args:
+        weight, ignore_index, reduction, label_smoothing: as in torch.nn.CrossEntropyLoss; so is the state dict.
+        z_loss, softcap, return_lse, inplace_backward, validate, guarantee: as in `tilefold.cross_entropy`.
+
+    Shapes, dtypes, gradients, what is guaranteed and errors are those of `tilefold.cross_entropy`.
+
+    Example:
+        >>> tilefold.nn.CrossEntropyLoss(softcap=30.0)(torch.zeros(3, 4), torch.tensor([0, 1, 3]))
+        tensor(1.3863)
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+        softcap: float | None = None,
+        return_lse: bool = False,
+        inplace_backward: bool = False,
+        validate: bool = False,
+        guarantee: str = "run_to_run",
+    ) -> None:
+        """Keep the options, the weight as a buffer."""
+        super().__init__(
+            weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+        )
+        self.z_loss, self.softcap, self.return_lse = z_loss, softcap, return_lse
+        self.inplace_backward, self.validate, self.guarantee = inplace_backward, validate, guarantee
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        """The loss of logits and targets; with `return_lse` a pair of it and the rows' log-sum-exp."""
+        return cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
+            softcap=self.softcap,
+            return_lse=self.return_lse,
+            inplace_backward=self.inplace_backward,
+            validate=self.validate,
+            guarantee=self.guarantee,
+        )
 
 
 def _check_parameters(bias: Any, device: Any, dtype: Any, **features: Any) -> None:

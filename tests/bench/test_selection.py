@@ -107,7 +107,7 @@ def test_products_of_any_size() -> None:
     ]
 
 
-OF_ROWS = ("gradients",)
+OF_ROWS = ("gradients", "losses")
 OF_LENGTHS = ("atomic-sum", "segment")  # one row each: a shape of several dims means nothing to them
 
 
@@ -292,6 +292,19 @@ def test_the_limit_of_gradients_counts_what_both_calls_move() -> None:
     )
     assert softmax.compulsory_bytes == 5 * 32 * 256 * 2
     assert norm.compulsory_bytes == 5 * 32 * 256 * 2 + 2 * 256 * 2  # and the parameters' gradients
+
+
+def test_the_limit_of_losses_counts_what_must_be_moved() -> None:
+    """X and the classes, then x again and its gradient; and the loss."""
+    forward, both = (
+        case
+        for name in ("cross_entropy", "cross_entropy, backward")
+        for case in selected(
+            load_suite("losses"), Selection(shapes=("32x256",), dtypes=("bf16",), operations=(name,))
+        )
+    )
+    assert forward.compulsory_bytes == 32 * 256 * 2 + 32 * 8 + 32
+    assert both.compulsory_bytes == 3 * 32 * 256 * 2 + 32 * 8 + 32
 
 
 @pytest.mark.parametrize("suite", [n for n in suite_names() if not (load_suite(n).products or n in OF_ROWS)])

@@ -79,17 +79,40 @@ def segmented(
         d_out[i] = d_in[start_offsets_in[i] : end_offsets_in[i]].sum() + float(h_init[0])
 
 
+class _Overwriting(torch.autograd.Function):
+    """Its forward writes the gradient over the logits, as Liger's does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        leaf = x.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            loss = torch.nn.functional.cross_entropy(leaf, target)
+        x.copy_(torch.autograd.grad(loss, leaf)[0])
+        ctx.save_for_backward(x.detach())
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> Any:
+        return ctx.saved_tensors[0] * g, None
+
+
+def liger_cross_entropy(x: torch.Tensor, target: torch.Tensor) -> Any:
+    return _Overwriting.apply(x, target)
+
+
 MODULES: dict[str, dict[str, Any]] = {
     "quack": {},
     "quack.softmax": {"softmax": lambda x: torch.softmax(x, 1)},
     "quack.rmsnorm": {"rmsnorm": rmsnorm, "layernorm_fwd": layernorm_fwd},
     "quack.topk": {"topk": topk},
+    "quack.cross_entropy": {"cross_entropy": torch.nn.functional.cross_entropy},
     "liger_kernel": {},
     "liger_kernel.transformers": {},
     "liger_kernel.transformers.functional": {
         "liger_softmax": lambda x: torch.softmax(x, 1),
         "liger_layer_norm": liger_layer_norm,
         "liger_rms_norm": liger_rms_norm,
+        "liger_cross_entropy": liger_cross_entropy,
     },
     "cuda": {},
     "cuda.compute": {
@@ -117,6 +140,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         ("normalize", "quack", {"layer_norm", "rms_norm", "rms_norm+residual", "softmax"}),
         ("gradients", "quack", {"rms_norm", "softmax"}),
         ("gradients", "liger", {"layer_norm", "rms_norm", "softmax"}),
+        ("losses", "quack", {"cross_entropy", "cross_entropy, backward"}),
+        ("losses", "liger", {"cross_entropy", "cross_entropy, backward"}),
         ("scan", "cuda.compute", {"cumsum"}),
         ("segment", "cuda.compute", {"segment sum"}),
     ],

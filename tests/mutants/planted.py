@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 from mutants.planted_gradients import GRADIENTS
+from mutants.planted_losses import LOSSES
 from mutants.planted_maps import MAPS
 from mutants.planted_operations import OPERATIONS
 from mutants.planted_scans import SCANS
@@ -590,6 +591,7 @@ MUTANTS = (
     *SCANS,
     *MAPS,
     *GRADIENTS,
+    *LOSSES,
     *OPERATIONS,
     *TOOLS,
 )

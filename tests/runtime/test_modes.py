@@ -243,6 +243,9 @@ FUNCTIONS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "logsumexp": lambda of, x: of.logsumexp(x, 1),
     "norm": lambda of, x: of.norm(x, dim=1),
     "vector_norm": lambda of, x: getattr(of, "vector_norm", torch.linalg.vector_norm)(x, dim=1),
+    "cross_entropy": lambda of, x: (tilefold if of is tilefold else functional).cross_entropy(
+        x, torch.tensor([0, 2, 5, 1])
+    ),
 }
 
 
@@ -262,7 +265,7 @@ def test_autocast_widens_on_a_gpu_what_torchs_own_list_says(name: str) -> None:
     from torch.testing._internal.autocast_test_lists import AutocastTestLists
 
     listed = {entry[0] for entry in AutocastTestLists(torch.device("cpu")).torch_fp32}
-    made_of = {"vector_norm": "norm", "normalize": "norm"}
+    made_of = {"vector_norm": "norm", "normalize": "norm", "cross_entropy": "log_softmax"}
     for dtype in (torch.bfloat16, torch.float16):
         wide = widened(name, dtype, "cuda")
         assert (wide == torch.float32) == (made_of.get(name, name) in listed)

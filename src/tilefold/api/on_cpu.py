@@ -188,8 +188,6 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape
     if not dims and tensors[0].numel():
         return Repeated(_EACH[guarantee], _each(tensors, program, guarantee))
-    if len(tensors) > 1:
-        return None
     function = library_fold(tensors, program, dims, guarantee)
     if function is not None:
         plan = library_plan(function, program, guarantee)
@@ -199,8 +197,8 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
         return Repeated(executable.plan, executable.repeated)
     watching = tiled(tensors, quick_form(program), dims, guarantee, shape)
 
-    def call(x: Tensor) -> list[Tensor] | None:
-        *results, trusted = watching((x,))
+    def call(*tensors: Tensor) -> list[Tensor] | None:
+        *results, trusted = watching(tensors)
         return results if trusted.all() else None
 
     return Repeated(watching.plan, call)

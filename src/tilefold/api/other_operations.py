@@ -1,9 +1,10 @@
-"""Ragged folds, selections, transposes and products as operations of torch's library.
+"""Ragged folds, selections, transposes, products and losses as operations of torch's library.
 
     tilefold::segment_reduce    the results of each segment
     tilefold::topk              the best elements, and where they are
     tilefold::transpose         a tensor with two dims swapped in memory
     tilefold::product           a product with its epilogue and its row's fold
+    tilefold::cross_entropy     a loss, and what its backward reads of rows
 
 As in `operations`: schemas have no shapes, and each call on tensors without data gives results of its shapes.
 """
@@ -17,9 +18,11 @@ import torch
 from torch import Tensor
 
 from tilefold.algebra.monoid import monoid_of
+from tilefold.algebra.typing import compute_dtype
 from tilefold.api import topk as selections
 from tilefold.api import transpose as transposes
 from tilefold.api.differentiated import applied
+from tilefold.api.losses import ARGUMENTS, Loss
 from tilefold.api.move_gradients import Selection, Swap
 from tilefold.api.operations import Tensors, Where, all_mapped, fresh, in_front, register
 from tilefold.api.product_gradients import Multiplied
@@ -180,7 +183,41 @@ def _differentiated_product(
     return applied(Multiplied(has_bias, epilogue, row, out_dtype, precision, guarantee), run, given, key)
 
 
+# ------------------------------------------------------------------------------------------------------------- losses
+
+
+def _loss_of(inputs: Tensors, *arguments: Any) -> Loss:
+    return Loss(**dict(zip(ARGUMENTS, arguments, strict=True)))
+
+
+def _cross_entropy(inputs: Tensors, *arguments: Any) -> Tensors:
+    with torch.no_grad():
+        return fresh(_loss_of(inputs, *arguments).run(inputs), inputs)
+
+
+def _shape_of_losses(inputs: Tensors, *arguments: Any) -> Tensors:
+    loss, x = _loss_of(inputs, *arguments), inputs[0]
+    rows = [1 if d == loss.dim else n for d, n in enumerate(x.shape)]
+    each = [n for d, n in enumerate(x.shape) if d != loss.dim]
+    members, wide = rows[: loss.members], compute_dtype(x.dtype)
+    sizes = {"loss": each if loss.reduction == "none" else members, "total": members}
+    dtypes = {"loss": loss.dtype, "chosen": torch.int64}
+    return [x.new_empty(sizes.get(name, rows), dtype=dtypes.get(name, wide)) for name in loss.results]
+
+
+def _mapped_losses(
+    info: Any, where: tuple[Where], inputs: Tensors, dim: int, members: int, *rest: Any
+) -> Any:
+    given = in_front(inputs, where[0], info.batch_size)
+    return all_mapped(OPERATIONS.cross_entropy(given, dim + 1, members + 1, *rest))
+
+
+def _differentiated_loss(tensors: Sequence[Tensor], loss: Loss, key: Any) -> Tensors:
+    return applied(loss, lambda given: fresh(loss.run(given), given), tensors, None if loss.in_place else key)
+
+
 DIFFERENTIATED["product"] = _differentiated_product
+DIFFERENTIATED["cross_entropy"] = _differentiated_loss
 
 register(
     "segment_reduce",
@@ -200,4 +237,10 @@ register(
     "(Tensor[] operands, Tensor[] extras, bool has_bias, str epilogue, str monoid, str apply, ScalarType? out_dtype, "
     "str? precision, str guarantee)",
     _product, _product, _mapped_product, _product_of,
+)  # fmt: skip
+register(
+    "cross_entropy",
+    "(Tensor[] inputs, int dim, int members, str reduction, int ignore_index, float label_smoothing, float z_loss, "
+    "float? softcap, bool probabilities, bool weighted, bool shows_lse, bool validate, ScalarType dtype, str guarantee)",
+    _cross_entropy, _shape_of_losses, _mapped_losses, _loss_of,
 )  # fmt: skip

@@ -74,7 +74,8 @@ def reduce(
             `unit`, a power of two, and `sum`, the sum of squares in units of it), in the dtypes that states have; where one
             value has states of several forms, as `scan` says.
         dtype: the dtype of computed results, instead of the inputs' own; Python's float is torch.float64.
-        out: tensor(s) to write the results into, of the results' shape and dtype.
+        out: tensor(s) to write the results into, of the results' shape and dtype. Where nothing is folded (`dim` is ()),
+            one may be an input, exactly: the same memory in the same strides.
         guarantee: "run_to_run": the same bits for the same inputs, layout, chip, version and tuning table.
             "batch_invariant": besides, a result's bits depend neither on how many results there are nor on the chip's
             number of SMs. "none": neither; programs that share a result may combine it by atomic operations, unless
@@ -168,10 +169,10 @@ def fold_tensors(
         results: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
         return results
     key = None
-    alone = len(tensors) == 1 or (
-        type(dim) is tuple and not dim and all(t.shape == tensors[0].shape for t in tensors)
+    alike = len(tensors) == 1 or (
+        all(isinstance(t, Tensor) for t in tensors) and all(t.shape == tensors[0].shape for t in tensors)
     )
-    if alone and out is None and init is None and not (autocast and is_left(tensors)):
+    if alike and out is None and init is None and not (autocast and is_left(tensors)):
         rest = (keepdim, return_state, dtype, convert, guarantee)
         key, made = dispatch.again(call_key, tensors, monoid, dim, rest)
         if made is not None:
@@ -205,7 +206,7 @@ def fold_tensors(
             "give the monoid an identity, the tensor elements, or the fold an init"
         )
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
-    targets = check_out(out, program.outputs, result_shape, tensors, call)
+    targets = check_out(out, program.outputs, result_shape, tensors, call, in_place=not dims)
     before = [] if init is None else initial_state(init, monoid, program, result_shape, tensors[0], call)
     check_apart(targets, init or (), "init", call)
     finish = programs.after_state(program, return_state) if before else None

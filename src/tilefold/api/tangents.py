@@ -28,6 +28,7 @@ from tilefold.api import transpose as transposes
 from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of
 from tilefold.api.gradients import Fold, Like, cells, converted, fold_of
+from tilefold.api.losses import Loss
 from tilefold.api.map_gradients import Map
 from tilefold.api.move_gradients import Selection, Swap
 from tilefold.api.product_gradients import Multiplied
@@ -276,3 +277,35 @@ def _of_product(
     rest = made[1:]
     of_rest = _of_fold(call._fold(value), [value], rest, [found]) if rest else []
     return _like([of_value, *of_rest], made)
+
+
+# -------------------------------------------------------------------------------------------------------------- losses
+
+
+@tangents_of.register
+def _of_loss(
+    call: Loss, tensors: Sequence[Tensor], made: Sequence[Tensor], given: Sequence[Tensor | None]
+) -> Tangents:
+    x = tensors[0]
+    wrt = [i for i, t in enumerate(given[:2]) if t is not None]
+    found: Tangents = [None] * len(made)
+    saved = call.saved(tensors, made, wrt)
+    for r, like in enumerate(made):
+        if call.moves(r, tensors):
+            one = [torch.ones_like(like) if i == r else None for i in range(len(made))]
+            parts = call.backward(saved, one, wrt)
+            pairs: Any = [*(parts[i] for i in wrt if parts[i] is not None)]
+            pairs += [given[i] for i in wrt if parts[i] is not None]
+            reduced = call.reduction != "none" and call.results[r] == "loss"
+            over = tuple(range(call.members, x.ndim)) if reduced else (call.dim,)
+            if pairs:
+                (found[r],) = folds.fold_tensors(
+                    pairs,
+                    _dot(len(pairs) // 2),
+                    over,
+                    False,
+                    dtype=like.dtype,
+                    guarantee=call.guarantee,
+                    call=call.call,
+                )
+    return _like(found, made)

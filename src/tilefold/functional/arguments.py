@@ -55,7 +55,7 @@ def redirected(function: Callable[..., Result], names: Mapping[str, Any], *value
     return result
 
 
-_TENSORS = ("input", "x", "dim_or_other", "other", "weight", "bias", "residual", "out")
+_TENSORS = ("input", "x", "dim_or_other", "other", "target", "weight", "bias", "residual", "out")
 
 
 def _rename(

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.planner.atomics import atomic_of, atomic_plan
 from tilefold.planner.device import NOMINAL, Device
@@ -37,8 +38,10 @@ from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import fold_plan
 from tilefold.planner.form_choice import least_needed
 from tilefold.planner.geometry import without_positions
-from tilefold.planner.plan import Plan, Stage, count
+from tilefold.planner.maps import elements_stage
+from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.reading import alone
+from tilefold.planner.stages.maps import elements_of
 from tilefold.planner.thread_order import keeps_positions
 from tilefold.problem.canonical import Problem, canonical
 
@@ -62,7 +65,32 @@ def plan_tensors(
             problem, program, (), overlaps=False, guarantee=guarantee, reason="nothing to fold"
         )
         return problem, nothing
+    if not dims and _is_of_rows(problem, program):
+        return problem, _each_element(problem, program, guarantee)
     return problem, plan_fold(problem, program, device, guarantee)
+
+
+def _is_of_rows(problem: Problem, program: Program) -> bool:
+    """Whether a function of every element takes some inputs that do not vary along all dims, as values of rows do.
+
+    A map loads each of these once a row; a fold would load it beside every element.
+    """
+    algebra = program.algebra
+    plain = algebra.project is None and not algebra.index and set(algebra.dtypes) == {"compute"}
+    varies = {tuple(bool(d.strides[i]) for d in problem.dims) for i in range(len(problem.dtypes))}
+    return plain and len(varies) > 1 and all(map(is_float, program.outputs))
+
+
+def _each_element(problem: Problem, program: Program, guarantee: str) -> Plan:
+    """One launch that makes something of every element."""
+    outputs = names("output", len(program.outputs))
+    buffers = tuple(
+        Buffer(name, (problem.outputs,), d) for name, d in zip(outputs, program.outputs, strict=True)
+    )
+    stage = elements_stage(elements_of(problem, len(problem.dtypes), ()), program.outputs)
+    launch = Launch("map_elements", stage, names("input", len(problem.dtypes)), outputs)
+    reason = f"{count(problem.outputs, 'element')}, each by itself"
+    return Plan("triton", (launch,), buffers, (), guarantee, "whole", reason)
 
 
 def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:

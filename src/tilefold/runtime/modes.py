@@ -136,11 +136,11 @@ def is_faked() -> bool:
 
 # What torch.autocast has computed and returned in float32, by our names; of torch's list in ATen/autocast_mode.h.
 WIDENED = {
-    "cpu": frozenset({"prod"}),
+    "cpu": frozenset({"prod", "cross_entropy"}),
     "cuda": frozenset(
         {
             "sum", "prod", "cumsum", "cumprod", "logsumexp", "norm", "vector_norm", "softmax", "log_softmax", "layer_norm",
-            "rms_norm", "group_norm", "normalize",
+            "rms_norm", "group_norm", "normalize", "cross_entropy",
         }
     ),
 }  # fmt: skip

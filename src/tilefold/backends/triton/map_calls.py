@@ -17,7 +17,7 @@ from tilefold.backends.triton.prelude import prelude
 from tilefold.backends.triton.records import Extras, Mapped, Operand, Position, Results, Sizes, Tile, Way
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.products.row import Row
+from tilefold.planner.products.row import Row, row_of_elements
 from tilefold.planner.programs import chunk_of, edges
 from tilefold.planner.sizes import VECTOR_BYTES, power_above
 from tilefold.planner.stages.maps import (
@@ -46,9 +46,12 @@ def folding_call(
     return fold_call(step, plan, problem, computation, interpret)
 
 
-def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+def elements_call(
+    step: Launch, plan: Plan, problem: Problem, computation: Row | Program, interpret: bool
+) -> Call:
     """Arguments and constants of `map_elements`."""
     stage: Elements = step.settings
+    row = computation if isinstance(computation, Row) else row_of_elements(computation)
     inputs = row.program.algebra.inputs
     problem = elements_of(problem, inputs, row.program.outputs)
     none = Dim("map", 1, (0,) * len(problem.dtypes))

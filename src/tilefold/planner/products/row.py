@@ -157,6 +157,14 @@ def without_constants(row: Row, folding: Program) -> tuple[Row, tuple[int, ...]]
     return replace(_typed(varying, graph, row.extras), results=row.results, sums=row.sums), places
 
 
+@kept_outside_modes(256)
+def row_of_elements(function: Program) -> Row:
+    """A function of every element, given as the fold over no dims, as a map that folds nothing."""
+    graph = trace(lambda *v: function.project.graph(*function.lift.graph(*v)), function.algebra.inputs)
+    apply = typing.infer(graph, [typing.element_dtype(dtype) for dtype in function.elements])
+    return Row(replace(function, outputs=()), apply, results=function.outputs)
+
+
 def _typed(folding: Program, graph: Graph, extras: tuple[torch.dtype, ...]) -> Row:
     row = (*folding.elements, *folding.outputs, *extras)
     return Row(folding, typing.infer(graph, [typing.element_dtype(dtype) for dtype in row]), extras)

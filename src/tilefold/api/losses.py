@@ -1,0 +1,443 @@
+"""Cross-entropy of rows of logits: a fold of each row, the target's logit, and a fold of what the rows lose.
+
+Of a row, with c = softcap tanh(x / softcap) or x, the largest c, m, and s = log(sum of exp(c - m)):
+
+    loss = sum over classes of a (m + s - c) + z_loss (m + s)^2
+
+where `a` is how much of the target each class has: of an index one, smoothed. So the fold gives m, s, and where all classes
+have a share the sums of a and a c. A row of a class index alone reads the target's logit by its address.
+
+Backward is one function of each logit and its row's values, read once and written once:
+
+    dx = (p sum(a) + ... - a) g,   p = exp(c - m - s)
+
+It leaves out the one class of a target, whose element is computed of its row's values and stored afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+
+from tilefold import math, monoids
+from tilefold.algebra.expression import trace
+from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.typing import compute_dtype
+from tilefold.api import dispatch
+from tilefold.api import reduce as folds
+from tilefold.api.differentiated import Call
+from tilefold.api.ends import function_of
+from tilefold.api.gradients import converted
+from tilefold.api.recorded import DIFFERENTIATED, OPERATIONS, is_differentiated, is_plainly_differentiated
+from tilefold.errors import TargetError
+from tilefold.problem.validate import is_abstract
+from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import is_seen
+
+NAN, INFINITY = float("nan"), float("inf")
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Loss(Call):
+    """A cross-entropy of logits, targets and, where they are `weighted`, the classes' weights.
+
+    Classes lie along `dim`. The losses of the first `members` dims are reduced apart. `dtype` is the loss's.
+    """
+
+    dim: int
+    members: int
+    reduction: str
+    ignore_index: int
+    label_smoothing: float
+    z_loss: float
+    softcap: float | None
+    probabilities: bool
+    weighted: bool
+    shows_lse: bool
+    validate: bool
+    dtype: torch.dtype
+    guarantee: str
+    in_place: bool = False
+
+    call = "cross_entropy"
+    fills = False  # a cotangent that nobody asked for comes as None
+
+    @property
+    def shares(self) -> bool:
+        """Whether every class has a share of the target."""
+        return self.probabilities or self.label_smoothing > 0
+
+    @property
+    def varies(self) -> bool:
+        """Whether these shares are not the same for all classes."""
+        return self.probabilities or (self.shares and self.weighted)
+
+    @functools.cached_property
+    def results(self) -> tuple[str, ...]:
+        """What the forward call makes: the caller's first."""
+        lse, share = ("lse",) * self.shows_lse, ("share",) * self.varies
+        chosen, total = ("chosen",) * (not self.probabilities), ("total",) * (self.reduction == "mean")
+        return ("loss", *lse, "largest", "logarithm", *share, *chosen, *total)
+
+    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
+        """Whether a result changes with an element; the largest one counts as a constant, which the logarithm answers for."""
+        name = self.results[result]
+        return name in ("loss", "lse", "logarithm") or (name == "share" and self.probabilities)
+
+    # ------------------------------------------------------------------------------------------------------- functions
+
+    def _capped(self, x: Any) -> Any:
+        return x if self.softcap is None else math.tanh(x * (1.0 / self.softcap)) * self.softcap
+
+    def _through_cap(self, x: Any, g: Any) -> Any:
+        """The cotangent of a logit, of that of what the cap makes of it."""
+        if self.softcap is None:
+            return g
+        bent = math.tanh(x * (1.0 / self.softcap))
+        return g * (1.0 - bent * bent)
+
+    def _share(self, classes: int, beside: Sequence[Any]) -> Any:
+        """How much of the target a class has, besides that of an index: of its probability and weight, where these are."""
+        if not self.shares:
+            return 0.0
+        given, kept = iter(beside), 1.0 - self.label_smoothing
+        share = self.label_smoothing / classes
+        if self.probabilities:
+            share = next(given) * kept + share if self.label_smoothing else next(given)
+        return next(given) * share if self.weighted else share
+
+    @kept_outside_modes(256)
+    def of_rows(self, classes: int) -> Monoid:
+        """The fold of a row's logits, and of what is beside them: largest, logarithm, the sums of shares, lse."""
+        fields = ("max", "sum", *("share",) * self.varies, *("first",) * self.shares)
+
+        def lift(x: Any, *beside: Any) -> Any:
+            c, share = self._capped(x) * 1.0, self._share(classes, beside)
+            return c, 1.0, *(share,) * self.varies, *(share * c,) * self.shares
+
+        def combine(a: Any, b: Any) -> Any:
+            return *monoids.logsumexp_combine(a, b), *(getattr(a, f) + getattr(b, f) for f in fields[2:])
+
+        def absorb(state: Any, x: Any, *beside: Any) -> Any:
+            c, share = self._capped(x), self._share(classes, beside)
+            sums = (share,) * self.varies + (share * c,) * self.shares
+            more = (getattr(state, f) + math.block_sum(s) for f, s in zip(fields[2:], sums, strict=True))
+            return *monoids.logsumexp_absorb(state, c), *more
+
+        def project(largest: Any, total: Any, *sums: Any) -> Any:
+            logarithm = math.where(abs(largest) == INFINITY, NAN, math.log(total))
+            lse = math.where(abs(largest) == INFINITY, largest, largest + logarithm)
+            return largest, logarithm, *sums, *(lse,) * self.shows_lse
+
+        return Monoid(
+            combine,
+            (-INFINITY, *(0,) * (len(fields) - 1)),
+            fields=fields,
+            lift=_taking(1 + self._beside, lift),
+            project=project,
+            absorb=absorb,
+            commutative=True,
+            check=False,
+            name=self.call,
+        )
+
+    @property
+    def _beside_rows(self) -> tuple[str, ...]:
+        """A row's values: of its fold, of its target, of that one's weight."""
+        sums = ("share",) * self.varies + ("first",) * self.shares
+        own = () if self.probabilities else ("target", "logit", *("weight",) * self.weighted)
+        return ("largest", "logarithm", *sums, *own)
+
+    def _parts(self, v: Values) -> tuple[Any, Any]:
+        """The share of the target's own class, and the sum of all others'."""
+        own = v.get("weight", 1.0) * (1.0 - self.label_smoothing) if "target" in v else 0.0
+        return own, v.get("share", self.label_smoothing if self.shares else 0.0)
+
+    def _counted(self, v: Values, classes: int, value: Any) -> Any:
+        """A row's value: 0 where its target is ignored, NaN where it is no class."""
+        if "target" not in v:
+            return value
+        inside = (v["target"] >= 0) & (v["target"] < classes)
+        return math.where(v["target"] == self.ignore_index, 0.0, math.where(inside, value, NAN))
+
+    def _lost(self, v: Values, classes: int) -> tuple[Any, Any]:
+        """A row's loss and weight."""
+        own, share = self._parts(v)
+        lost: Any = 0.0
+        if "target" in v:
+            lost = own * ((v["largest"] - self._capped(v["logit"])) + v["logarithm"])
+        if self.shares:
+            lost = lost + (share * v["logarithm"] + (share * v["largest"] - v["first"]))
+        if self.z_loss:
+            lse = v["largest"] + v["logarithm"]
+            lost = lost + lse * lse * self.z_loss
+        return self._counted(v, classes, lost), self._counted(v, classes, v.get("weight", 1.0))
+
+    @kept_outside_modes(256)
+    def of_losses(self, classes: int) -> Monoid:
+        """The fold of the rows' values: the loss, and of a mean the weights' sum."""
+        names, mean = self._beside_rows, self.reduction == "mean"
+
+        def lift(*values: Any) -> Any:
+            lost, weight = self._lost(dict(zip(names, values, strict=True)), classes)
+            return lost * 1.0, weight * 1.0
+
+        if self.reduction == "none":
+            return function_of(trace(lambda *v: lift(*v)[0], len(names)))
+
+        return Monoid(
+            lambda a, b: (a.loss + b.loss, a.weight + b.weight),
+            (0, 0),
+            fields=("loss", "weight"),
+            lift=_taking(len(names), lift),
+            project=(lambda loss, weight: (loss / weight, weight)) if mean else (lambda loss, weight: loss),
+            commutative=True,
+            check=False,
+            name="losses",
+        )
+
+    @kept_outside_modes(256)
+    def of_cotangents(self, names: tuple[str, ...], classes: int) -> Monoid:
+        """(a row's values and cotangents) -> the factor of p, its loss's cotangent, its target's own element."""
+
+        def run(*values: Any) -> tuple[Any, ...]:
+            v = dict(zip(names, values, strict=True))
+            own, share = self._parts(v)
+            g = v.get("of_loss", 0.0)
+            if "of_loss" in v:
+                g = self._counted(v, classes, g / v["total"] if "total" in v else g)
+            slope = own + share
+            if self.z_loss:
+                slope = slope + (v["largest"] + v["logarithm"]) * (2.0 * self.z_loss)
+            factor = sum((v[name] for name in ("of_lse", "of_logarithm") if name in v), g * slope)
+            made = (factor * 1.0, *(g * 1.0,) * self.shares)
+            if "target" not in v:
+                return made
+            p = math.exp((self._capped(v["logit"]) - v["largest"]) - v["logarithm"])
+            shared = self._share(classes, [v["weight"]] if self.weighted else [])
+            return *made, self._through_cap(v["logit"], p * factor - g * (own + shared))
+
+        return function_of(trace(run, len(names)))
+
+    @kept_outside_modes(256)
+    def of_logits(self, classes: int) -> Monoid:
+        """(a logit, what is beside it, its row's values) -> its cotangent, the target's own share left out."""
+        k = self._beside
+
+        def run(x: Any, *v: Any) -> Any:
+            beside, (largest, logarithm, factor, *g) = v[:k], v[k:]
+            made = math.exp((self._capped(x) - largest) - logarithm) * factor
+            if self.shares:
+                made = made - g[0] * self._share(classes, beside)
+            return self._through_cap(x, made)
+
+        return function_of(trace(run, 1 + k + 3 + self.shares))
+
+    @kept_outside_modes(256)
+    def of_probabilities(self, has_loss: bool, has_share: bool) -> Monoid:
+        """(a logit, its class's weight, its row's values) -> the probability's cotangent."""
+
+        def run(x: Any, *v: Any) -> Any:
+            given = iter(v)
+            weight = next(given) if self.weighted else 1.0
+            largest, logarithm = next(given), next(given)
+            made: Any = 0.0
+            if has_loss:
+                made = next(given) * ((largest - self._capped(x)) + logarithm)
+            made = made + next(given) if has_share else made
+            return made * weight * (1.0 - self.label_smoothing)
+
+        return function_of(trace(run, 3 + self.weighted + has_loss + has_share))
+
+    @property
+    def _beside(self) -> int:
+        """How many tensors a row's fold takes beside the logits."""
+        return self.probabilities + (self.shares and self.weighted)
+
+    # --------------------------------------------------------------------------------------------------------- calls
+
+    def _each(
+        self, function: Monoid, tensors: Sequence[Tensor], dtype: torch.dtype, out: Any = None
+    ) -> list[Tensor]:
+        """A function of elements, computed of each."""
+        return folds.fold_tensors(
+            tensors, function, (), False, dtype=dtype, guarantee=self.guarantee, call=self.call, out=out
+        )
+
+    def alike(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors with as many dims each, as they broadcast."""
+        x, target, *weight = tensors
+        if target.ndim < x.ndim:
+            target = target.unsqueeze(self.dim)
+        after = x.ndim - 1 - self.dim
+        return [x, target, *(w.reshape(*w.shape, *[1] * after) if w.ndim == 1 else w for w in weight)]
+
+    def _folded_with(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What a row's fold takes beside the logits, of their shape."""
+        x, target, *weight = tensors
+        found = [*([target] if self.probabilities else []), *(weight if self.shares else [])]
+        return [t.expand(x.shape) for t in found]
+
+    def _at_targets(self, t: Tensor, x: Tensor, chosen: Tensor) -> Tensor:
+        """A tensor's elements at the targets."""
+        return dispatch.noted(lambda t, i: [t.expand(x.shape).gather(self.dim, i)], t, chosen)[0]
+
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The results.
+
+        Raises:
+            TargetError: a target that is looked at is no class.
+        """
+        x, target, *weight = tensors = self.alike(tensors)
+        classes, wide = int(x.shape[self.dim]), compute_dtype(x.dtype)
+        made: Values = {}
+        rows = folds.fold_tensors(
+            [x, *self._folded_with(tensors)], self.of_rows(classes), self.dim, True, dtype=wide, guarantee=self.guarantee,
+            call=self.call,
+        )  # fmt: skip
+        names = self._beside_rows
+        made |= dict(zip((*names[: 2 + self.varies + self.shares], "lse"), rows, strict=False))
+        if not self.probabilities:
+            if self.validate or x.device.type == "cpu":
+                dispatch.noted(lambda t: self._check_targets(t, classes), target)
+            made["target"] = target
+            (made["chosen"],) = self._each(_chosen(classes), [target], torch.int64)
+            made["logit"] = self._at_targets(x, x, made["chosen"])
+            if self.weighted:
+                made["weight"] = self._at_targets(weight[0], x, made["chosen"])
+        values = [made[name] for name in names]
+        if self.reduction == "none":
+            (loss,) = self._each(self.of_losses(classes), values, self.dtype)
+            made["loss"] = loss.squeeze(self.dim)
+        else:
+            over = tuple(range(self.members, x.ndim))
+            whole = folds.fold_tensors(
+                values,
+                self.of_losses(classes),
+                over,
+                False,
+                dtype=wide,
+                guarantee=self.guarantee,
+                call=self.call,
+            )
+            made |= dict(zip(("loss", "total"), whole, strict=False))
+            made["loss"] = converted(made["loss"], self.dtype)
+        return [made[name] for name in self.results]
+
+    def _check_targets(self, target: Tensor, classes: int) -> list[Tensor]:
+        if not is_abstract(target):
+            wrong = target[((target < 0) | (target >= classes)) & (target != self.ignore_index)]
+            if wrong.numel():
+                raise TargetError(
+                    f"{self.call}: targets must be classes in [0, {classes - 1}] or `ignore_index` {self.ignore_index}, got "
+                    f"{wrong[0].item()} (Target is out of bounds); mask it with `ignore_index`"
+                )
+        return []
+
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
+        """The inputs, and what the results have of rows."""
+        names = ("largest", "logarithm", "share", "chosen", "total")
+        return [*tensors, *(t for name, t in zip(self.results, made, strict=True) if name in names)]
+
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
+        """The cotangents of the logits and of the targets' probabilities."""
+        count = 2 + self.weighted
+        x, target, *weight = tensors = self.alike(saved[:count])
+        names = [name for name in self.results if name not in ("loss", "lse")]
+        made: Values = dict(zip(names, saved[count:], strict=True))
+        found: list[Any] = [None] * count
+        rows = made["largest"].shape
+        given = {name: g for name, g in zip(self.results, grads, strict=True) if g is not None}
+        if not given:
+            return found
+        if "loss" in given:
+            made["of_loss"] = self._of_rows(given["loss"], rows)
+            if "total" in made:
+                made["total"] = self._of_rows(made["total"], rows)
+        else:
+            made.pop("total", None)
+        made |= {f"of_{name}": g for name, g in given.items() if name in ("lse", "logarithm")}
+        if not self.probabilities:
+            made |= {"target": target, "logit": self._at_targets(x, x, made["chosen"])}
+            if self.weighted:
+                made["weight"] = self._at_targets(weight[0], x, made["chosen"])
+        classes, wide = int(x.shape[self.dim]), compute_dtype(x.dtype)
+        values = {name: t for name, t in made.items() if name != "chosen"}
+        factor, *more = self._each(self.of_cotangents(tuple(values), classes), list(values.values()), wide)
+        g = more[: self.shares]
+        of_row = [t.expand(x.shape) for t in (made["largest"], made["logarithm"], factor, *g)]
+        beside = self._folded_with(tensors)
+        if 1 in wrt:
+            own = [*g] if "loss" in given else []
+            own += [given["share"]] if "share" in given else []
+            function = self.of_probabilities("loss" in given, "share" in given)
+            each = [t.expand(x.shape) for t in (x, *weight, made["largest"], made["logarithm"], *own)]
+            (found[1],) = self._each(function, each, target.dtype)
+        if 0 in wrt:
+            out = x.detach() if self.in_place else None
+            (of_x,) = self._each(self.of_logits(classes), [x, *beside, *of_row], x.dtype, out)
+            if not self.probabilities:
+                of_x = dispatch.noted(self._with_targets, of_x, made["chosen"], converted(more[-1], x.dtype))[
+                    0
+                ]
+            found[0] = of_x
+        return found
+
+    def _of_rows(self, g: Tensor, rows: Sequence[int]) -> Tensor:
+        """A cotangent of the loss, or the weights' sum, as one value a row."""
+        if self.reduction == "none":
+            return g.unsqueeze(self.dim)
+        return g.reshape(*g.shape, *[1] * (len(rows) - g.ndim)).expand(rows)
+
+    def _with_targets(self, of_x: Tensor, chosen: Tensor, own: Tensor) -> list[Tensor]:
+        """The logits' cotangents with those of the targets' own classes."""
+        if torch._C._functorch.maybe_current_level() is not None:  # no in-place write into what is not mapped
+            return [of_x.scatter(self.dim, chosen, own)]
+        return [of_x.scatter_(self.dim, chosen, own)]
+
+
+def _taking(count: int, function: Any) -> Any:
+    """The function, which says that it takes so many values."""
+    taken = [inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(count)]
+    function.__signature__ = inspect.Signature(taken)
+    return function
+
+
+@kept_outside_modes(256)
+def _chosen(classes: int) -> Monoid:
+    """(a target) -> a class that can be read: the first where the target is none."""
+    return function_of(trace(lambda t: math.where((t >= 0) & (t < classes), t, 0), 1))
+
+
+def loss_tensors(tensors: Sequence[Tensor], loss: Loss, key: Any) -> list[Tensor]:
+    """The results of a cross-entropy of validated tensors: those that `Loss.results` names."""
+    if is_dynamo_compiling() or (not is_plainly_differentiated(tensors) and _is_one(tensors)):
+        return recorded_loss(tensors, loss)
+    if is_plainly_differentiated(tensors):
+        return DIFFERENTIATED["cross_entropy"](tensors, loss, key)
+    return loss.run(tensors)
+
+
+def _is_one(tensors: Sequence[Tensor]) -> bool:
+    return is_seen(tensors) or is_differentiated(tensors)
+
+
+def recorded_loss(tensors: Sequence[Tensor], loss: Loss) -> list[Tensor]:
+    """The call as one operation."""
+    made: list[Tensor] = OPERATIONS.cross_entropy(
+        loss.alike(tensors), *(getattr(loss, name) for name in ARGUMENTS)
+    )
+    return made
+
+
+ARGUMENTS: tuple[str, ...] = tuple(Loss.__dataclass_fields__)[:-1]

@@ -1,0 +1,158 @@
+"""Cross-entropy of rows of logits and classes, its mean: forward alone, and forward and backward in one call."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+import tilefold
+from tilefold.bench import settings, traps
+from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, Variant
+from tilefold.bench.layout import Layout, whole_sectors
+from tilefold.bench.ours import OURS
+from tilefold.bench.peers import COMPILE_MODE
+
+Tensor = torch.Tensor
+FORWARD, BOTH = OPERATIONS = ("cross_entropy", "cross_entropy, backward")
+ROWS = ((16384, 8192), (4096, 65536), (8192, 151936), (32768, 1024), (5000, 4104))
+SMALL_ROWS = ((32, 256), (8, 4104))
+HEADLINE = (16384, 8192)
+
+
+@dataclass(frozen=True)
+class LossCase(Case):
+    """The mean loss of x[M, N] and M classes, and with backward x's gradient.
+
+    What must be moved: x and the classes, then with backward x again and its gradient.
+    """
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether x's gradient is asked."""
+        return self.operation == BOTH
+
+    @property
+    def result_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the loss, of x's gradient."""
+        return ((), self.shape) if self.goes_back else ((),)
+
+    @property
+    def input_bytes(self) -> int:
+        """X, once or twice, and the classes."""
+        x = self.elements * DTYPES[self.dtype].itemsize
+        return (1 + self.goes_back) * whole_sectors(x) + whole_sectors(8 * self.shape[0])
+
+
+@functools.cache
+def classes_of(rows: int, classes: int, device: str) -> Tensor:
+    """The targets of all cases of so many rows."""
+    generator = torch.Generator(device).manual_seed(42)
+    return torch.randint(0, classes, (rows,), device=device, generator=generator)
+
+
+def called(case: LossCase, function: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Outputs:
+    """The loss, and x's gradient where it is asked, of a function of x and the classes."""
+    target = classes_of(*case.shape, str(x.device))
+    if not case.goes_back:
+        with torch.no_grad():
+            return (function(x, target),)
+    x = x.detach().requires_grad_()
+    loss = function(x, target)
+    return loss.detach(), *torch.autograd.grad(loss, x)
+
+
+def loss_case(operation: str, shape: tuple[int, ...], dtype: str) -> LossCase:
+    """A case of one of `OPERATIONS`, with torch's function in float64 for reference."""
+
+    def in_torch(x: Tensor) -> Outputs:
+        return called(case, torch.nn.functional.cross_entropy, x)
+
+    case = LossCase(
+        operation=operation,
+        dim=1,
+        shape=shape,
+        dtype=dtype,
+        torch_call=in_torch,
+        reference=lambda x: in_torch(x.double()),
+        tolerance=Tolerance(
+            "(10 eps + 1e-4) |want|: a log-probability of 16 to 32, which torch rounds to the dtype, is off by up to 8 eps, "
+            "and so is its exponential. Results are rounded on the way and at the end; float32's own chains",
+            lambda want, dtype: want.abs() * (10 * torch.finfo(dtype).eps + 1e-4),
+        ),
+        result_dtypes=(DTYPES[dtype],) * (2 if operation == BOTH else 1),
+        operations_each=4 if operation == FORWARD else 8,
+        group=f"{operation}, {dtype}",
+        headline=shape == HEADLINE and dtype == "bf16",
+    )
+    return case
+
+
+def cases(size: str = "full") -> tuple[Case, ...]:
+    """Both operations of every shape, in bf16 and fp32; headline cases first."""
+    shapes = ROWS if size == "full" else SMALL_ROWS
+    made = [
+        loss_case(name, shape, dtype) for dtype in ("bf16", "fp32") for shape in shapes for name in OPERATIONS
+    ]
+    return tuple(sorted(made, key=lambda case: not case.headline))
+
+
+def make_loss(
+    operation: str, dim: Any, shape: tuple[int, ...], dtype: str, layout: Layout | None = None
+) -> Case | None:
+    """A case of another shape of rows; None where there is no such."""
+    fits = operation in OPERATIONS and len(shape) == 2 and layout is None and DTYPES[dtype].is_floating_point
+    return loss_case(operation, shape, dtype) if fits and dim in (1, -1, None) else None
+
+
+def _choice(case: Case, label: str, function: Callable[[Tensor, Tensor], Tensor]) -> Choice:
+    assert isinstance(case, LossCase)
+    return Choice(label, functools.partial(called, case, function))
+
+
+def build_ours(case: Case, x: Tensor) -> Sequence[Choice]:
+    """Tilefold's function, and autograd."""
+    return [_choice(case, "default", lambda x, target: tilefold.cross_entropy(x, target))]  # type: ignore[arg-type, return-value]
+
+
+def build_compiled(case: Case, x: Tensor) -> Sequence[Choice]:
+    """Torch's function compiled, and the backward that this makes."""
+    function = traps.fresh_compile(torch.nn.functional.cross_entropy, mode=COMPILE_MODE)
+    return [_choice(case, COMPILE_MODE, function)]
+
+
+def check_compiled(call: Any, x: Tensor) -> None:
+    """That the forward runs compiled: the function that `called` was given."""
+    traps.check_compiled(call, x, call.args[1])
+
+
+def build_quack(case: Case, x: Tensor) -> Sequence[Choice]:
+    """QuACK's cross_entropy."""
+    function = importlib.import_module("quack.cross_entropy").cross_entropy
+    return [_choice(case, "cross_entropy", lambda x, target: function(x, target, reduction="mean"))]
+
+
+def build_liger(case: Case, x: Tensor) -> Sequence[Choice]:
+    """Liger's, of a copy: where a gradient is asked its forward writes this over the logits."""
+    function = importlib.import_module("liger_kernel.transformers.functional").liger_cross_entropy
+    return [_choice(case, "of a copy", lambda x, target: function(x.clone(), target))]
+
+
+SUITE = Suite(
+    "losses",
+    str(__doc__).strip(),
+    cases,
+    (
+        replace(OURS, build=build_ours, graphs=False),
+        Variant("compile", build_compiled, warms=True, check=check_compiled),
+        Variant("quack", build_quack, gpu_only=True, warms=True, asked_only=True),
+        Variant("liger", build_liger, gpu_only=True, warms=True, asked_only=True),
+        *settings.variants_of(build_ours),
+    ),
+    against=("torch", "compile", "quack", "liger"),
+    make=make_loss,
+)

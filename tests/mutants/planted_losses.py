@@ -1,0 +1,88 @@
+"""Faults planted in losses."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+FILE = "tests/functional/test_losses.py"
+DRAWN = f"{FILE}::test_losses_and_gradients_are_torchs"
+
+LOSSES = (
+    Mutant(
+        "a target that is no class has the loss of the first one",
+        "api/losses.py",
+        "math.where(inside, value, NAN)",
+        "math.where(inside, value, value)",
+        (f"{FILE}::test_where_nothing_checks_targets_such_a_row_is_nan",),
+    ),
+    Mutant(
+        "ignored rows count in a mean",
+        "api/losses.py",
+        'self._counted(v, classes, v.get("weight", 1.0))',
+        'v.get("weight", 1.0)',
+        (DRAWN, f"{FILE}::test_all_ignored_and_no_rows[mean]"),
+    ),
+    Mutant(
+        "the target's own element loses its part of the smoothing",
+        "api/losses.py",
+        "p * factor - g * (own + shared)",
+        "p * factor - g * own",
+        (DRAWN,),
+    ),
+    Mutant(
+        "the cap's slope is left out",
+        "api/losses.py",
+        "return g * (1.0 - bent * bent)",
+        "return g * 1.0",
+        (DRAWN, f"{FILE}::test_derivatives_of_both_orders[all-indices]"),
+    ),
+    Mutant(
+        "the z-loss's slope is half of it",
+        "api/losses.py",
+        "(2.0 * self.z_loss)",
+        "(1.0 * self.z_loss)",
+        (DRAWN, f"{FILE}::test_derivatives_of_both_orders[all-indices]"),
+    ),
+    Mutant(
+        "the log-sum-exp's cotangent is lost",
+        "api/losses.py",
+        'for name in ("of_lse", "of_logarithm") if name in v',
+        'for name in ("of_logarithm",) if name in v',
+        (DRAWN, f"{FILE}::test_derivatives_of_both_orders[all-indices]"),
+    ),
+    Mutant(
+        "second derivatives take the logarithm as a constant",
+        "api/losses.py",
+        'name in ("loss", "lse", "logarithm")',
+        'name in ("loss", "lse")',
+        (f"{FILE}::test_derivatives_of_both_orders[plain-indices]",),
+    ),
+    Mutant(
+        "the target's class keeps the element of the others",
+        "api/losses.py",
+        "if not self.probabilities:\n                of_x =",
+        "if self.probabilities:\n                of_x =",
+        (DRAWN,),
+    ),
+    Mutant(
+        "targets are not checked again where a call is repeated",
+        "api/losses.py",
+        "dispatch.noted(lambda t: self._check_targets(t, classes), target)",
+        "self._check_targets(target, classes)",
+        (f"{FILE}::test_a_target_that_is_no_class_is_refused[4]",),
+    ),
+    Mutant(
+        "members of a batch share a mean",
+        "api/other_operations.py",
+        "OPERATIONS.cross_entropy(given, dim + 1, members + 1, *rest)",
+        "OPERATIONS.cross_entropy(given, dim + 1, members, *rest)",
+        (f"{FILE}::test_compiled_mapped_and_transformed",),
+    ),
+    Mutant(
+        "values of rows are loaded beside every element",
+        "planner/choose.py",
+        "return plain and len(varies) > 1 and",
+        "return False and len(varies) > 1 and",
+        (f"{FILE}::test_kernels_from_their_ptx[4x1000--]",),
+    ),
+)
