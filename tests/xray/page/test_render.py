@@ -92,7 +92,15 @@ def test_two_kernels_side_by_side(pages: tuple[str, str]) -> None:
     first, second = page_of(pages[0], "sm_80"), page_of(pages[1])
     found = diff_document(first, second)
     assert not found["same"]
-    assert {text["name"] for text in found["texts"]} == {"Source", "TTIR", "TTGIR", "PTX", "SASS", "CUDA"}
+    assert {text["name"] for text in found["texts"]} == {
+        "Source",
+        "TTIR",
+        "TTGIR",
+        "LLVM",
+        "PTX",
+        "SASS",
+        "CUDA",
+    }
     text = render_diff([found])
     assert "registers a thread" in text
     for one in found["texts"]:
