@@ -16,7 +16,11 @@ def _serve(rank: int, size: int, store: str, timeout_s: float, pipe: Any) -> Non
 
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=timeout_s),
     )
     while (task := pipe.recv()) is not None:
         function, arguments = task

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 
-import on_ranks
 import pytest
 import torch
-from ranks import Ranks
 
+import on_ranks
 import tilefold.distributed as sharded
+from ranks import Ranks
 from tilefold.errors import ArgumentError
 
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
@@ -37,7 +37,7 @@ def test_a_sharded_fold_is_the_fold_of_the_whole(four):
     ids=["total", "ties", "around"],
 )
 def test_gradients_are_the_shards_of_the_whole_one(four, names):
-    four.run(on_ranks.gradients, names)
+    four.run(on_ranks.gradients, names, "MAX" in names)
 
 
 def test_compiled_calls_are_one_graph_forward_and_backward(four):
@@ -45,7 +45,7 @@ def test_compiled_calls_are_one_graph_forward_and_backward(four):
 
 
 def test_there_is_no_second_derivative(four):
-    assert all("once_differentiable" in error for error in four.run(on_ranks.second_derivative))
+    assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative))
 
 
 def test_scans_begin_with_the_state_of_the_ranks_before(four):

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # its operations' shapes, for torch.compile
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
 from tilefold.errors import ArgumentError, KindError, shown
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -52,7 +53,7 @@ def process_group(group: Any, mesh: Any, call: str) -> Any:
     if mesh is not None:
         if group is not None:
             raise ArgumentError(f"{call}: give `group` or `mesh`, got both; leave one out")
-        if not isinstance(mesh, dist.DeviceMesh):
+        if not isinstance(mesh, DeviceMesh):
             raise KindError(f"{call}: `mesh` must be a DeviceMesh, got {shown(mesh)}; use init_device_mesh")
         if mesh.ndim != 1:
             raise ArgumentError(

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid, monoid_of
@@ -28,7 +27,7 @@ from tilefold.distributed.exchange import (
     ranks_of,
 )
 from tilefold.distributed.parts import finish_text, partial_text, result_dtypes
-from tilefold.errors import EmptyError
+from tilefold.errors import EmptyError, GradientError
 from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
 from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -129,7 +128,7 @@ def fold_shards(
         convert, guarantee, asks_gradient(tensors),
     )  # fmt: skip
     if sharded.ties:
-        return list(_Function.apply(sharded, *tensors))
+        return list(_Function.apply(sharded, *tensors))  # type: ignore[no-untyped-call]  # torch's own
     states, _ = sharded.exchanged(tensors)
     made = sharded.finished(states, tensors)
     if monoid.algebra.identity is None and shape[axis] == 0 and not is_dynamo_compiling():
@@ -277,8 +276,11 @@ class _Function(torch.autograd.Function):
         return tuple(made)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
+        if torch.is_grad_enabled() and not is_dynamo_compiling():  # of create_graph=True
+            raise GradientError(
+                f"{CALL}: a sharded fold has a first derivative alone, got create_graph=True; ask for the gradient without it"
+            )
         sharded, (k, n), saved = ctx.sharded, ctx.counts, ctx.saved_tensors
         wrt = [i for i in range(k) if ctx.needs_input_grad[1 + i]]
         made = OPERATIONS.shard_gradient(
