@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import tilefold as tf
-from refusals import algebra, folds, functions, maps, products, scans
+from refusals import algebra, folds, functions, losses, maps, products, scans
 from refusals.making import INF, Case, X
 from tilefold import errors
 from tilefold.algebra.expression import trace
@@ -83,7 +83,15 @@ UNREACHABLE = {
 }
 
 
-CASES = [*algebra.CASES, *folds.CASES, *functions.CASES, *maps.CASES, *products.CASES, *scans.CASES]
+CASES = [
+    *algebra.CASES,
+    *folds.CASES,
+    *functions.CASES,
+    *losses.CASES,
+    *maps.CASES,
+    *products.CASES,
+    *scans.CASES,
+]
 
 
 def raised(case: Case) -> tuple[Exception, tuple[str, str, int]]:

@@ -112,7 +112,13 @@ def _checked(
             )
     index = whole_number(ignore_index)
     if index is None:
-        raise KindError(f"{call}: `ignore_index` must be an int, got {shown(ignore_index)}; -100 is usual")
+        raise KindError(
+            f"{call}: `ignore_index` must be an int, got {shown(ignore_index)}; write a whole number"
+        )
+    if not -(2**63) <= index < 2**63:
+        raise ArgumentError(
+            f"{call}: `ignore_index` must be an int of 64 bits, got {shown(index)}; write a smaller number"
+        )
     smoothing = _number(label_smoothing, "label_smoothing", 0.0, 1.0)
     z = _number(z_loss, "z_loss", 0.0, 2.0**100)
     cap = None if softcap is None else _number(softcap, "softcap", *CAPS)

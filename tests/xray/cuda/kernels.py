@@ -331,7 +331,7 @@ def xray_cases():
         },
         "scan of pairs": {
             "kernel": recurrence,
-            "args": {"a_ptr": "*fp32", "b_ptr": "*fp32", "y_ptr": "*fp32"},
+            "args": {"a_ptr": "*fp32[512]", "b_ptr": "*fp32[512]", "y_ptr": "*fp32[512]"},
             "constants": {"BLOCK": 512},
         },
         "matmul": {

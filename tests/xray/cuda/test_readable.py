@@ -305,6 +305,11 @@ FAULTS = {
         r"int s = 1; s <= 16",
         r"int s = 2; s <= 16",
     ),
+    "a scan's last step is left out": (
+        "scan of pairs",
+        r"int s = 1; s <= 16",
+        r"int s = 1; s <= 8",
+    ),
     "a warp's total comes from another lane": (
         "scan of pairs",
         r"lane == 31\) smem\[warp \+ 4\]",
@@ -459,7 +464,9 @@ def test_instructions_without_a_word_in_cuda(name: str) -> None:
 @needs_nvcc
 def test_the_proof_takes_other_sizes() -> None:
     said = prove(compiled(CASE_BOOK, "copy"), readable(compiled(CASE_BOOK, "copy"), read_line)).said
-    assert said.endswith("with NaN and infinities, with sizes of zero, with negative sizes")
+    assert said.endswith(
+        "with NaN and infinities, with numbers near 1, with sizes of zero, with negative sizes"
+    )
 
 
 @pinned

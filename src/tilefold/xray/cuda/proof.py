@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -15,6 +15,7 @@ from tilefold.xray.cuda.nvcc import compile_ptx, find_nvcc
 from tilefold.xray.execution import Program, execute
 from tilefold.xray.machine import Memory, all_programs, chosen_programs
 from tilefold.xray.machine.run import Turns
+from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import Module, parse
 
 MOST_PROGRAMS = 32  # of a grid that are executed: all of a small one, else the first, a middle and the last
@@ -34,8 +35,8 @@ def prove(compiled: Compiled, source: str, programs: Sequence[Program] | None = 
     """Compile a file by nvcc and execute it beside Triton's PTX.
 
     All programs of a small grid are executed, the file's in each order in which the machine lets warps go on, on the case's
-    data; then on numbers among which are NaN and infinities; then with whole numbers that are zero, and negative, where
-    Triton's kernel stays in its memory. Every byte of memory must be the same afterwards.
+    data; then on numbers among which are NaN and infinities, and on numbers near 1; then with whole numbers that are zero,
+    and negative, where Triton's kernel stays in its memory. Every byte of memory must be the same afterwards.
     """
     if find_nvcc() is None:
         return Verdict(False, "nvcc was not found, so it is neither compiled nor executed")
@@ -58,21 +59,28 @@ def prove(compiled: Compiled, source: str, programs: Sequence[Program] | None = 
                 place = differing_memory(_executed(compiled, triton, chosen, turns), second)
             if place:
                 return Verdict(False, f"it stores other bits in {place} (turns: {turns})")
-        arguments = tuple(map(_with_specials, compiled.job.arguments))
-        harder = any(a is not b for a, b in zip(arguments, compiled.job.arguments, strict=True))
-        hard = replace(compiled, job=replace(compiled.job, arguments=arguments))
-        if harder and (place := differing_memory(*(_executed(hard, m, chosen) for m in (triton, other)))):
-            return Verdict(False, f"it stores other bits in {place} (data with NaN and infinities)")
+        refilled = list(_other_data(compiled))
+        for name, filled in refilled:
+            if place := differing_memory(*(_executed(filled, m, chosen) for m in (triton, other))):
+                return Verdict(False, f"it stores other bits in {place} (data with {name})")
     except (ExecutionError, UnknownInstructionError, ArgumentError) as error:
         return Verdict(False, f"it could not be executed: {_first_line(error)}")
     said = [f"{len(chosen)} of {grid[0] * grid[1] * grid[2]} programs", "in each order of warps"]
-    said += ["with NaN and infinities"] if harder else []
+    said += [f"with {name}" for name, _ in refilled]
     for name, numbered in _other_numbers(compiled):
         place = _differing_if_it_runs(numbered, triton, other, chosen[:MOST_OTHER_PROGRAMS])
         if place:
             return Verdict(False, f"it stores other bits in {place} ({name})")
         said += [f"with {name}"] if place is not None else []
     return Verdict(True, ", ".join(said))
+
+
+def _other_data(compiled: Compiled) -> Iterator[tuple[str, Compiled]]:
+    """The kernel with other floats in memory: with some that are none, and near 1, of which products stay in range."""
+    for name, drawn in (("NaN and infinities", _special), ("numbers near 1", _near_one)):
+        arguments = tuple(_refilled(a, drawn) for a in compiled.job.arguments)
+        if any(a is not b for a, b in zip(arguments, compiled.job.arguments, strict=True)):
+            yield name, replace(compiled, job=replace(compiled.job, arguments=arguments))
 
 
 def _other_numbers(compiled: Compiled) -> Iterator[tuple[str, Compiled]]:
@@ -134,8 +142,8 @@ def differing_memory(one: Memory, other: Memory) -> str | None:
     return None
 
 
-def _with_specials(argument: Argument) -> Argument:
-    """Memory of floats with numbers that are none among them; all other arguments as they are."""
+def _refilled(argument: Argument, drawn: Callable[[np.random.Generator, int], Array]) -> Argument:
+    """Memory of floats with drawn numbers; all other arguments as they are."""
     if (
         not argument.pointer
         or TYPES.get(argument.type) not in ("f2", "f4", "f8")
@@ -143,13 +151,20 @@ def _with_specials(argument: Argument) -> Argument:
         or argument.size is None
     ):
         return argument
-    random = np.random.default_rng(7)
-    count = argument.size + argument.before
+    numbers = drawn(np.random.default_rng(7), argument.size + argument.before)
+    return replace(argument, data=numbers.astype(TYPES[argument.type]))
+
+
+def _special(random: np.random.Generator, count: int) -> Array:
     numbers = random.standard_normal(count)
     numbers[random.random(count) < 0.02] = 0.0
     for at in np.flatnonzero(random.random(count) < 0.03):
         numbers[at] = _SPECIAL[at % len(_SPECIAL)]
-    return replace(argument, data=numbers.astype(TYPES[argument.type]))
+    return numbers
+
+
+def _near_one(random: np.random.Generator, count: int) -> Array:
+    return random.choice([-1.0, 1.0], count) * (1 + random.standard_normal(count) / 64)
 
 
 def _first_line(error: Exception) -> str:
