@@ -298,7 +298,7 @@ def test_the_limit_of_losses_counts_what_must_be_moved() -> None:
     """X and the classes, then x again and its gradient; and the loss."""
     forward, both = (
         case
-        for name in ("cross_entropy", "cross_entropy, backward")
+        for name in ("cross_entropy", "cross_entropy with backward")
         for case in selected(
             load_suite("losses"), Selection(shapes=("32x256",), dtypes=("bf16",), operations=(name,))
         )

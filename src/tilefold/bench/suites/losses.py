@@ -18,7 +18,7 @@ from tilefold.bench.ours import OURS
 from tilefold.bench.peers import COMPILE_MODE
 
 Tensor = torch.Tensor
-FORWARD, BOTH = OPERATIONS = ("cross_entropy", "cross_entropy, backward")
+FORWARD, BOTH = OPERATIONS = ("cross_entropy", "cross_entropy with backward")
 ROWS = ((16384, 8192), (4096, 65536), (8192, 151936), (32768, 1024), (5000, 4104))
 SMALL_ROWS = ((32, 256), (8, 4104))
 HEADLINE = (16384, 8192)
