@@ -286,9 +286,14 @@ class Loss(Call):
         found = [*([target] if self.probabilities else []), *(weight if self.shares else [])]
         return [t.expand(x.shape) for t in found]
 
-    def _at_targets(self, t: Tensor, x: Tensor, chosen: Tensor) -> Tensor:
-        """A tensor's elements at the targets."""
-        return dispatch.noted(lambda t, i: [t.expand(x.shape).gather(self.dim, i)], t, chosen)[0]
+    def _of_targets(self, x: Tensor, target: Tensor, weight: Sequence[Tensor], chosen: Tensor) -> Values:
+        """A row's values that are its target's: the class, its logit and weight."""
+        read = {"logit": x, **({"weight": weight[0]} if self.weighted else {})}
+        found = {
+            name: dispatch.noted(lambda t, i: [t.expand(x.shape).gather(self.dim, i)], t, chosen)[0]
+            for name, t in read.items()
+        }
+        return {"target": target, **found}
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results.
@@ -308,11 +313,8 @@ class Loss(Call):
         if not self.probabilities:
             if self.validate or x.device.type == "cpu":
                 dispatch.noted(lambda t: self._check_targets(t, classes), target)
-            made["target"] = target
             (made["chosen"],) = self._each(_chosen(classes), [target], torch.int64)
-            made["logit"] = self._at_targets(x, x, made["chosen"])
-            if self.weighted:
-                made["weight"] = self._at_targets(weight[0], x, made["chosen"])
+            made |= self._of_targets(x, target, weight, made["chosen"])
         values = [made[name] for name in names]
         if self.reduction == "none":
             (loss,) = self._each(self.of_losses(classes), values, self.dtype)
@@ -368,9 +370,7 @@ class Loss(Call):
             made.pop("total", None)
         made |= {f"of_{name}": g for name, g in given.items() if name in ("lse", "logarithm")}
         if not self.probabilities:
-            made |= {"target": target, "logit": self._at_targets(x, x, made["chosen"])}
-            if self.weighted:
-                made["weight"] = self._at_targets(weight[0], x, made["chosen"])
+            made |= self._of_targets(x, target, weight, made["chosen"])
         classes, wide = int(x.shape[self.dim]), compute_dtype(x.dtype)
         values = {name: t for name, t in made.items() if name != "chosen"}
         factor, *more = self._each(self.of_cotangents(tuple(values), classes), list(values.values()), wide)
@@ -421,15 +421,12 @@ def _chosen(classes: int) -> Monoid:
 
 def loss_tensors(tensors: Sequence[Tensor], loss: Loss, key: Any) -> list[Tensor]:
     """The results of a cross-entropy of validated tensors: those that `Loss.results` names."""
-    if is_dynamo_compiling() or (not is_plainly_differentiated(tensors) and _is_one(tensors)):
-        return recorded_loss(tensors, loss)
-    if is_plainly_differentiated(tensors):
+    compiles = is_dynamo_compiling()
+    if not compiles and is_plainly_differentiated(tensors):
         return DIFFERENTIATED["cross_entropy"](tensors, loss, key)
+    if compiles or is_seen(tensors) or is_differentiated(tensors):
+        return recorded_loss(tensors, loss)
     return loss.run(tensors)
-
-
-def _is_one(tensors: Sequence[Tensor]) -> bool:
-    return is_seen(tensors) or is_differentiated(tensors)
 
 
 def recorded_loss(tensors: Sequence[Tensor], loss: Loss) -> list[Tensor]:

@@ -18,6 +18,7 @@ from tilefold.bench.ours import OURS
 from tilefold.bench.peers import COMPILE_MODE
 
 Tensor = torch.Tensor
+Build = Callable[[Case, Tensor], Sequence[Choice]]
 EPS = 1e-5
 FOLDS = ("logsumexp", "var", "std")
 OPERATIONS = ("softmax", "layer_norm", "rms_norm", *FOLDS)
@@ -195,17 +196,22 @@ def build_liger(case: Case, x: Tensor) -> Sequence[Choice]:
     return [Choice("liger", _differentiated(case, made[case.operation]))] if case.operation in made else []
 
 
+def variants_of(ours: Build, compiled: Build, quack: Build, liger: Build) -> tuple[Variant, ...]:
+    """The variants of a suite of forward and backward together."""
+    return (
+        replace(OURS, build=ours, graphs=False),
+        Variant("compile", compiled, warms=True, check=check_compiled),
+        Variant("quack", quack, gpu_only=True, warms=True, asked_only=True),
+        Variant("liger", liger, gpu_only=True, warms=True, asked_only=True),
+        *settings.variants_of(ours),
+    )
+
+
 SUITE = Suite(
     "gradients",
     str(__doc__).strip(),
     cases,
-    (
-        replace(OURS, build=build_ours, graphs=False),
-        Variant("compile", build_compiled, warms=True, check=check_compiled),
-        Variant("quack", build_quack, gpu_only=True, warms=True, asked_only=True),
-        Variant("liger", build_liger, gpu_only=True, warms=True, asked_only=True),
-        *settings.variants_of(build_ours),
-    ),
+    variants_of(build_ours, build_compiled, build_quack, build_liger),
     against=("torch", "compile", "quack", "liger"),
     make=make_gradient,
 )

@@ -5,23 +5,20 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 import tilefold
-from tilefold.bench import settings, traps
-from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, Variant
+from tilefold.bench import traps
+from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance
 from tilefold.bench.layout import Layout, whole_sectors
-from tilefold.bench.ours import OURS
 from tilefold.bench.peers import COMPILE_MODE
+from tilefold.bench.suites.gradients import HEADLINE, ROWS, SMALL_ROWS, variants_of
 
 Tensor = torch.Tensor
 FORWARD, BOTH = OPERATIONS = ("cross_entropy", "cross_entropy with backward")
-ROWS = ((16384, 8192), (4096, 65536), (8192, 151936), (32768, 1024), (5000, 4104))
-SMALL_ROWS = ((32, 256), (8, 4104))
-HEADLINE = (16384, 8192)
 
 
 @dataclass(frozen=True)
@@ -125,11 +122,6 @@ def build_compiled(case: Case, x: Tensor) -> Sequence[Choice]:
     return [_choice(case, COMPILE_MODE, function)]
 
 
-def check_compiled(call: Any, x: Tensor) -> None:
-    """That the forward runs compiled: the function that `called` was given."""
-    traps.check_compiled(call, x, call.args[1])
-
-
 def build_quack(case: Case, x: Tensor) -> Sequence[Choice]:
     """QuACK's cross_entropy."""
     function = importlib.import_module("quack.cross_entropy").cross_entropy
@@ -146,13 +138,7 @@ SUITE = Suite(
     "losses",
     str(__doc__).strip(),
     cases,
-    (
-        replace(OURS, build=build_ours, graphs=False),
-        Variant("compile", build_compiled, warms=True, check=check_compiled),
-        Variant("quack", build_quack, gpu_only=True, warms=True, asked_only=True),
-        Variant("liger", build_liger, gpu_only=True, warms=True, asked_only=True),
-        *settings.variants_of(build_ours),
-    ),
+    variants_of(build_ours, build_compiled, build_quack, build_liger),
     against=("torch", "compile", "quack", "liger"),
     make=make_loss,
 )
