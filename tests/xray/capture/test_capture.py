@@ -17,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from tilefold.errors import ArgumentError, CaptureError
 from tilefold.xray import capture
 from tilefold.xray.capture.saving import reproducer
+from xray.versions import TRITON
 
 OFFSET: tl.constexpr = tl.constexpr(1)
 
@@ -309,22 +310,37 @@ def test_launches_keep_no_tensors_of_the_script() -> None:
     assert [x.storage == y.storage for x, y, *_ in (l.job.arguments for l in captured.launches)] == [True] * 4
 
 
-def test_kernels_of_blocks_with_closures_block_pointers_and_hooks() -> None:
+@pytest.mark.parametrize(
+    "block",
+    [
+        False,
+        pytest.param(
+            True, marks=pytest.mark.skipif(TRITON >= (3, 9), reason="this Triton has no block pointers")
+        ),
+    ],
+    ids=["pointers", "block pointers"],
+)
+def test_kernels_of_blocks_with_closures_and_hooks(block: bool) -> None:
     """A kernel that a function makes only where Triton is there, of a variable of that function; its hook runs before it."""
     from torch.utils._triton import has_triton
 
     with capture() as captured:
         assert has_triton()
         if has_triton():
-            shift = tl.constexpr(3)
+            shift, by_block = tl.constexpr(3), tl.constexpr(block)
 
             @triton.autotune(
                 [triton.Config({"BLOCK": 8}, pre_hook=lambda named: named["x_ptr"].fill_(2))], key=["n"]
             )
             @triton.jit
             def shifted(x_ptr, n, BLOCK: tl.constexpr):
-                place = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
-                tl.store(place, tl.load(place, boundary_check=(0,)) + shift, boundary_check=(0,))
+                if by_block:
+                    place = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
+                    tl.store(place, tl.load(place, boundary_check=(0,)) + shift, boundary_check=(0,))
+                else:
+                    offset = tl.arange(0, BLOCK)
+                    x = tl.load(x_ptr + offset, mask=offset < n)
+                    tl.store(x_ptr + offset, x + shift, mask=offset < n)
 
         x = torch.zeros(8, device="cuda")
         shifted[(1,)](x[:5], 5)
