@@ -18,6 +18,7 @@ import torch
 import tilefold
 from tilefold import monoids
 from tilefold.api import dispatch
+from tilefold.api.explain import request_of
 from tilefold.api.reduce import requested
 from tilefold.api.requests import Reduction
 from tilefold.backends.triton import executable as executables
@@ -100,6 +101,15 @@ def test_a_request_is_lowered_without_being_run() -> None:
     assert len(calls) == 2
     assert request.call == "mine"
     assert tilefold.last_plan() is before
+
+
+def test_a_product_is_lowered_to_torch_s_own_kernel_where_that_is_planned() -> None:
+    """Under Triton's interpreter by the library's kernel: there is no other."""
+    inputs = [torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta") for _ in range(2)]
+    found = request_of(inputs, tilefold.matmul, None, "run_to_run", {})
+    assert found is not None
+    assert not dispatch.lowered(*found, H200)[1]
+    assert [call.kernel for call in dispatch.lowered(*found, H200, interpret=True)[1]] != []
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16], ids=str)

@@ -26,6 +26,7 @@ from api.differentiated import (
 from tilefold import Monoid, math, monoids
 from tilefold.algebra.evaluate import evaluate
 from tilefold.api.gradients import derived
+from tilefold.errors import GradientError
 from tilefold.runtime.overrides import listed
 
 INF = float("inf")
@@ -329,6 +330,27 @@ def test_moments_from_a_state() -> None:
     total = state.sum.clone().requires_grad_()
     mean = tilefold.reduce(x.detach(), monoids.WELFORD, 1, init=state._replace(sum=total)).mean
     torch.testing.assert_close(torch.autograd.grad(mean.sum(), total)[0], state.unit / 9, atol=0, rtol=1e-12)
+
+
+def test_states_that_depend_on_their_grouping_have_no_gradient() -> None:
+    """A mean about a pivot of the larger part, without a projection that is the same for every grouping."""
+
+    def combine(a: Any, b: Any) -> tuple[Any, ...]:
+        pivot = math.where(a.count > b.count, a.pivot, b.pivot)
+        total = a.total + a.count * (a.pivot - pivot) + b.total + b.count * (b.pivot - pivot)
+        return a.count + b.count, pivot, total
+
+    about = Monoid(
+        combine,
+        (0, 0, 0),
+        fields=("count", "pivot", "total"),
+        lift=lambda x: (1.0, x * x, 0.0),
+        check=False,
+        commutative=True,
+    )
+    x = drawn(3, 4)
+    with pytest.raises(GradientError, match="depend on how it was grouped"):
+        as_list(tilefold.reduce(x, about, 1))[1].sum().backward()
 
 
 def test_a_float_that_no_element_moves_has_no_gradient() -> None:

@@ -240,6 +240,13 @@ def test_which_rows_are_read_from_behind_vectors() -> None:
     assert found((8, 336), 7, beside=3) == (1, 0)  # results begin elsewhere
     assert found((8, 336), 7, beside=8) == (1, 7)
     assert found((8, 336), 7, guarantee="batch_invariant") == (1, 0)
+    pair = [from_behind_a_vector((8, 336), shift, torch.bfloat16) for shift in (0, 7)]
+    summed = tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x + y, commutative=True)
+    program = programs.specialize(summed.total, (torch.bfloat16,) * 2)
+    problem = scans.scan_problem(pair, 1, "run_to_run")
+    (both,) = scans.plan_scan(problem, program, Work(), H200, "run_to_run").stages
+    assert isinstance(both, ScanTile)
+    assert (both.align, both.shift) == (1, (0, 7))
 
 
 @pytest.mark.parametrize(("which", "shape", "dim"), LOOK_BACK, ids=str)

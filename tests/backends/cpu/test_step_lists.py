@@ -79,6 +79,19 @@ def test_other_choices_stay() -> None:
     assert run(lambda x, y: tm.where(y == INF, 0.0, x), x, y)[0][0].tolist() == [INF, 1]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+def test_a_choice_of_zero_keeps_the_bits_of_the_other(dtype: torch.dtype) -> None:
+    """On either side; of such a choice the bits are masked, in one step that reads no zeros."""
+    x = torch.tensor([-3, 0, 7, -1]).to(dtype)
+    for function, want in (
+        (lambda x: tm.where(x > 0, x, 0), [0, 0, 7, 0]),
+        (lambda x: tm.where(x > 0, 0, x), [-3, 0, 0, -1]),
+    ):
+        (got,), steps = run(function, x)
+        assert got.tolist() == want
+        assert len(steps[-1].arguments) == 2
+
+
 def test_a_factor_of_one_is_no_step() -> None:
     x = torch.tensor([INF, -0.0, 1.5])
     (got,), steps = run(lambda x: x * 1.0 + 0.5, x)

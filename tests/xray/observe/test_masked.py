@@ -60,6 +60,13 @@ def sum_of_shifted_squares(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def sum_of_two_parts(x_ptr, y_ptr, z_ptr, n, FILL: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=FILL)
+    tl.store(z_ptr, tl.sum(x + tl.load(y_ptr + offs), 0))
+
+
+@triton.jit
 def unused_maximum(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
@@ -100,6 +107,13 @@ def test_an_error_says_what_came_out_and_what_should_have() -> None:
     assert "[masked: 0] gives 0 and should give -" in found.evidence
     assert "executed, program (0, 0, 0) stores y_ptr[0] is 0 and not -" in found.evidence
     assert found.change == "say other=-inf (tried: then it stores what it should)"
+
+
+@pytest.mark.parametrize(("fill", "found"), [(0.0, 0), (1.0, 1)])
+@pytest.mark.parametrize("run", [True, False], ids=["executed", "static"])
+def test_elements_of_another_load_count_where_only_one_is_masked(fill: float, found: int, run: bool) -> None:
+    args = {**XY, "z_ptr": XY["y_ptr"], "n": 1000}
+    assert len(fills(sum_of_two_parts, args, {"BLOCK": 1024, "FILL": fill}, run=run)) == found
 
 
 def test_a_loop_s_update_is_executed_too() -> None:
