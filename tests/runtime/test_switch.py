@@ -346,6 +346,15 @@ def test_a_graph_is_captured_by_repeated_calls(
     assert torch.equal(result, call(x))
 
 
+def test_a_key_is_of_every_tensor() -> None:
+    x, wide, odd = torch.ones(4), torch.ones(4, dtype=torch.float64), torch.ones(8)[::2]
+    keys = [switch.call_key(given, "call", 0, ()) for given in ([x], [x, x], [x, wide], [x, odd], [x, x, x])]
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+    assert switch.call_key([x, wide], "call", 0, ()) == keys[2]
+    assert switch.call_key([x, torch.ones(4).to_sparse()], "call", 0, ()) is None
+
+
 def test_the_cpu_backends_former_name_is_an_alias() -> None:
     with tf.backend("lanes"):
         assert switch.forced_backend() == "cpu"
