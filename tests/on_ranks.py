@@ -37,7 +37,7 @@ BITS = ("ANY", "ALL", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR")
 @functools.cache
 def group_of(size: int) -> Any:
     """The first ranks; all of them ask for it."""
-    return dist.new_group(list(range(size)), timeout=timedelta(seconds=20))
+    return dist.new_group(list(range(size)), timeout=timedelta(seconds=120))
 
 
 def listed(made: Any) -> list[torch.Tensor]:
@@ -150,6 +150,105 @@ def compiled(names: list[str]) -> None:
             backend="aot_eager",
         )
         same(x.cumsum(1).split([3, 2], 1)[rank], call(x.split([3, 2], 1)[rank]))
+
+
+def losses(seed: int, count: int) -> int:
+    """Drawn options, shapes and shards of cross-entropy: loss, log-sum-exp and gradients are the whole one's."""
+    groups, rank, wrong = {n: group_of(n) for n in (1, 2, 3, 4)}, dist.get_rank(), list[str]()
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        size, dtype = draw.choice([1, 2, 3, 4]), draw.choice([torch.float64, torch.float32, torch.bfloat16])
+        sizes = [draw.choice([0, 1, 3, 6]) for _ in range(size)]
+        sizes[draw.randrange(size)] = 5
+        if draw.random() < 0.4:
+            sizes = [4] * size
+        shape = draw.choice([(sum(sizes),), (3, sum(sizes)), (2, sum(sizes), 3)])
+        dim = min(1, len(shape) - 1)
+        options: dict[str, Any] = {
+            "reduction": draw.choice(["mean", "sum", "none"]),
+            "label_smoothing": draw.choice([0.0, 0.0, 0.1]),
+            "z_loss": draw.choice([0.0, 0.0, 1e-3]),
+            "softcap": draw.choice([None, None, 2.0]),
+            "return_lse": True,
+        }
+        x = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        if draw.random() < 0.2:
+            x.view(-1)[draw.randrange(x.numel())] = draw.choice([float("nan"), -float("inf")])
+        rows = [n for d, n in enumerate(shape) if d != dim]
+        soft = draw.random() < 0.3
+        if soft:
+            target = torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
+        else:
+            target = torch.randint(0, sum(sizes), rows, generator=generator)
+            if target.numel() and draw.random() < 0.3:
+                options["ignore_index"] = int(target.view(-1)[0])
+        weight = (
+            torch.rand(sum(sizes), generator=generator, dtype=torch.float64) if draw.random() < 0.4 else None
+        )
+        if rank >= size:
+            continue
+        whole = [x.requires_grad_(), *([target.requires_grad_()] if soft else [])]
+        wanted = tilefold.cross_entropy(x, target, weight, **options)
+        own = [t.detach().split(sizes, dim)[rank].clone().requires_grad_() for t in whole]
+        part = None if weight is None else weight.split(sizes)[rank]
+        given = None if len(set(sizes)) == 1 and draw.random() < 0.5 else sizes
+        got = sharded.cross_entropy(
+            own[0], own[1] if soft else target, part, sizes=given, group=groups[size], **options
+        )
+        seeds = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype) for t in wanted]
+        of_whole, of_own = (torch.autograd.grad(m, i, seeds) for m, i in ((wanted, whole), (got, own)))
+        try:
+            close(wanted, got, dtype)
+            close([t.split(sizes, dim)[rank] for t in of_whole], of_own, dtype)
+        except AssertionError as error:
+            wrong.append(f"case {case}: {dtype} {shape} shards {sizes} {options}: {error}")
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
+def close(wanted: Any, got: Any, dtype: torch.dtype) -> None:
+    tolerance = {torch.float64: 1e-11, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    for a, b in zip(wanted, got, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        torch.testing.assert_close(b, a, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def losses_beside(what: str) -> str | None:
+    """What is no value: ranks that hold other numbers of classes than they say, sizes of others, a second derivative, a
+    target that is no class; and one graph."""
+    rank, x = dist.get_rank(), torch.zeros(2, 3 if dist.get_rank() else 2, requires_grad=True)
+    target = torch.tensor([0, 7])
+    try:
+        if what == "uneven":
+            sharded.cross_entropy(x, target)
+        elif what == "sizes":
+            sharded.cross_entropy(x, target, sizes=[2, 3])
+        elif what == "target":
+            sharded.cross_entropy(x, target + 4, sizes=[2, 3, 3, 3])
+        elif what == "second":
+            loss = sharded.cross_entropy(x, target, sizes=[2, 3, 3, 3])
+            torch.autograd.grad(loss, x, create_graph=True)
+        else:
+            torch.compiler.reset()
+            call = torch.compile(
+                lambda x: sharded.cross_entropy(x, target, sizes=[2, 3, 3, 3], label_smoothing=0.1),
+                fullgraph=True,
+                backend="aot_eager",
+            )
+            made = [
+                f(x)
+                for f in (
+                    call,
+                    lambda x: sharded.cross_entropy(x, target, sizes=[2, 3, 3, 3], label_smoothing=0.1),
+                )
+            ]
+            grads = [torch.autograd.grad(m, x)[0] for m in made]
+            assert torch.equal(*made)
+            assert torch.equal(*grads)
+            return None
+    except (tilefold.errors.TilefoldError, RuntimeError) as error:
+        return str(error)
+    return f"nothing on rank {rank}"
 
 
 def scans() -> None:

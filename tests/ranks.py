@@ -33,7 +33,7 @@ def _serve(rank: int, size: int, store: str, timeout_s: float, pipe: Any) -> Non
 class Ranks:
     """So many processes, each a rank: `run` calls a function of a module in all of them."""
 
-    def __init__(self, size: int, folder: Path, timeout_s: float = 20) -> None:
+    def __init__(self, size: int, folder: Path, timeout_s: float = 120) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tilefold.distributed"])  # one import of torch for all
         self.pipes, self.processes = [], []

@@ -13,6 +13,7 @@ import tilefold.distributed as sharded
 from ranks import Ranks
 from tilefold.errors import ArgumentError
 
+LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
 
 
@@ -46,6 +47,27 @@ def test_compiled_calls_are_one_graph_forward_and_backward(four):
 
 def test_there_is_no_second_derivative(four):
     assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative))
+
+
+def test_a_loss_of_sharded_classes_is_that_of_all(four):
+    assert four.run(on_ranks.losses, 2000, LOSSES)[0] == LOSSES
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("uneven", r"ranks must hold as many classes as `sizes` says.*got \[2, 3, 3, 3\]"),
+        ("sizes", "`sizes` must hold the number of classes of each of 4 ranks"),
+        ("target", r"targets must be classes in \[0, 10\]"),
+        ("second", "a first derivative alone"),
+    ],
+)
+def test_losses_that_are_refused(four, what, said):
+    assert all(re.search(said, error) for error in four.run(on_ranks.losses_beside, what))
+
+
+def test_a_compiled_loss_is_one_graph_with_the_same_bits(four):
+    assert four.run(on_ranks.losses_beside, "compiled") == [None] * 4
 
 
 def test_scans_begin_with_the_state_of_the_ranks_before(four):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 FILE = "tests/functional/test_losses.py"
+SHARDED = "tests/distributed/test_sharded.py"
 DRAWN = f"{FILE}::test_losses_and_gradients_are_torchs"
 
 LOSSES = (
@@ -67,8 +68,8 @@ LOSSES = (
     Mutant(
         "targets are not checked again where a call is repeated",
         "api/losses.py",
-        "dispatch.noted(lambda t: self._check_targets(t, classes), target)",
-        "self._check_targets(target, classes)",
+        "dispatch.noted(lambda t: self._checked(t, classes), target)",
+        "self._checked(target, classes)",
         (f"{FILE}::test_a_target_that_is_no_class_is_refused[4]",),
     ),
     Mutant(
@@ -84,5 +85,33 @@ LOSSES = (
         "return plain and len(varies) > 1 and",
         "return False and len(varies) > 1 and",
         (f"{FILE}::test_kernels_from_their_ptx[4x1000--]",),
+    ),
+    Mutant(
+        "a rank takes a target of another's for its own",
+        "distributed/losses.py",
+        "torch.where((own >= 0) & (own < x.shape[self.dim]), own, -1)",
+        "torch.where(own < x.shape[self.dim], own.clamp(min=0), -1)",
+        (f"{SHARDED}::test_a_loss_of_sharded_classes_is_that_of_all",),
+    ),
+    Mutant(
+        "another rank's target writes a gradient here",
+        "distributed/losses.py",
+        "torch.where(chosen >= 0, own, of_x.gather(self.dim, here))",
+        "own",
+        (f"{SHARDED}::test_a_loss_of_sharded_classes_is_that_of_all",),
+    ),
+    Mutant(
+        "smoothing is shared among a rank's classes alone",
+        "distributed/losses.py",
+        "return monoid_of(part(self.of_rows(self.classes).text",
+        "return monoid_of(part(self.of_rows(max(1, tensors[0].shape[self.dim])).text",
+        (f"{SHARDED}::test_a_loss_of_sharded_classes_is_that_of_all",),
+    ),
+    Mutant(
+        "ranks that hold other numbers of classes are not told",
+        "distributed/losses.py",
+        "fits = (begins[1:] == ends[:-1]).all() & (ends[-1] == self.classes)",
+        "fits = (begins[1:] == begins[1:]).all()",
+        (f"{SHARDED}::test_losses_that_are_refused",),
     ),
 )

@@ -19,8 +19,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -69,6 +69,13 @@ class Loss(Call):
 
     call = "cross_entropy"
     fills = False  # a cotangent that nobody asked for comes as None
+    kept: ClassVar[tuple[str, ...]] = (
+        "largest",
+        "logarithm",
+        "share",
+        "chosen",
+        "total",
+    )  # of the results, what backward reads
 
     @property
     def shares(self) -> bool:
@@ -85,7 +92,16 @@ class Loss(Call):
         """What the forward call makes: the caller's first."""
         lse, share = ("lse",) * self.shows_lse, ("share",) * self.varies
         chosen, total = ("chosen",) * (not self.probabilities), ("total",) * (self.reduction == "mean")
-        return ("loss", *lse, "largest", "logarithm", *share, *chosen, *total)
+        return ("loss", *lse, "largest", "logarithm", *share, *chosen, *total, *self.owned)
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """Values of a row's target among the results: none, backward reads them again."""
+        return ()
+
+    def classes_of(self, x: Tensor) -> int:
+        """How many classes there are."""
+        return int(x.shape[self.dim])
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element; the largest one counts as a constant, which the logarithm answers for."""
@@ -280,17 +296,18 @@ class Loss(Call):
         after = x.ndim - 1 - self.dim
         return [x, target, *(w.reshape(*w.shape, *[1] * after) if w.ndim == 1 else w for w in weight)]
 
-    def _folded_with(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """What a row's fold takes beside the logits, of their shape."""
+    def folded(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What a row's fold takes: the logits, and of their shape what is beside them."""
         x, target, *weight = tensors
         found = [*([target] if self.probabilities else []), *(weight if self.shares else [])]
-        return [t.expand(x.shape) for t in found]
+        return [x, *(t.expand(x.shape) for t in found)]
 
-    def _of_targets(self, x: Tensor, target: Tensor, weight: Sequence[Tensor], chosen: Tensor) -> Values:
+    def of_targets(self, tensors: Sequence[Tensor], made: Values) -> Values:
         """A row's values that are its target's: the class, its logit and weight."""
+        x, target, *weight = tensors
         read = {"logit": x, **({"weight": weight[0]} if self.weighted else {})}
         found = {
-            name: dispatch.noted(lambda t, i: [t.expand(x.shape).gather(self.dim, i)], t, chosen)[0]
+            name: dispatch.noted(lambda t, i: [t.expand(x.shape).gather(self.dim, i)], t, made["chosen"])[0]
             for name, t in read.items()
         }
         return {"target": target, **found}
@@ -301,40 +318,52 @@ class Loss(Call):
         Raises:
             TargetError: a target that is looked at is no class.
         """
-        x, target, *weight = tensors = self.alike(tensors)
-        classes, wide = int(x.shape[self.dim]), compute_dtype(x.dtype)
-        made: Values = {}
-        rows = folds.fold_tensors(
-            [x, *self._folded_with(tensors)], self.of_rows(classes), self.dim, True, dtype=wide, guarantee=self.guarantee,
-            call=self.call,
-        )  # fmt: skip
-        names = self._beside_rows
-        made |= dict(zip((*names[: 2 + self.varies + self.shares], "lse"), rows, strict=False))
+        tensors = self.alike(tensors)
+        x, classes = tensors[0], self.classes_of(tensors[0])
+        made = self.named(self._folded(self.folded(tensors), self.of_rows(classes), self.dim, True, x))
         if not self.probabilities:
-            if self.validate or x.device.type == "cpu":
-                dispatch.noted(lambda t: self._check_targets(t, classes), target)
-            (made["chosen"],) = self._each(_chosen(classes), [target], torch.int64)
-            made |= self._of_targets(x, target, weight, made["chosen"])
-        values = [made[name] for name in names]
+            self.check_targets(tensors[1], classes)
+            (made["chosen"],) = self._each(_chosen(classes), [tensors[1]], torch.int64)
+            made |= self.of_targets(tensors, made)
+        return self.reduced(made, x)
+
+    def named(self, rows: Sequence[Tensor]) -> Values:
+        """What `of_rows` makes, by name."""
+        return dict(zip((*self._beside_rows[: 2 + self.varies + self.shares], "lse"), rows, strict=False))
+
+    def reduced(self, made: Values, x: Tensor) -> list[Tensor]:
+        """The results, of all values of rows."""
+        classes = self.classes_of(x)
+        values = [made[name] for name in self._beside_rows]
         if self.reduction == "none":
             (loss,) = self._each(self.of_losses(classes), values, self.dtype)
             made["loss"] = loss.squeeze(self.dim)
         else:
             over = tuple(range(self.members, x.ndim))
-            whole = folds.fold_tensors(
-                values,
-                self.of_losses(classes),
-                over,
-                False,
-                dtype=wide,
-                guarantee=self.guarantee,
-                call=self.call,
-            )
+            whole = self._folded(values, self.of_losses(classes), over, False, x)
             made |= dict(zip(("loss", "total"), whole, strict=False))
             made["loss"] = converted(made["loss"], self.dtype)
         return [made[name] for name in self.results]
 
-    def _check_targets(self, target: Tensor, classes: int) -> list[Tensor]:
+    def _folded(
+        self, tensors: Sequence[Tensor], monoid: Monoid, dims: Any, keepdim: bool, x: Tensor
+    ) -> list[Tensor]:
+        """A fold whose results are as wide as the logits are computed."""
+        wide = compute_dtype(x.dtype)
+        return folds.fold_tensors(
+            tensors, monoid, dims, keepdim, dtype=wide, guarantee=self.guarantee, call=self.call
+        )
+
+    def check_targets(self, target: Tensor, classes: int) -> None:
+        """Refuse targets that are no classes, where they are looked at.
+
+        Raises:
+            TargetError: there are some.
+        """
+        if self.validate or target.device.type == "cpu":
+            dispatch.noted(lambda t: self._checked(t, classes), target)
+
+    def _checked(self, target: Tensor, classes: int) -> list[Tensor]:
         if not is_abstract(target):
             wrong = target[((target < 0) | (target >= classes)) & (target != self.ignore_index)]
             if wrong.numel():
@@ -344,12 +373,20 @@ class Loss(Call):
                 )
         return []
 
+    def unwritten(self, x: Tensor) -> list[Tensor]:
+        """Memory of the results' shapes and dtypes."""
+        rows = [1 if d == self.dim else n for d, n in enumerate(x.shape)]
+        each = [n for d, n in enumerate(x.shape) if d != self.dim]
+        members, wide = rows[: self.members], compute_dtype(x.dtype)
+        sizes = {"loss": each if self.reduction == "none" else members, "total": members}
+        dtypes = {"loss": self.dtype, "chosen": torch.int64}
+        return [x.new_empty(sizes.get(name, rows), dtype=dtypes.get(name, wide)) for name in self.results]
+
     def saved(
         self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
     ) -> Sequence[Tensor]:
         """The inputs, and what the results have of rows."""
-        names = ("largest", "logarithm", "share", "chosen", "total")
-        return [*tensors, *(t for name, t in zip(self.results, made, strict=True) if name in names)]
+        return [*tensors, *(t for name, t in zip(self.results, made, strict=True) if name in self.kept)]
 
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
         """The cotangents of the logits and of the targets' probabilities."""
@@ -370,13 +407,13 @@ class Loss(Call):
             made.pop("total", None)
         made |= {f"of_{name}": g for name, g in given.items() if name in ("lse", "logarithm")}
         if not self.probabilities:
-            made |= self._of_targets(x, target, weight, made["chosen"])
-        classes, wide = int(x.shape[self.dim]), compute_dtype(x.dtype)
+            made |= self.of_targets(tensors, made)
+        classes, wide = self.classes_of(x), compute_dtype(x.dtype)
         values = {name: t for name, t in made.items() if name != "chosen"}
         factor, *more = self._each(self.of_cotangents(tuple(values), classes), list(values.values()), wide)
         g = more[: self.shares]
         of_row = [t.expand(x.shape) for t in (made["largest"], made["logarithm"], factor, *g)]
-        beside = self._folded_with(tensors)
+        beside = self.folded(tensors)[1:]
         if 1 in wrt:
             own = [*g] if "loss" in given else []
             own += [given["share"]] if "share" in given else []
@@ -387,9 +424,9 @@ class Loss(Call):
             out = x.detach() if self.in_place else None
             (of_x,) = self._each(self.of_logits(classes), [x, *beside, *of_row], x.dtype, out)
             if not self.probabilities:
-                of_x = dispatch.noted(self._with_targets, of_x, made["chosen"], converted(more[-1], x.dtype))[
-                    0
-                ]
+                (of_x,) = dispatch.noted(
+                    self.with_targets, of_x, made["chosen"], converted(more[-1], x.dtype)
+                )
             found[0] = of_x
         return found
 
@@ -399,7 +436,7 @@ class Loss(Call):
             return g.unsqueeze(self.dim)
         return g.reshape(*g.shape, *[1] * (len(rows) - g.ndim)).expand(rows)
 
-    def _with_targets(self, of_x: Tensor, chosen: Tensor, own: Tensor) -> list[Tensor]:
+    def with_targets(self, of_x: Tensor, chosen: Tensor, own: Tensor) -> list[Tensor]:
         """The logits' cotangents with those of the targets' own classes."""
         if torch._C._functorch.maybe_current_level() is not None:  # no in-place write into what is not mapped
             return [of_x.scatter(self.dim, chosen, own)]
@@ -437,4 +474,4 @@ def recorded_loss(tensors: Sequence[Tensor], loss: Loss) -> list[Tensor]:
     return made
 
 
-ARGUMENTS: tuple[str, ...] = tuple(Loss.__dataclass_fields__)[:-1]
+ARGUMENTS: tuple[str, ...] = tuple(field.name for field in fields(Loss))[:-1]

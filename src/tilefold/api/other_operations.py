@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from tilefold.algebra.monoid import monoid_of
-from tilefold.algebra.typing import compute_dtype
 from tilefold.api import topk as selections
 from tilefold.api import transpose as transposes
 from tilefold.api.differentiated import applied
@@ -196,13 +195,7 @@ def _cross_entropy(inputs: Tensors, *arguments: Any) -> Tensors:
 
 
 def _shape_of_losses(inputs: Tensors, *arguments: Any) -> Tensors:
-    loss, x = _loss_of(inputs, *arguments), inputs[0]
-    rows = [1 if d == loss.dim else n for d, n in enumerate(x.shape)]
-    each = [n for d, n in enumerate(x.shape) if d != loss.dim]
-    members, wide = rows[: loss.members], compute_dtype(x.dtype)
-    sizes = {"loss": each if loss.reduction == "none" else members, "total": members}
-    dtypes = {"loss": loss.dtype, "chosen": torch.int64}
-    return [x.new_empty(sizes.get(name, rows), dtype=dtypes.get(name, wide)) for name in loss.results]
+    return _loss_of(inputs, *arguments).unwritten(inputs[0])
 
 
 def _mapped_losses(

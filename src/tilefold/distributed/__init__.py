@@ -2,11 +2,13 @@
 
     reduce      any monoid; `sum`, `mean`, `argmax` and other usual folds are it with a monoid of the catalogue
     scan        every prefix
+    cross_entropy   of logits whose classes are spread
 
 `parts` makes two monoids of one: that of a shard's states, and that of their fold. `exchange` gathers states, `gradient` is
 a shard's own backward, `agreement` compares what ranks ask for.
 """
 
+from tilefold.distributed.losses import cross_entropy as cross_entropy
 from tilefold.distributed.named import amax as amax
 from tilefold.distributed.named import amin as amin
 from tilefold.distributed.named import argmax as argmax
@@ -22,5 +24,6 @@ from tilefold.distributed.reduce import reduce as reduce
 from tilefold.distributed.scan import scan as scan
 
 __all__ = [
-    "amax", "amin", "argmax", "argmin", "logsumexp", "mean", "prod", "reduce", "scan", "std", "sum", "var", "vector_norm",
+    "amax", "amin", "argmax", "argmin", "cross_entropy", "logsumexp", "mean", "prod", "reduce", "scan", "std", "sum", "var",
+    "vector_norm",
 ]  # fmt: skip

@@ -82,7 +82,7 @@ def cross_entropy(
         key, made = dispatch.again(named_key, tensors, "cross_entropy", None, (options, kinds))
         if made is not None:
             return _as_asked(made, input.ndim, return_lse)
-    loss, given = _checked(input, target, weight, *options)
+    loss, given = checked_loss("cross_entropy", 1, input, target, weight, *options)
     return _as_asked(loss_tensors(given, loss, key), input.ndim, return_lse)
 
 
@@ -90,16 +90,15 @@ def _as_asked(made: list[Tensor], rank: int, return_lse: bool) -> Tensor | tuple
     return (made[0], made[1].squeeze(min(1, rank - 1))) if return_lse else made[0]
 
 
-def _checked(
-    x: Any, target: Any, weight: Any, ignore_index: Any, reduction: Any, label_smoothing: Any, z_loss: Any, softcap: Any,
-    return_lse: Any, inplace_backward: Any, validate: Any, guarantee: Any,
+def checked_loss(
+    call: str, least: int, x: Any, target: Any, weight: Any, ignore_index: Any, reduction: Any, label_smoothing: Any,
+    z_loss: Any, softcap: Any, return_lse: Any, inplace_backward: Any, validate: Any, guarantee: Any,
 ) -> tuple[Loss, list[Tensor]]:  # fmt: skip
-    """The loss, and its tensors.
+    """The loss of at least so many classes, and its tensors.
 
     Raises:
         As `cross_entropy`.
     """
-    call = "cross_entropy"
     check_flags(call, return_lse=return_lse, inplace_backward=inplace_backward, validate=validate)
     given = [x, target] if weight is None else [x, target, weight]
     check_tensors(given, call, names=(None, "target", "weight")[: len(given)], differentiable=True)
@@ -119,11 +118,11 @@ def _checked(
         raise ArgumentError(
             f"{call}: `ignore_index` must be an int of 64 bits, got {shown(index)}; write a smaller number"
         )
-    smoothing = _number(label_smoothing, "label_smoothing", 0.0, 1.0)
-    z = _number(z_loss, "z_loss", 0.0, 2.0**100)
-    cap = None if softcap is None else _number(softcap, "softcap", *CAPS)
+    smoothing = _number(call, label_smoothing, "label_smoothing", 0.0, 1.0)
+    z = _number(call, z_loss, "z_loss", 0.0, 2.0**100)
+    cap = None if softcap is None else _number(call, softcap, "softcap", *CAPS)
     dim = min(1, x.ndim - 1)
-    if x.ndim == 0 or x.shape[dim] == 0:
+    if x.ndim == 0 or x.shape[dim] < least:
         raise ShapeError(
             f"{call}: logits must have a dim of classes, one at least, [N, C], [N, C, ...] or [C], got {list(x.shape)}; give "
             "each row its classes' logits"
@@ -159,12 +158,12 @@ def _checked(
     return loss, given
 
 
-def _number(value: Any, name: str, least: float, most: float) -> float:
+def _number(call: str, value: Any, name: str, least: float, most: float) -> float:
     number = as_number(value)
     if number is None:
-        raise KindError(f"cross_entropy: `{name}` must be a real number, got {shown(value)}; pass a float")
+        raise KindError(f"{call}: `{name}` must be a real number, got {shown(value)}; pass a float")
     if not least <= number <= most:
         raise ArgumentError(
-            f"cross_entropy: `{name}` must be from {least:g} to {most:g}, got {shown(value)}; pass one between"
+            f"{call}: `{name}` must be from {least:g} to {most:g}, got {shown(value)}; pass one between"
         )
     return number
