@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import problems
@@ -18,7 +19,8 @@ from tilefold.planner.candidates import candidates
 from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
-from tilefold.planner.programs import programs_of, tiling_of
+from tilefold.planner.programs import constant_length, programs_of, tiling_of
+from tilefold.planner.sizes import SMALL_AXIS
 
 SEEDS = range(5000, 5040)  # drawn plans, of one or two launches each: 60 and more
 ORDERED_SEEDS = (0, 3, 10, 12, 13, 19)
@@ -70,6 +72,19 @@ def test_programs_walk_as_the_kernels_are_told(seed: int) -> None:
         tails = tiling_of(one.stage, grid, one.geometry.length, 0).tail
         if not one.stage.ordered:
             assert told["TAIL_ONCE"] == (one.stage.splits == 1 and tails == 1)
+
+
+def test_a_length_is_a_constant_of_few_tiles() -> None:
+    """Of eight at most, by one program, of no partial states or ragged rows."""
+    stages = [one.stage for seed in SEEDS for one in launched(seed) if not one.stage.gathered]
+    stage = replace(min(stages, key=lambda s: s.step), splits=1, align=1, family="blocks")
+    most = 8 * stage.step
+    assert most < SMALL_AXIS
+    assert [constant_length(stage, n) for n in (1, most, most + 1)] == [1, most, 0]
+    assert not constant_length(replace(stage, splits=2), most)
+    assert not constant_length(replace(stage, align=2), most)
+    assert not constant_length(replace(stage, family="partials"), most)
+    assert not constant_length(stage, most, ragged=True)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

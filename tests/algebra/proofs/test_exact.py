@@ -119,6 +119,7 @@ def test_a_monoids_functions() -> None:
     assert exact.project(exact.lift([3.0])) == (4,)
     assert size(exact.identity[1]) == 0.0
     assert size(Fraction(-5, 2)) == 2.5
+    assert size(-3) == size(True) == 0.0
 
 
 def test_log_sum_exp_of_all_floats() -> None:
