@@ -205,7 +205,7 @@ def _difference(module: torch.nn.Module, weight: Tensor, eps: float) -> str:
                 return f"its forward fails on a probe ({type(error).__name__})"
             if made[0].dtype != dtype or made[0].shape != given[0].shape:
                 return "its result has another dtype or shape than its input"
-            if dtype == torch.float32 and not _is_near(made, *given, eps):
+            if dtype == torch.float32 and not _is_near(made, eps, *given):
                 return "its result or gradient on a probe is not that of rms_norm"
     return ""
 
@@ -231,7 +231,7 @@ def _run(
     return [y, *torch.autograd.grad(y, (x, own), cotangent.to(y.dtype), materialize_grads=True)]
 
 
-def _is_near(made: list[Tensor], x: Tensor, weight: Tensor, cotangent: Tensor, eps: float) -> bool:
+def _is_near(made: list[Tensor], eps: float, x: Tensor, weight: Tensor, cotangent: Tensor) -> bool:
     """Whether result and gradients are those of the definition in float64, up to float32's rounding of their terms."""
     x, weight, cotangent = (t.detach().double().requires_grad_() for t in (x, weight, cotangent))
     root = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
