@@ -365,20 +365,25 @@ def public() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", sorted(public()))
+def documented() -> dict[str, Any]:
+    """The public functions and classes, modules' too."""
+    return public() | {f"nn.{name}": getattr(tilefold.nn, name) for name in tilefold.nn.__all__}
+
+
+@pytest.mark.parametrize("name", sorted(documented()))
 def test_examples_in_docstrings(name: str) -> None:
     """Every example that stands in a public docstring runs and gives what it shows."""
     finder = doctest.DocTestFinder(recurse=False)
     scope = {"torch": torch, "tilefold": tilefold}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     said: list[str] = []
-    for case in finder.find(public()[name], name, globs=scope):
+    for case in finder.find(documented()[name], name, globs=scope):
         runner.run(case, out=said.append)
     assert runner.failures == 0, "".join(said)
 
 
 def test_every_public_thing_is_documented() -> None:
-    assert [name for name, value in public().items() if not (inspect.getdoc(value) or "").strip()] == []
+    assert [name for name, value in documented().items() if not (inspect.getdoc(value) or "").strip()] == []
 
 
 # ------------------------------------------------------------------------------------------------------ the import

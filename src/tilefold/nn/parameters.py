@@ -12,19 +12,18 @@ from tilefold.problem.validate import as_dtype
 
 
 def check_sizes(call: str, **sizes: Any) -> None:
-    """Refuse sizes of parameters that are no sizes: a number by each name, or a tuple of numbers.
+    """Refuse sizes of parameters that are no sizes.
 
     Raises:
         KindError, ArgumentError: one is wrong.
     """
     for name, value in sizes.items():
-        for each in value if isinstance(value, tuple) else (value,):
-            number = whole_number(each)
-            if number is None or not 0 <= number < 2**31:
-                kind = KindError if number is None else ArgumentError
-                raise kind(
-                    f"{call}: `{name}` must be an int from 0 to 2**31 - 1, got {shown(each)}; say how many there are"
-                )
+        number = whole_number(value)
+        if number is None or not 0 <= number < 2**31:
+            kind = KindError if number is None else ArgumentError
+            raise kind(
+                f"{call}: `{name}` must be an int from 0 to 2**31 - 1, got {shown(value)}; say how many there are"
+            )
 
 
 def check_parameters(call: str, device: Any, dtype: Any, **flags: Any) -> None:

@@ -18,7 +18,7 @@ from tilefold.problem.canonical import is_listed, whole_number
 class _Guaranteed(torch.nn.Module):
     """A module with a guarantee, which its text shows unless it is the usual one."""
 
-    guarantee: str = "run_to_run"
+    guarantee: str
 
     def extra_repr(self) -> str:
         """Torch's text, and the guarantee."""
@@ -90,8 +90,9 @@ class LayerNorm(_Guaranteed, torch.nn.LayerNorm):
         KindError, ArgumentError, DtypeError: an argument is wrong.
 
     Example:
-        >>> tilefold.nn.LayerNorm(2)(torch.tensor([[1.0, 3.0]]))
-        tensor([[-1.0000,  1.0000]], grad_fn=<NativeLayerNormBackward0>)
+        >>> with torch.no_grad():
+        ...     tilefold.nn.LayerNorm(2)(torch.tensor([[1.0, 3.0]]))
+        tensor([[-1.0000,  1.0000]])
     """
 
     def __init__(
@@ -230,7 +231,8 @@ def _checked_dim(call: str, dim: Any) -> Any:
 
 def _checked_shape(call: str, shape: Any) -> tuple[int, ...]:
     sizes = tuple(shape) if is_listed(shape) else (shape,)
-    check_sizes(call, normalized_shape=sizes)
+    for size in sizes:
+        check_sizes(call, normalized_shape=size)
     return tuple(map(int, sizes))
 
 

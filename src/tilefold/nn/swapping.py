@@ -27,6 +27,7 @@ KINDS: dict[type[torch.nn.Module], type[torch.nn.Module]] = {
     torch.nn.CrossEntropyLoss: CrossEntropyLoss,
 }
 EPSILONS = ("variance_epsilon", "eps")
+GUARANTEE = {"guarantee": "run_to_run"}  # which torch's modules do not have
 OWN_FORWARD = "the object has a forward of its own"
 
 
@@ -147,7 +148,7 @@ def _verdict(module: Any) -> Verdict:
         return Verdict(was, reason=OWN_FORWARD)
     if known in (torch.nn.Softmax, torch.nn.LogSoftmax) and module.dim is None:
         return Verdict(was, reason="it has no dim")
-    options = vars(CrossEntropyLoss()) if known is torch.nn.CrossEntropyLoss else {}
+    options: dict[str, Any] = vars(CrossEntropyLoss()) if known is torch.nn.CrossEntropyLoss else GUARANTEE
     return Verdict(was, KINDS[known], attributes={n: v for n, v in options.items() if n not in vars(module)})
 
 
@@ -175,6 +176,7 @@ def _verdict_on_norm(module: torch.nn.Module) -> Verdict:
         "normalized_shape": tuple(weight.shape),
         "eps": epsilons[reasons.index("")],
         "elementwise_affine": True,
+        **GUARANTEE,
     }
     return Verdict(kind.__name__, RMSNorm, attributes=own)
 
