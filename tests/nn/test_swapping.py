@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -196,22 +196,25 @@ def test_hooks_mode_dtype_and_attributes_stay() -> None:
     assert model(x).dtype == torch.float64
 
 
-class Wrapper(nn.Module):
-    """As wrappers for data in parallel do: the model is `module`, and is called."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Any) -> Any:
-        return self.module(*args)
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
 
 
-def test_under_a_wrapper() -> None:
-    model = block()
-    report = tilefold.nn.swap(Wrapper(model))
+def test_under_the_wrapper_of_data_in_parallel(one_rank: None) -> None:
+    """Its hooks on parameters' gradients stay."""
+    before = block()
+    model = nn.parallel.DistributedDataParallel(copy.deepcopy(before))
+    report = tilefold.nn.swap(model)
     assert "module.layers.0.1" in swapped_names(report)
-    assert isinstance(model.norm, tilefold.nn.LayerNorm)
+    assert isinstance(model.module.norm, tilefold.nn.LayerNorm)
+    x, target = torch.randn(4, 6), torch.tensor([0, 5, 2, 1])
+    for m in (model, before):
+        m(x, target).backward()
+    for one, other in zip(model.parameters(), before.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_a_compiled_model_is_compiled_anew() -> None:
