@@ -196,6 +196,27 @@ def test_hooks_mode_dtype_and_attributes_stay() -> None:
     assert model(x).dtype == torch.float64
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_on_a_gpu(dtype: torch.dtype) -> None:
+    """The probe runs there; a step gives torch's loss and gradients, inside of torch.autocast too."""
+    before = block().to("cuda", dtype)
+    model = copy.deepcopy(before)
+    assert len(tilefold.nn.swap(model).swapped) == 8
+    x, target = torch.randn(4, 6, device="cuda", dtype=dtype), torch.tensor([0, 5, 2, 1], device="cuda")
+    for enabled in (False, True):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled):
+            losses = [m(x, target) for m in (model, before)]
+        near = torch.finfo(torch.bfloat16 if enabled else dtype).eps
+        torch.testing.assert_close(losses[0], losses[1], rtol=16 * near, atol=0)
+        for m, loss in zip((model, before), losses, strict=True):
+            m.zero_grad()
+            loss.backward()
+        for one, other in zip(model.parameters(), before.parameters(), strict=True):
+            distance, size = (float(g.float().norm()) for g in (one.grad - other.grad, other.grad))
+            assert distance <= 32 * near * size
+
+
 @pytest.fixture
 def one_rank() -> Iterator[None]:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
