@@ -117,9 +117,8 @@ def draw(curves: dict[str, list[float]], path: Path) -> None:
     for (name, losses), style in zip(curves.items(), ("-", "--", ":"), strict=True):
         above.plot(losses, style, label=name)
         if name != "torch":
-            below.semilogy(
-                [abs(a - b) or None for a, b in zip(losses, curves["torch"], strict=True)], label=name
-            )
+            distances = [abs(a - b) for a, b in zip(losses, curves["torch"], strict=True)]
+            below.plot(distances, style, label=name)
     above.set(ylabel="loss")
     below.set(xlabel="step", ylabel="distance from torch's loss")
     above.legend()
