@@ -1,5 +1,6 @@
 """The walk of `make demo`: three monoids on real data with their plans, what else there is of their kind, a real checkpoint
-described, a skinny product of its tables, kernels X-rayed, transposes and atomic sums, then the speed.
+described, a skinny product of its tables, kernels X-rayed, transposes and atomic sums, two models trained, then the
+speed.
 
 Everything that is shown is computed here, checked against an independent answer, and runs without a GPU; what was measured
 elsewhere says so. Each part is an example of its own beside this file.
@@ -193,10 +194,19 @@ def compiled() -> None:
     show_part("11. Transposes and atomic sums", transposes)
 
 
+def training() -> None:
+    """A model and a recurrence that learn."""
+    import gpt
+    import recurrence
+
+    show_part("12. A small GPT, by torch's modules and by these", gpt)
+    show_part("13. A gated linear recurrence, trained through a scan", recurrence)
+
+
 def speed() -> None:
     """Timed here where a GPU is present, else the committed results."""
     if torch.cuda.is_available():
-        heading(f"12. Against torch, timed now on this {torch.cuda.get_device_name()}")
+        heading(f"14. Against torch, timed now on this {torch.cuda.get_device_name()}")
         timed_here()
     else:
         committed()
@@ -224,7 +234,7 @@ def committed() -> None:
     import readme
     import readme_tables
 
-    heading("12. Against torch: results measured elsewhere, committed here")
+    heading("14. Against torch: results measured elsewhere, committed here")
     results = readme.load()
     say(
         f"No GPU here. Measured on {readme_tables.provenance(results)}, with `{readme_tables.command_text(results.runs[0])}`."
@@ -258,6 +268,7 @@ def main() -> None:
     product()
     xray()
     compiled()
+    training()
     speed()
     heading("Next")
     say(

@@ -160,7 +160,8 @@ def _unknown(name: str) -> AttributeError:
     from tilefold.errors import unknown_name
 
     elsewhere = {n: f"{m.__name__}.{n}" for m in (math, nn, monoids) for n in m.__all__}
-    lower = {n.replace("_", "").lower(): where for n, where in elsewhere.items()}
+    own = {n.replace("_", "") for n in __all__}
+    lower = {n.replace("_", "").lower(): where for n, where in elsewhere.items() if n.lower() not in own}
     nan = dict.fromkeys(("nansum", "nanmean", "nanmax", "nanmin", "nanargmax", "nanargmin"), _SKIPPING)
     meant = {**lower, **elsewhere, **nan, "fold": "reduce"}
     return unknown_name("tilefold", name, [*__all__, *_LATER], meant)

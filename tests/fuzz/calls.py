@@ -120,8 +120,8 @@ def _reduced(**options: Any) -> Any:
     return tilefold.reduce(_x(), tilefold.Monoid(**options), 1)
 
 
-def _layered(x: Any, **options: Any) -> Any:
-    return tilefold.nn.Linear(**options)(x)
+def _layered(kind: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, **options: kind(**options)(x)
 
 
 def _backend(name: Any) -> None:
@@ -131,6 +131,16 @@ def _backend(name: Any) -> None:
 
 def _moments(x: Any) -> Any:
     return x, 1
+
+
+LAYERS: dict[str, dict[str, Any]] = {
+    "Linear": {"in_features": 6, "out_features": 3},
+    "Softmax": {"dim": 1},
+    "LogSoftmax": {"dim": 1},
+    "LayerNorm": {"normalized_shape": 6},
+    "RMSNorm": {"normalized_shape": 6},
+    "GroupNorm": {"num_groups": 2, "num_channels": 6},
+}
 
 
 def _right() -> dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]]:
@@ -190,8 +200,10 @@ def _right() -> dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, .
         "lift": _moments,
     }
     right["Monoid of fields"] = (_reduced, fields | {"project": lambda s, n: s / n}, monoid)
-    layer = ("x", *inspect.signature(tilefold.nn.Linear).parameters)
-    right["Linear"] = (_layered, {"x": _x(), "in_features": 6, "out_features": 3}, layer)
+    for layer, sizes in LAYERS.items():
+        kind = getattr(tilefold.nn, layer)
+        right[layer] = (_layered(kind), {"x": _x(), **sizes}, ("x", *inspect.signature(kind).parameters))
+    right["swap"] = (tilefold.nn.swap, {"model": torch.nn.Softmax(0)}, ("model",))
     right["backend"] = (_backend, {"name": "cpu"}, ("name",))
     right["NORM"] = (lambda p: tilefold.reduce(_x(), monoids.NORM(p)), {"p": 2}, ("p",))
     right["cast"] = (tilefold.math.cast, {"x": 1.0, "dtype": torch.float32}, ("dtype",))
@@ -207,7 +219,7 @@ EXCEPT = {
     ("explain_plan", "operation", "torch.sum"),
     ("explain_plan", "operation", "torch"),
     *((f"segment_reduce{way}", "num_segments", str(2**31)) for way in ("", " by", " of lengths")),
-    *(("Linear", argument, None) for argument in ("device",)),
+    *((layer, "device", None) for layer in LAYERS),
 }
 # Names that torch has for something else, or for other parameters.
 _OTHERS = (

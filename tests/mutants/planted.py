@@ -10,6 +10,7 @@ from mutants.mutant import Mutant
 from mutants.planted_gradients import GRADIENTS
 from mutants.planted_losses import LOSSES
 from mutants.planted_maps import MAPS
+from mutants.planted_modules import MODULES
 from mutants.planted_operations import OPERATIONS
 from mutants.planted_scans import SCANS
 from mutants.planted_tools import TOOLS
@@ -592,6 +593,7 @@ MUTANTS = (
     *MAPS,
     *GRADIENTS,
     *LOSSES,
+    *MODULES,
     *OPERATIONS,
     *TOOLS,
 )

@@ -111,7 +111,7 @@ def test_the_table_names_modules_and_tests_that_are_there() -> None:
         ("algebra/proofs/cases.py", "tests/algebra/"),
         ("backends/triton/kernels/selections.py", "tests/api/test_topk.py"),
         ("functional/sums.py", "tests/functional/"),
-        ("nn.py", "tests/test_nn.py"),
+        ("nn/layers.py", "tests/nn/test_layers.py"),
         ("bench/suites/normalize.py", "tests/bench/test_suites.py"),
     ],
 )

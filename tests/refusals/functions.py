@@ -11,6 +11,7 @@ import tilefold as tf
 from refusals.making import Case, X, reduced
 from tilefold import monoids
 from tilefold.errors import (
+    ArgumentError,
     BackendError,
     DeviceError,
     DtypeError,
@@ -47,8 +48,21 @@ def on(backend: str, call: Callable[[], object]) -> Callable[[], object]:
     return made
 
 
+LAYERS = [
+    Case("softmax of no dim", lambda: tf.nn.Softmax(None), KindError, r"^Softmax: `dim` must be .*, got None; name"),
+    Case("softmax of text", lambda: tf.nn.LogSoftmax("1"), KindError, r"^LogSoftmax: `dim` must be .*, got '1'; name"),
+    Case("norm of no size", lambda: tf.nn.LayerNorm(0.5), KindError, r"^LayerNorm: `normalized_shape` .*, got 0.5; say"),
+    Case("norm of less", lambda: tf.nn.RMSNorm((2, -1)), ArgumentError, r"^RMSNorm: `normalized_shape` .*, got -1; say"),
+    Case("norm's epsilon", lambda: tf.nn.LayerNorm(2, "a"), KindError, r"^LayerNorm: `eps` must be .*, got 'a'; 1e-5"),
+    Case("norm's flag", lambda: tf.nn.RMSNorm(2, elementwise_affine="a"), KindError, r"`elementwise_affine` must be True"),
+    Case("norm's dtype", lambda: tf.nn.GroupNorm(1, 2, dtype=torch.int8), DtypeError, r"`dtype` must be of floats"),
+    Case("groups of no size", lambda: tf.nn.GroupNorm(4, 6), ArgumentError, r"must divide `num_channels`, 6, got 4; take"),
+    Case("swap of no model", lambda: tf.nn.swap(X), KindError, r"^swap: `model` must be a torch.nn.Module, got .*; pass"),
+]  # fmt: skip
+
 CASES = [
     Case("no function", lambda: tf.functional.sum_up, MemberError, r"one of the module's, got 'sum_up'; "),
+    *LAYERS,
     Case("no layer", lambda: tf.nn.Lineaar, MemberError, r"got 'Lineaar'; use tilefold.nn.Linear"),
     *(
         Case(

@@ -1,4 +1,4 @@
-"""Modules: `Linear`, `CrossEntropyLoss`."""
+"""`Linear` and `CrossEntropyLoss`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import Any
 import torch
 
 from tilefold.api.matmul import matmul
-from tilefold.errors import ArgumentError, DtypeError, KindError, hint_at_names, is_one_of, shown
+from tilefold.errors import ArgumentError, is_one_of, shown
 from tilefold.functional.losses import cross_entropy
+from tilefold.nn.parameters import check_parameters, check_sizes
 from tilefold.planner.products.epilogue import NAMED
 from tilefold.planner.products.operands import as_autocast
-from tilefold.problem.canonical import whole_number
-from tilefold.problem.validate import as_dtype
-
-__all__ = ["CrossEntropyLoss", "Linear"]
 
 Tensor = torch.Tensor
 
@@ -67,7 +64,8 @@ class Linear(torch.nn.Linear):
                 f"Linear: `activation` must be one of {', '.join(NAMED)} or None, got {shown(activation)}; take one of "
                 "these, or apply another one to the result"
             )
-        _check_parameters(bias, device, dtype, in_features=in_features, out_features=out_features)
+        check_sizes("Linear", in_features=in_features, out_features=out_features)
+        check_parameters("Linear", device, dtype, bias=bias)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation, self.precision, self.guarantee = activation, precision, guarantee
 
@@ -145,25 +143,3 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
             validate=self.validate,
             guarantee=self.guarantee,
         )
-
-
-def _check_parameters(bias: Any, device: Any, dtype: Any, **features: Any) -> None:
-    """Refuse wrong numbers of features, truth values, devices and dtypes of a parameter."""
-    for name, value in features.items():
-        number = whole_number(value)
-        if number is None or not 0 <= number < 2**31:
-            kind = KindError if number is None else ArgumentError
-            raise kind(
-                f"Linear: `{name}` must be an int from 0 to 2**31 - 1, got {shown(value)}; say how many there are"
-            )
-    if bias is not None and not isinstance(bias, int):  # torch takes these
-        raise KindError(f"Linear: `bias` must be True or False, got {shown(bias)}; write bool(...)")
-    if device is not None and (isinstance(device, bool) or not isinstance(device, str | int | torch.device)):
-        raise KindError(
-            f'Linear: `device` must be a torch.device, its name or None, got {shown(device)}; pass "cuda", say'
-        )
-    if (made := as_dtype(dtype, "Linear")) is not None and not made.is_floating_point:
-        raise DtypeError(f"Linear: `dtype` must be of floats, got {made}; parameters are trained")
-
-
-hint_at_names(__name__, __all__)
