@@ -120,9 +120,9 @@ def _stay(patches: Patches, mode: Standing) -> None:
 def _differentiate(patches: Patches) -> None:
     """Have torch's engine of gradients trace graphs of the device.
 
-    It asks for the stream of each gradient on a GPU, which torch without CUDA does not know. So the tensors that it sees while
-    it traces (functional ones, around those that the graph is made of) are on a device of a kind that has neither streams nor
-    kernels (XLA's); what is made like them is made on the GPU, and autocast takes them for the GPU's.
+    It asks for the stream of each gradient on a GPU, which torch without CUDA does not know. So the tensors that it sees
+    while it traces (functional ones, around those that the graph is made of) are on a device of a kind that has neither
+    streams nor kernels (XLA's); what is made like them is made on the GPU, and autocast takes them for the GPU's.
     """
     from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
@@ -159,7 +159,8 @@ def _go_on(patches: Patches, note: Callable[[str], None]) -> None:
     """Run what torch does not compile here as without compile, and say so."""
     from torch._dynamo import config, convert_frame, exc
 
-    shown: Callable[..., str] = convert_frame.format_error_msg
+    frames: Any = convert_frame  # which imports the function from another module
+    shown: Callable[..., str] = frames.format_error_msg
 
     def noted(error: Exception, *given: Any) -> str:
         if not isinstance(error, (exc.Unsupported, exc.UserError)):  # where a graph ends, as on a GPU
@@ -167,7 +168,7 @@ def _go_on(patches: Patches, note: Callable[[str], None]) -> None:
             note(f"{script_line()}: torch.compile does not compile here, and it runs as without ({said})")
         return shown(error, *given)
 
-    patches.put(convert_frame, "format_error_msg", noted)
+    patches.put(frames, "format_error_msg", noted)
     patches.callback(setattr, config, "suppress_errors", config.suppress_errors)
     config.suppress_errors = True
 
