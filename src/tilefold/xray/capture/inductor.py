@@ -146,7 +146,9 @@ def _differentiate(patches: Patches) -> None:
         return trace(self, function, types, args, given)
 
     def grad_here(*args: Any, **given: Any) -> Any:
-        with torch.autograd.set_multithreading_enabled(not faking()):  # there is no thread for such a device
+        if not faking():
+            return grad(*args, **given)
+        with torch.autograd.set_multithreading_enabled(False):  # there is no thread for such a device
             return grad(*args, **given)
 
     patches.put(kind, "_make_wrapper_subclass", staticmethod(wrapped))
