@@ -42,6 +42,13 @@ SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
         (*PYTEST, "tests/functional/softmax_test.py"),)),
     "gguf-triton-kernel": ("PowerfulGhost/gguf-triton-kernel", ".", ((*PYTEST, "test/test_mmq_q8_0.py"),)),
     "stickbreaking-attention": ("shawntan/stickbreaking-attention", ".", ((*PYTEST, "tests/test_attn.py"),)),
+    "triton-tutorial": ("dsl-learn/triton-tutorial", ".", (
+        ("ex1-vector_add/vector_add.py",), ("ex2-matrix_transpose/matrix_transpose.py",))),
+    "Tri-RMSNorm": ("dtunai/Tri-RMSNorm", ".", (("usage.py",),)),
+    "Triton-Kernels": ("RPegoud/Triton-Kernels", ".", (("src/add.py",),)),
+    "learning-triton": ("scv119/learning-triton", ".", (("vector-add.py",), ("softmax.py",))),
+    "mamba-triton": ("sustcsonglin/mamba-triton", ".", (("test_gradient.py",),)),
+    "Triton-Flash-Attention": ("tejkas/Triton-Flash-Attention", ".", ((*PYTEST, "test_flash_attn.py"),)),
 }  # fmt: skip
 _ONE = """
 import importlib, json, signal, sys, time

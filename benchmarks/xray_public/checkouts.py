@@ -23,7 +23,6 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from torch.overrides import TorchFunctionMode
 
 # Folder in the place of sources: (repository, the packages that lie in it).
 PROJECTS = {
@@ -167,24 +166,11 @@ class _Finder:
         """Nothing is executed."""
 
 
-class _OnHost(TorchFunctionMode):
-    """Tensors asked for on the device are made on the host."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = dict(kwargs or {})
-        if str(given.get("device", "")).startswith("cuda"):
-            given["device"] = "cpu"
-        return function(*args, **given)
-
-
-_FINDER, _HOST = _Finder(), _OnHost()
+_FINDER = _Finder()
 
 
 def enter(sources: Path) -> list[str]:
     """Make the checkouts under a folder importable; which of them there are."""
-    torch.Tensor.is_cuda = property(lambda tensor: True)  # type: ignore[assignment]  # wrappers ask for it
-    torch.Tensor.cuda = lambda tensor, *args, **given: tensor  # type: ignore[assignment]
-    _HOST.__enter__()
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)  # type: ignore[arg-type]
     there = [name for name in PROJECTS if (sources / name).is_dir()]

@@ -309,16 +309,16 @@ GPU, and what they computed compared with torch. Written by `python benchmarks/x
 {versions}.
 Every launch with its arguments, observations and counts is in `benchmarks/xray_public/results.json`.
 
-How: Triton's launch is replaced. A package's wrapper is called with tensors on the host and decides grid, warps and
-constants as always (an autotuned kernel gets the first configuration that compiles); the launch asks
-`tilefold.xray.explain` for the report, executes every program of the grid in the interpreter, and writes into the
-tensors what they stored. The chip that wrappers see is an H200 with 8 SMs in place of 132, so that kernels that spread
-over SMs stay small. Inductor compiles its graphs for fake CUDA tensors; its wrapper code then runs as it stands.
-Autograd's backward passes are launched and compared in the same way.
+How: [`tilefold.xray.capture`](xray-run.md) stands in for the chip. A package's wrapper is called with tensors on it and
+decides grid, warps and constants as always (an autotuned kernel gets the first configuration that compiles). Each launch has
+its report, and every program of its grid is executed on the tensors themselves. The chip that wrappers see is an H200 with 8
+SMs in place of 132, so that kernels that spread over SMs stay small. Inductor's wrapper code runs as it stands, and so do
+autograd's backward passes. The results of {date} are of an earlier recorder, which gave wrappers tensors of the host; tried
+with `capture` were some of each package and of lightllm, which agree as here.
 
-Not in the table are wrappers that refuse tensors that are on no CUDA device and so launch nothing (FlagGems' `where`,
-`maximum` and `upsample_nearest2d` were tried), and graphs that take views of their inputs, which torch without CUDA does not
-trace for fake CUDA tensors (a transpose and a slice were tried). No result here was compared with a GPU's.
+Not in the table, since that recorder did not take them: wrappers that refuse tensors that are on no CUDA device (FlagGems'
+`where`, `maximum` and `upsample_nearest2d`), and graphs that take views of their inputs (a transpose and a slice).
+No result here was compared with a GPU's.
 
 Results are compared with torch in float64: an error may be 2e-5 of the largest magnitude in float32, 2e-3 in float16,
 1.6e-2 in bfloat16; integers must be equal. A kernel counts as agreeing if every case that launched it does.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from checkouts import edited
 from compared import normal
-from launches import LaunchError, recorded
+from launches import captured, claim, records
 
 from tilefold import xray
 
@@ -169,7 +169,7 @@ def tried(plant: Plant) -> dict[str, Any]:
         clean = [c for c in _said(plant, at) if c["severity"] != "note"]
     with tempfile.TemporaryDirectory() as folder, edited(plant.module, plant.changes, Path(folder)) as at:
         wanted = plant.line or plant.changes[0][1].strip()
-        there = [c for c in _said(plant, at) if c["code"] == plant.code and wanted in _text(c)]
+        there = [c for c in _said(plant, at) if c["code"] == plant.code and wanted in _text(c, at)]
     return {
         "fault": plant.name, "package": plant.package, "file": plant.module, "code": plant.code, "found": bool(there),
         "severity": there[0]["severity"] if there else "", "evidence": there[0]["evidence"] if there else "",
@@ -177,24 +177,17 @@ def tried(plant: Plant) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _text(claim: dict[str, Any]) -> str:
-    """The lines that a claim is about."""
-    rows = Path(claim["file"]).read_text().splitlines()
+def _text(claim: dict[str, Any], at: ModuleType) -> str:
+    """The lines of the edited copy that a claim is about."""
+    rows = Path(str(at.__file__)).read_text().splitlines()
     return "\n".join(rows[n - 1] for n in (claim["line"], *claim["also"]))
 
 
 def _said(plant: Plant, at: ModuleType) -> list[dict[str, Any]]:
     torch.manual_seed(0)
-    with recorded(notes=True) as launches:
-        try:
-            report = plant.run(at)
-        except LaunchError as error:
-            report = error
-    unreported = [x.error for x in launches if not x.reported]
-    assert not unreported, unreported
-    claims = [c for x in launches for c in x.claims]
-    if isinstance(report, xray.Report):
-        from launches import claim
-
-        claims += [claim(o) for o in report.observations]
-    return claims
+    with captured() as found:
+        report = plant.run(at)
+    launches = records(found, notes=True)
+    assert all(x["reported"] for x in launches), [x["error"] for x in launches]
+    claims = [c for x in launches for c in x["claims"]]
+    return claims + ([claim(o) for o in report.observations] if isinstance(report, xray.Report) else [])

@@ -789,6 +789,20 @@ TOOLS = (
         ("tests/xray/capture/test_capture.py::test_devices_as_scripts_write_them",),
     ),
     Mutant(
+        "autocast does not reach graphs that are compiled",
+        "xray/capture/inductor.py",
+        "*args[7:-1], args[-1] | cast)",
+        "*args[7:])",
+        ("tests/xray/capture/test_compiled.py::test_gradients_of_compiled_graphs_are_those_of_torch",),
+    ),
+    Mutant(
+        "pointers to truth values have a type of their own",
+        "xray/capture/arguments.py",
+        "_NAMES.get(kind, kind), address",
+        "kind, address",
+        ("tests/xray/capture/test_capture.py::test_truth_values_and_constant_memory_are_pointed_to",),
+    ),
+    Mutant(
         "a path's bytes stay as the PTX spells them",
         "xray/ptx/parser.py",
         'return re.sub(rb"\\\\([0-7]{3}|.)", byte, quoted.encode()).decode(errors="surrogateescape")',

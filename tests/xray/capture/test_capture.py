@@ -70,6 +70,12 @@ def through_addresses_kernel(table_ptr, o_ptr, BLOCK: tl.constexpr):
     tl.store(o_ptr + tl.program_id(0) * BLOCK + offs, tl.load(at + offs))
 
 
+@triton.jit
+def chosen_kernel(x_ptr: tl.const, mask_ptr, o_ptr, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    tl.store(o_ptr + offs, tl.where(tl.load(mask_ptr + offs), tl.load(x_ptr + offs), 7.0))
+
+
 def rows(*shape):
     return torch.arange(float(torch.Size(shape).numel()), device="cuda").reshape(shape)
 
@@ -152,6 +158,16 @@ def test_descriptors_of_the_host_and_of_the_device_with_the_script_s_allocator(t
     assert launch.report(trials=False).executed
 
 
+def test_truth_values_and_constant_memory_are_pointed_to():
+    with capture() as captured:
+        x, o = rows(32), torch.empty(32, device="cuda")
+        chosen_kernel[(1,)](x, x > 8, o, 32)
+        assert torch.equal(o, torch.where(x > 8, x, 7))
+    (launch,) = captured.launches
+    assert [a.type for a in launch.job.arguments] == ["fp32", "i1", "fp32"]
+    assert launch.report(trials=False).executed
+
+
 def test_addresses_in_an_array_lead_to_tensors():
     with capture() as captured:
         parts = [rows(32) + i for i in range(3)]
@@ -230,6 +246,9 @@ def test_devices_as_scripts_write_them():
             assert not there.cpu().is_cuda
             assert there.to("cuda") is there
         assert not any(t.is_cuda for t in (x, x + 1, torch.empty_like(x.cuda(), device="cpu")))
+        assert x.cuda().numpy(force=True).tolist() == x.numpy().tolist() == [1, 1]
+        with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+            x.cuda().numpy()
         with torch.device("cuda"):
             assert torch.tensor([1]).is_cuda
             assert torch.zeros(1).is_cuda

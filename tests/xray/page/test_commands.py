@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import triton
 
 from commands import run
 from watch.test_page import Parts
@@ -55,6 +58,42 @@ def test_a_page_of_a_kernel_and_two_side_by_side(folder: Path) -> None:
     assert "Nothing differs." in in_terminal.stdout
 
 
+TUNED = """
+import torch, triton, triton.language as tl
+
+SIZES = [triton.Config({"BLOCK": 64}, num_warps=2), triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})]
+
+@triton.autotune(SIZES, ["n"])
+@triton.jit
+def doubled(x_ptr, n, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK != 128)
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs, offs < n) * 2, offs < n)
+
+x = torch.ones(512, device="cuda")
+for _ in range(2):
+    doubled[lambda meta: (triton.cdiv(512, meta["BLOCK"]),)](x, 512)
+assert (x == 4).all()
+"""
+
+
+@pytest.mark.parametrize("every", [True, False], ids=["all", "first"])
+def test_all_configurations_of_a_tuned_kernel_stand_in_a_table(folder: Path, every: bool) -> None:
+    (folder / "tuned.py").write_text(TUNED)
+    words = ["--configurations", "all"] if every else []
+    shown = run(["xray", "run", *words, "--quick", "--html", "all.html", "tuned.py"])
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    tables = " ".join(Parts((folder / "all.html").read_text(encoding="utf-8")).text_of("td"))
+    for text in (shown.stdout, tables):
+        found = [(block, said) for block in (64, 128, 256) if (said := text.partition(f"BLOCK: {block},")[2])]
+        assert [block for block, _ in found] == ([64, 128, 256] if every else [])
+        assert ["not compiled" in said.partition("BLOCK: ")[0] for _, said in found] == (
+            [False, True, False] if every else []
+        )
+    assert ("configurations of doubled, launch 1" in shown.stdout) == every
+    assert "2 launches reached for sm_90, 2 captured, 2 executed; 1 distinct" in shown.stdout
+
+
 def test_a_script_has_an_index_and_a_page_a_launch(folder: Path) -> None:
     shown = run(["xray", "run", "--html", "runs & all.html", "script.py"])
     assert shown.exit_code == 0
@@ -65,6 +104,30 @@ def test_a_script_has_an_index_and_a_page_a_launch(folder: Path) -> None:
     page = Parts((folder / "runs & all.3.html").read_text(encoding="utf-8"))
     assert [a["href"] for tag, a in page.elements if tag == "a"] == ["runs%20%26%20all.html"]
     assert "BLOCK=128" in page.text_of("code")
+
+
+NEWEST = next(iter(sorted(Path(sys.prefix).glob("triton-*"))), None)  # as `make xray-newest` installs it
+
+
+@pytest.mark.skipif(NEWEST is None, reason="no second Triton (make xray-newest installs one)")
+@pytest.mark.skipif(
+    NEWEST is not None and Path(triton.__file__).is_relative_to(NEWEST),
+    reason="it is the Triton of these tests",
+)
+def test_the_same_kernel_by_two_versions_of_triton(folder: Path) -> None:
+    words = ["kernels.py", "--case", "a", "--quick", "--html"]
+    assert run(["xray", *words, "old.html"]).exit_code == 0
+    path = os.pathsep.join([str(NEWEST), *sys.path])
+    command = [sys.executable, "-m", "tilefold", "xray", *words, "new.html"]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True)
+    both = run(["xray", "diff", "old.html", "new.html", "--html", "both.html"])
+    assert (both.exit_code, both.stderr) == (0, "")
+    parts = Parts((folder / "both.html").read_text(encoding="utf-8"))
+    said = " ".join(parts.text_of("p") + parts.text_of("li"))
+    newest = str(NEWEST).rpartition("-")[2]
+    assert f"Triton {triton.__version__}" in said
+    assert f"Triton {newest}" in said
+    assert f"Triton {newest}" in run(["xray", "diff", "old.html", "new.html"]).stdout
 
 
 @pytest.mark.parametrize(

@@ -97,14 +97,16 @@ def described(leaf: Leaf, divisor: int, addresses: Addresses, keep: bool) -> Arg
         kind = _DTYPES[str(base.dtype).removeprefix("torch.")]
         return _pointer(leaf.name, kind, address(base), 16, addresses, keep, made)
     if leaf.type.startswith("*"):
-        return _pointer(leaf.name, leaf.type[1:], address(leaf.value), divisor, addresses, keep)
-    kind = {"u1": "i1", "f32": "fp32", "f64": "fp64"}.get(leaf.type, leaf.type)
+        kind = leaf.type[1:].removeprefix("k")  # a pointer to constant memory
+        return _pointer(leaf.name, _NAMES.get(kind, kind), address(leaf.value), divisor, addresses, keep)
+    kind = _NAMES.get(leaf.type, leaf.type)
     value = leaf.value if isinstance(leaf.value, float) else kind[0] in "fb" and float(leaf.value)
     return Argument(
         leaf.name, kind, value=value if kind[0] in "fb" else int(leaf.value), divisor=divisor, special=False
     )
 
 
+_NAMES = {"u1": "i1", "f32": "fp32", "f64": "fp64"}  # types that Triton has two names of
 _DTYPES = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e5m2": "fp8e5",
     "float8_e4m3fn": "fp8e4nv", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "bool": "i1", "uint8": "u8",

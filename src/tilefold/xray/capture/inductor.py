@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch.utils import _python_dispatch
 
-from tilefold.errors import CaptureError
 from tilefold.xray.capture import marks
 from tilefold.xray.capture.patches import Patches, script_line
-from tilefold.xray.capture.tensors import HOST, Standing, faking
+from tilefold.xray.capture.tensors import DEVICE, HOST, Standing, faking
 
 
 def stand_in(patches: Patches, mode: Standing, note: Callable[[str], None]) -> None:
@@ -42,6 +41,14 @@ def stand_in(patches: Patches, mode: Standing, note: Callable[[str], None]) -> N
 
     prepared: list[bool] = []
     patches.put(torch, "compile", compiling)
+    for name in _OF_GRAPHS:
+        patches.put(torch._C, name, lambda *given: None)
+
+
+# What torch's module of CUDA graphs takes from builds with CUDA when it is imported.
+_OF_GRAPHS = ("_cuda_CUDAAllocator_AllocatorState", "_set_cached_tensors_enabled")
+_APART = torch.device("xla", 0)  # no tensor is there, and autocast for a GPU holds for it, too
+_KINDS = 1, 9  # the numbers of CUDA and XLA in c10's list of kinds of devices
 
 
 def _prepare(patches: Patches, mode: Standing, note: Callable[[str], None]) -> None:
@@ -54,7 +61,7 @@ def _prepare(patches: Patches, mode: Standing, note: Callable[[str], None]) -> N
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     for name, value in {
         "compile_threads": 1, "use_static_cuda_launcher": False, "max_autotune": False, "fx_graph_cache": False,
-        "triton.cudagraphs": False,
+        "shape_padding": False, "triton.cudagraphs": False,
     }.items():  # fmt: skip
         held = config.__getattr__(name.partition(".")[0]) if "." not in name else None
         if "." not in name and hasattr(config, name):
@@ -81,22 +88,8 @@ def _prepare(patches: Patches, mode: Standing, note: Callable[[str], None]) -> N
     patches.put(CachingAutotuner, "bench", lambda self, launcher, *args, **given: 1.0)
     _stay(patches, mode)
     _guard(patches)
-    # torch's engine has no thread for a device that torch was not built for, so a graph's backward pass is not traced.
-    patches.callback(setattr, torch._dynamo.config, "suppress_errors", torch._dynamo.config.suppress_errors)
-    torch._dynamo.config.suppress_errors = True
-    grad = torch.autograd.grad
-
-    def grad_here(*args: Any, **given: Any) -> Any:
-        if faking():
-            note(
-                f"{script_line()}: torch.compile of what needs a gradient cannot be pretended; it runs as without compile"
-            )
-            raise CaptureError(
-                "xray: a graph that is compiled must need no gradient, got one that does; run it on a GPU"
-            )
-        return grad(*args, **given)
-
-    patches.put(torch.autograd, "grad", grad_here)
+    _differentiate(patches)
+    _go_on(patches, note)
 
     def empty(size: Any, stride: Any, dtype: Any) -> Any:
         return marks.put_on_device(torch.empty_strided(size, stride, dtype=dtype, device=HOST))
@@ -124,6 +117,64 @@ def _stay(patches: Patches, mode: Standing) -> None:
             patches.put(module, "_disable_current_modes", leave_others)
 
 
+def _differentiate(patches: Patches) -> None:
+    """Have torch's engine of gradients trace graphs of the device.
+
+    It asks for the stream of each gradient on a GPU, which torch without CUDA does not know. So the tensors that it sees
+    while it traces (functional ones, around those that the graph is made of) are on a device of a kind that has neither
+    streams nor kernels (XLA's); what is made like them is made on the GPU, and autocast takes them for the GPU's.
+    """
+    from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+
+    kind: Any = torch.Tensor
+    make, trace, grad = (
+        kind._make_wrapper_subclass,
+        FunctionalTensorMode.__torch_dispatch__,
+        torch.autograd.grad,
+    )
+    cast = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+    def wrapped(cls: Any, *args: Any, **given: Any) -> Any:
+        if cls is FunctionalTensor and args[6].type == "cuda":
+            args = (*args[:6], _APART, *args[7:-1], args[-1] | cast)
+        return make(cls, *args, **given)
+
+    def traced(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = dict(kwargs or {})
+        if given.get("device") == _APART:
+            given["device"] = DEVICE
+        return trace(self, function, types, args, given)
+
+    def grad_here(*args: Any, **given: Any) -> Any:
+        if not faking():
+            return grad(*args, **given)
+        with torch.autograd.set_multithreading_enabled(False):  # there is no thread for such a device
+            return grad(*args, **given)
+
+    patches.put(kind, "_make_wrapper_subclass", staticmethod(wrapped))
+    patches.put(FunctionalTensor, "device", property(lambda self: self.elem.device))
+    patches.put(FunctionalTensorMode, "__torch_dispatch__", traced)
+    patches.put(torch.autograd, "grad", grad_here)
+
+
+def _go_on(patches: Patches, note: Callable[[str], None]) -> None:
+    """Run what torch does not compile here as without compile, and say so."""
+    from torch._dynamo import config, convert_frame, exc
+
+    frames: Any = convert_frame  # which imports the function from another module
+    shown: Callable[..., str] = frames.format_error_msg
+
+    def noted(error: Exception, *given: Any) -> str:
+        if not isinstance(error, (exc.Unsupported, exc.UserError)):  # where a graph ends, as on a GPU
+            said = " ".join(str(error).strip().split("\n")[:2]).strip()
+            note(f"{script_line()}: torch.compile does not compile here, and it runs as without ({said})")
+        return shown(error, *given)
+
+    patches.put(frames, "format_error_msg", noted)
+    patches.callback(setattr, config, "suppress_errors", config.suppress_errors)
+    config.suppress_errors = True
+
+
 def _guard(patches: Patches) -> None:
     """The guard that chooses a device, which torch without CUDA lacks: that of the host, which does nothing, in its place.
 
@@ -132,7 +183,8 @@ def _guard(patches: Patches) -> None:
     folder = os.path.join(os.path.dirname(torch.__file__), "lib")
     with contextlib.suppress(OSError, ValueError):
         library = ctypes.CDLL(os.path.join(folder, "libc10.so"))
-        table = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
-        if not table[1]:
-            patches.callback(table.__setitem__, 1, None)
-            table[1] = table[0]
+        table = (ctypes.c_void_p * 10).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+        for kind in _KINDS:
+            if not table[kind]:
+                patches.callback(table.__setitem__, kind, None)
+                table[kind] = table[0]

@@ -230,13 +230,20 @@ def _asked_type(tensor: torch.Tensor, dtype: Any = None, *args: Any, **given: An
 
 def stand_in(patches: Patches, addresses: marks.Addresses, mode: Standing) -> None:
     """Have tensors answer for the device as long as `patches` hold."""
-    tensor, pointer, module = torch.Tensor, torch.Tensor.data_ptr, torch
+    tensor, pointer, module, to_numpy = torch.Tensor, torch.Tensor.data_ptr, torch, torch.Tensor.numpy
     _device._device_constructors()  # torch's list of what a default device is for, kept from now on
 
     def data_ptr(self: torch.Tensor) -> int:
         if _plain(self):
             addresses.note(self)
         return pointer(self)
+
+    def numpy(self: torch.Tensor, *, force: bool = False) -> Any:
+        if self.device.type == "cuda" and not force:
+            raise TypeError(
+                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        return to_numpy(self, force=force)
 
     def get_device(self: torch.Tensor) -> int:
         return -1 if (device := self.device).type == "cpu" else device.index or 0
@@ -246,6 +253,7 @@ def stand_in(patches: Patches, addresses: marks.Addresses, mode: Standing) -> No
         "is_cuda": property(lambda self: self.device.type == "cuda"),
         "is_cpu": property(lambda self: self.device.type == "cpu"),
         "get_device": get_device,
+        "numpy": numpy,
         "to": moved,
         "cuda": lambda self, device=None, non_blocking=False, memory_format=None: moved(
             self, DEVICE if device is None else device, **({} if memory_format is None else {"memory_format": memory_format})
