@@ -84,6 +84,15 @@ def test_a_compiled_call_is_whole_and_has_the_bits_of_an_eager_one(name: str) ->
     assert_equal(compiled(X), function(X + 1))
 
 
+@pytest.mark.parametrize("call", [tilefold.cumsum, lambda x, dim: tilefold.scan(x, monoids.LOGSUMEXP, dim)])
+def test_a_scan_of_one_number_is_whole(call: Any) -> None:
+    torch._dynamo.reset()
+    x = torch.tensor(2.5)
+    assert_equal(
+        torch.compile(lambda x: call(x + 1, 0), fullgraph=True, backend="aot_eager")(x), call(x + 1, 0)
+    )
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_plain_call_is_no_operation_of_torchs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "OPERATIONS", None)

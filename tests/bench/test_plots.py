@@ -76,6 +76,14 @@ def test_a_row_a_shape_and_a_point_a_variant() -> None:
     assert "10.0 us" in texts(next(a for a in drawn.axes if a not in shown).get_yticklabels())
 
 
+def test_the_limit_is_a_line_at_1() -> None:
+    shown = [axes for axes in draw_points(figure(), RESULT, panels(), "sum").axes if axes.get_xlabel()]
+    for axes in shown:
+        assert [list(line.get_xdata()) for line in axes.lines if line.get_linestyle() == "--"] == [[1, 1]]
+        assert axes.get_xlim()[0] == 0
+        assert axes.get_xlim()[1] >= 1.05
+
+
 def test_titles_say_what_is_better_on_which_chip_and_when() -> None:
     title = draw_points(figure(), RESULT, panels(), "sum").get_suptitle()
     assert title == "folds, sum: fraction of the memory limit (right is better)\nNVIDIA X, 2031-02-03"
