@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
     from tilefold.api.explain import explain_plan
     from tilefold.api.matmul import matmul
     from tilefold.api.reduce import reduce
+    from tilefold.api.reduce_many import reduce_many
     from tilefold.api.reduce_map import reduce_map
     from tilefold.api.scan import scan
     from tilefold.api.segment_reduce import segment_reduce
@@ -67,6 +68,7 @@ _NAMES = {
     "api.explain": "explain_plan",
     "api.matmul": "matmul",
     "api.reduce": "reduce",
+    "api.reduce_many": "reduce_many",
     "api.reduce_map": "reduce_map",
     "api.scan": "scan",
     "api.segment_reduce": "segment_reduce",
@@ -120,6 +122,7 @@ __all__ = [
     "normalize",
     "prod",
     "reduce",
+    "reduce_many",
     "reduce_map",
     "rms_norm",
     "scan",
