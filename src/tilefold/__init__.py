@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
     from tilefold.api.segment_reduce import segment_reduce
     from tilefold.api.topk import topk
     from tilefold.api.transpose import transpose
+    from tilefold.checkpoints.live import describe
     from tilefold.functional import (
         all,
         amax,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
         bitwise_and,
         bitwise_or,
         bitwise_xor,
+        clip_grad_norm_,
         count_nonzero,
         cross_entropy,
         cummax,
@@ -74,10 +76,11 @@ _NAMES = {
     "api.segment_reduce": "segment_reduce",
     "api.topk": "topk",
     "api.transpose": "transpose",
+    "checkpoints.live": "describe",
     "functional": (
-        "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor count_nonzero cross_entropy cummax "
-        "cummin cumprod cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean min norm normalize prod "
-        "rms_norm softmax std std_mean sum var var_mean vector_norm"
+        "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor clip_grad_norm_ count_nonzero "
+        "cross_entropy cummax cummin cumprod cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean "
+        "min norm normalize prod rms_norm softmax std std_mean sum var var_mean vector_norm"
     ),
     "runtime.switch": "backend",
 }
@@ -98,12 +101,14 @@ __all__ = [
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
+    "clip_grad_norm_",
     "count_nonzero",
     "cross_entropy",
     "cummax",
     "cummin",
     "cumprod",
     "cumsum",
+    "describe",
     "explain_plan",
     "group_norm",
     "last_plan",

@@ -88,9 +88,9 @@ def _one_by_one(
 # ------------------------------------------------------------------------------------------------------- many tensors
 
 
-def _reduce_many(inputs: Tensors, monoid: str, dtype: Any, together: bool) -> Tensors:
+def _reduce_many(inputs: Tensors, monoid: str, dtype: Any, together: bool, convert: Any) -> Tensors:
     with torch.no_grad():
-        return fold_many(inputs, monoid_of(monoid), dtype, together)
+        return fold_many(inputs, monoid_of(monoid), dtype, together, convert)
 
 
 def _mapped_many(info: Any, where: tuple[Where], inputs: Tensors, *options: Any) -> Any:
@@ -244,7 +244,7 @@ register(
     _segment_reduce, _segment_reduce, _mapped_segments, _segments_of,
 )  # fmt: skip
 register(
-    "reduce_many", "(Tensor[] inputs, str monoid, ScalarType? dtype, bool together)",
+    "reduce_many", "(Tensor[] inputs, str monoid, ScalarType? dtype, bool together, ScalarType? convert)",
     _reduce_many, _reduce_many, _mapped_many, _many_of,
 )  # fmt: skip
 register(

@@ -123,10 +123,14 @@ def recorded_segments(
 
 
 def recorded_many(
-    tensors: Sequence[Tensor], monoid: Monoid, dtype: torch.dtype | None, together: bool
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    dtype: torch.dtype | None,
+    together: bool,
+    convert: torch.dtype | None,
 ) -> list[Tensor]:
     """`fold_many` as one operation."""
-    made: list[Tensor] = OPERATIONS.reduce_many(tensors, monoid.text, dtype, together)
+    made: list[Tensor] = OPERATIONS.reduce_many(tensors, monoid.text, dtype, together, convert)
     return made
 
 

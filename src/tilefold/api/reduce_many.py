@@ -65,7 +65,7 @@ def reduce_many(
         tensors: at least one tensor, on one device, of any shapes. Where dtypes differ, elements are read as the one that
             holds all (torch.promote_types). On a GPU a tensor with gaps in memory is copied first, and so is one whose order
             in memory is another than its elements', unless the monoid is commutative and sees no positions. Others are
-            read in place, in whole vectors where they begin at 16 bytes.
+            read in place, in whole vectors: up to 15 bytes on either side of a tensor are read and not used.
         monoid: the monoid to fold with, of one input. Positions count from 0 in each tensor.
         dtype: the dtype of computed results, as in `reduce`.
         together: also fold all tensors, one behind the other, to one value, without waiting for the device. Not with a
@@ -74,8 +74,8 @@ def reduce_many(
     Returns:
         What `project` gives, of the shape [len(tensors)]; with `together` a named tuple `(each, together)` of that and of
         what all tensors fold to, 0-d. An empty tensor gives the projected identity. Dtypes are as in `reduce`.
-        The same input gives the same bits; on a GPU a tensor's bits depend on its own elements, their layout and the dtype
-        that they are read as, not on the other tensors, on addresses or on the chip's number of SMs.
+        The same input gives the same bits; on a GPU a tensor's bits depend on its own elements, their layout, the dtype that
+        they are read as and the address modulo 16 bytes, not on the other tensors or the chip's number of SMs.
 
     A call on a GPU whose tensors have the layouts and the addresses of an earlier one copies nothing. Others copy a table of
     addresses to the device: 32 bytes for 64 KB of elements, at least for each tensor.
@@ -106,20 +106,24 @@ def reduce_many(
     return Folded(monoid.pack(made[:n]), monoid.pack(made[n:]))
 
 
-def fold_many(tensors: list[Tensor], monoid: Monoid, dtype: Any, together: bool) -> list[Tensor]:
-    """`reduce_many` without packing: the results of each tensor, then those of all."""
+def fold_many(
+    tensors: list[Tensor], monoid: Monoid, dtype: Any, together: bool, convert: torch.dtype | None = None
+) -> list[Tensor]:
+    """`reduce_many` without packing: the results of each tensor, then those of all. `convert`: elements are read as that."""
     if is_dynamo_compiling():
-        return recorded_many(tensors, monoid, dtype, together)
-    site = _site(tensors, monoid, dtype, together)
+        return recorded_many(tensors, monoid, dtype, together, convert)
+    site = _site(tensors, monoid, (dtype, convert), together)
     for known in dispatch.kept(site) or () if site else ():
         if known.placed(tensors):
             return dispatch.latest(known.executable, known.tables)
     _check(tensors, monoid, together)
     dtype = as_dtype(dtype, CALL)
     if is_seen(tensors):
-        return recorded_many(tensors, monoid, dtype, together)
+        return recorded_many(tensors, monoid, dtype, together, convert)
+    if is_differentiated(tensors):
+        raise no_gradient()
     check_not_recorded(CALL, tensors[0].is_cuda)
-    elements = functools.reduce(promote, {t.dtype: None for t in tensors})
+    elements = convert or functools.reduce(promote, {t.dtype: None for t in tensors})
     program = programs.specialize(monoid.total, (elements,), dtype)
     abstract = next((t for t in tensors if is_abstract(t)), None)
     if abstract is not None:
@@ -141,15 +145,15 @@ def fold_many(tensors: list[Tensor], monoid: Monoid, dtype: Any, together: bool)
     return made
 
 
-def _site(tensors: list[Tensor], monoid: Any, dtype: Any, together: Any) -> Any:
+def _site(tensors: list[Tensor], monoid: Any, dtypes: Any, together: Any) -> Any:
     """What calls have in common that may be of the same tensors; None where tables are not kept."""
     if not tensors or (type(tensors[0]) is not Tensor and not isinstance(tensors[0], torch.nn.Parameter)):
         return None
     if not tensors[0].is_cuda or torch.cuda.is_current_stream_capturing() or not isinstance(monoid, Monoid):
         return None
     index = tensors[0].device.index
-    stream = torch._C._cuda_getCurrentRawStream(index)  # type: ignore[attr-defined]  # in no stub
-    return (CALL, monoid, dtype, together is True, len(tensors), index, stream)
+    stream = torch._C._cuda_getCurrentRawStream(index)
+    return (CALL, monoid, dtypes, together is True, len(tensors), index, stream)
 
 
 def _keep(site: Any, known: _Known) -> None:
@@ -169,8 +173,6 @@ def _check(tensors: list[Tensor], monoid: Any, together: Any) -> None:
     if not tensors:
         raise ArgumentError(f"{CALL}: `tensors` must have one at least, got none; leave the call out")
     check_tensors(tensors, CALL, differentiable=True)
-    if is_differentiated(tensors):
-        raise no_gradient()
     if together and monoid.algebra.index:
         raise ArgumentError(
             f"{CALL}: `together` must be False with a monoid that sees positions, got {monoid.name}, whose positions count "
@@ -201,7 +203,8 @@ def _in_one_run(t: Tensor, ordered: bool) -> Tensor:
     """A tensor whose elements lie without gaps, in their order if that counts; a copy, if it must be."""
     if t.is_contiguous():
         return t
-    nearest_last = sorted(range(t.ndim), key=lambda d: (-t.stride(d), -t.shape[d]))
+    steps = t.stride()
+    nearest_last = sorted(range(t.ndim), key=lambda d: (-steps[d], -t.shape[d]))
     return t if not ordered and t.permute(nearest_last).is_contiguous() else t.contiguous()
 
 
@@ -231,7 +234,7 @@ def _tables(tensors: list[Tensor], groups: Sequence[Group]) -> list[Tensor]:
         if device.type == "cuda":
             held = held.pin_memory()
         there = held.to(device, non_blocking=True)
-        parts = there.split([a.size for a in arrays])
+        parts = torch.split(there, [a.size for a in arrays])
         tables = [part.view(a.shape) for part, a in zip(parts, arrays, strict=True)]
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         _captured.append((held, tables))

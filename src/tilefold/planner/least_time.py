@@ -60,7 +60,9 @@ def _moved(
         here[offsets] = min(sizes[offsets], settings.chunks * SECTOR)
         here |= {name: sizes[name] * min(settings.chunks, segments) // segments for name in step.writes}
     elif isinstance(settings, Blocks):
-        here[step.reads[0]] += settings.elements * settings.dtype.itemsize
+        return settings.elements * settings.dtype.itemsize + sum(
+            here[n] for n in (step.reads[0], *step.writes)
+        )
     return sum(here.get(name, 0) for name in (*step.reads, *step.writes))
 
 

@@ -81,7 +81,7 @@ def many(program: Program, groups: Sequence[Group]) -> Problem:
 def plan_many(program: Program, groups: Sequence[Group], tensors: int, together: bool) -> Plan:
     """The steps. Inputs are a table for each group, the tensors' first blocks and their end, and 0 and `tensors`.
 
-    Bits depend on a tensor's elements alone: products are not fused with sums, whichever way they are loaded.
+    A tensor's bits do not depend on the others.
     """
     n, dtypes = len(program.outputs), partial_dtypes(program)
     results = names("output", n * (1 + together))
@@ -92,12 +92,20 @@ def plan_many(program: Program, groups: Sequence[Group], tensors: int, together:
     elements, blocks = sum(group.elements for group in groups), sum(group.blocks for group in groups)
     reason = f"{count(tensors, 'tensor')} of {count(elements, 'element')}"
     if not blocks:
-        return Plan("triton", (Fill(results),), tuple(outputs), (), "batch_invariant", "nothing", reason)
+        return Plan(
+            "triton",
+            tuple(map(Fill, filter(None, (each, whole)))),
+            tuple(outputs),
+            (),
+            "batch_invariant",
+            "nothing",
+            reason,
+        )
     partials = names("partial", len(dtypes))
     states = tuple(f"partial_of_tensors{i}" for i in range(len(dtypes) * together))
     lanes = WARPS * WARP
     steps = [
-        Launch("fold_table", _blocks(program, group), (tables[i],), partials)
+        Launch("fold_table", _blocks(program, group), (tables[i], tables[i]), partials)
         for i, group in enumerate(groups)
         if group.blocks
     ]

@@ -440,4 +440,4 @@ def segment_whole(
         state = COMBINE(*state, *[last_of(s, LANES) for s in scanned])
     y_place = outer_offset(outer, outer_sizes, y_outer) + segment * y_step
     store_results(y_ptrs, y_place, True, state, False)
-    store_state(kept_ptrs, pid.to(tl.int64), None, state)
+    store_state(kept_ptrs, pid, True, state)
