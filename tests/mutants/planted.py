@@ -9,6 +9,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 from mutants.planted_gradients import GRADIENTS
 from mutants.planted_losses import LOSSES
+from mutants.planted_many import MANY
 from mutants.planted_maps import MAPS
 from mutants.planted_operations import OPERATIONS
 from mutants.planted_scans import SCANS
@@ -592,6 +593,7 @@ MUTANTS = (
     *MAPS,
     *GRADIENTS,
     *LOSSES,
+    *MANY,
     *OPERATIONS,
     *TOOLS,
 )
