@@ -48,7 +48,8 @@ def of_torch(operation: str, tensors: list[Tensor]) -> Tensor:
 def of_ours(operation: str, tensors: list[Tensor]) -> Tensor:
     """The same by `reduce_many`; all together by the states of each."""
     made = tilefold.reduce_many(tensors, monoids.NORM(2.0), together=operation == ALL)
-    return made.together if operation == ALL else made
+    result: Tensor = made.together if operation == ALL else made
+    return result
 
 
 def called(case: Case, function: Callable[[str, list[Tensor]], Tensor], x: Tensor) -> Outputs:
