@@ -94,34 +94,36 @@ def check(got: Any, want: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------ answers
 
 
-@pytest.mark.parametrize("backend", ["auto", "interpret"])
 @pytest.mark.parametrize("name", OF_FLOATS)
-def test_folds_of_floats(name: str, backend: str) -> None:
-    tensors = floats(torch.float32, SIZES[1:] if backend == "auto" else FEW[1:])
-    tensors[1][3] = math.nan
-    with interpreted(tensors) if backend == "interpret" else contextlib.nullcontext():
-        got = tilefold.reduce_many(tensors, OF_FLOATS[name])
-    check(got, each(tensors, OF_FLOATS[name]))
+def test_folds_of_floats(name: str) -> None:
+    tensors = floats(torch.float32, SIZES[1:])
+    tensors[3][3] = math.nan
+    check(tilefold.reduce_many(tensors, OF_FLOATS[name]), each(tensors, OF_FLOATS[name]))
 
 
-@pytest.mark.parametrize("backend", ["auto", "interpret"])
 @pytest.mark.parametrize("name", OF_INTEGERS)
-def test_folds_of_integers_are_exact(name: str, backend: str) -> None:
-    tensors = integers(torch.int32, SIZES[1:] if backend == "auto" else FEW[1:])
-    with interpreted(tensors) if backend == "interpret" else contextlib.nullcontext():
-        got = tilefold.reduce_many(tensors, OF_INTEGERS[name])
-    check(got, each(tensors, OF_INTEGERS[name]))
+def test_folds_of_integers_are_exact(name: str) -> None:
+    tensors = integers(torch.int32, SIZES[1:])
+    check(tilefold.reduce_many(tensors, OF_INTEGERS[name]), each(tensors, OF_INTEGERS[name]))
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.bfloat16, torch.float16, torch.float64, torch.bool, torch.uint8], ids=str
-)
-def test_dtypes(dtype: torch.dtype) -> None:
-    tensors = floats(dtype, FEW) if dtype.is_floating_point else integers(torch.int32, FEW)
-    tensors = [t.to(dtype) for t in tensors]
+@pytest.mark.parametrize("name", ["affine", "sum"])
+def test_under_the_interpreter(name: str) -> None:
+    tensors = integers(torch.int64, FEW)
     with interpreted(tensors):
-        got = tilefold.reduce_many(tensors, monoids.SUM)
-    check(got, [torch.stack([t.double().sum() for t in tensors]).to(got.dtype)])
+        got, whole = tilefold.reduce_many(tensors, OF_INTEGERS[name], together=True)
+    check(got, each(tensors, OF_INTEGERS[name]))
+    check(whole, [t[0] for t in each([torch.cat(tensors)], OF_INTEGERS[name])])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.bool], ids=str)
+def test_dtypes(dtype: torch.dtype) -> None:
+    tensors = (
+        floats(dtype, FEW) if dtype.is_floating_point else [t.to(dtype) for t in integers(torch.int32, FEW)]
+    )
+    (got,) = from_ptx(tensors, monoids.SUM).results
+    check(got, torch.stack([t.double().sum() for t in tensors]).to(got.dtype))
+    check(tilefold.reduce_many(tensors, monoids.SUM), got)
 
 
 @pytest.mark.parametrize("name", ["norm", "affine", "weighted", "moments"])
@@ -133,23 +135,20 @@ def test_kernels_from_their_ptx(name: str) -> None:
     check(from_ptx(tensors, monoid).results, each(tensors, monoid))
 
 
-@pytest.mark.parametrize("backend", ["auto", "interpret"])
-def test_mixed_dtypes_are_read_as_the_one_that_holds_all(backend: str) -> None:
+def test_mixed_dtypes_are_read_as_the_one_that_holds_all() -> None:
     tensors = [*floats(torch.bfloat16, (5, 700)), *floats(torch.float32, (3,)), *integers(torch.int16, (9,))]
     tensors = [tensors[i] for i in (2, 0, 3, 1)]
-    with interpreted(tensors) if backend == "interpret" else contextlib.nullcontext():
-        got, whole = tilefold.reduce_many(tensors, monoids.NORM(2), together=True)
-    assert got.dtype == whole.dtype == torch.float32
-    check(got, [torch.stack([t.double().norm() for t in tensors]).float()])
-    check(whole, torch.cat([t.double() for t in tensors]).norm().float())
+    exact = torch.stack([t.double().norm() for t in tensors]).float()
+    together = torch.cat([t.double() for t in tensors]).norm().float()
+    got = tilefold.reduce_many(tensors, monoids.NORM(2), together=True)
+    check([*got], [exact, together])
+    check(from_ptx(tensors, monoids.NORM(2), together=True).results, [exact, together])
 
 
-@pytest.mark.parametrize("backend", ["auto", "interpret"])
 @pytest.mark.parametrize("name", ["affine", "sum"])
-def test_all_together_are_folded_in_their_order(name: str, backend: str) -> None:
-    tensors = integers(torch.int64, SIZES if backend == "auto" else FEW)
-    with interpreted(tensors) if backend == "interpret" else contextlib.nullcontext():
-        got, whole = tilefold.reduce_many(tensors, OF_INTEGERS[name], together=True)
+def test_all_together_are_folded_in_their_order(name: str) -> None:
+    tensors = integers(torch.int64)
+    got, whole = tilefold.reduce_many(tensors, OF_INTEGERS[name], together=True)
     check(got, each(tensors, OF_INTEGERS[name]))
     check(whole, [t[0] for t in each([torch.cat(tensors)], OF_INTEGERS[name])])
 
@@ -160,15 +159,21 @@ def test_together_from_ptx() -> None:
     check(ran.results, [*each(tensors, AFFINE), *(t[0] for t in each([torch.cat(tensors)], AFFINE))])
 
 
-@pytest.mark.parametrize("backend", ["auto", "interpret"])
-def test_layouts(backend: str) -> None:
-    x = torch.randint(-9, 9, (4, 6, 10), dtype=torch.int32)
-    tensors = [x.mT, x[:, ::2], x[1:, 1:], x[0, 0, 0], x[:1].expand(3, 6, 10), x.movedim(0, 2)]
-    if backend == "auto":
-        for monoid in (monoids.SUM, AFFINE, WEIGHTED):
-            check(tilefold.reduce_many(tensors, monoid), each(tensors, monoid))
-        return
-    # In memory a tensor without gaps has another order, which a sum does not see; others are copied.
+LAYOUTS = torch.randint(-9, 9, (4, 6, 10), dtype=torch.int32, generator=torch.Generator().manual_seed(2))
+
+
+def layouts() -> list[Tensor]:
+    x = LAYOUTS
+    return [x.mT, x[:, ::2], x[1:, 1:], x[0, 0, 0], x[:1].expand(3, 6, 10), x.movedim(0, 2)]
+
+
+@pytest.mark.parametrize("monoid", [monoids.SUM, AFFINE, WEIGHTED], ids=["sum", "affine", "weighted"])
+def test_layouts(monoid: tilefold.Monoid) -> None:
+    check(tilefold.reduce_many(layouts(), monoid), each(layouts(), monoid))
+
+
+def test_tensors_without_gaps_are_read_where_they_lie_unless_order_counts() -> None:
+    tensors = layouts()
     read = [[True, False, False, True, False, True], [False, False, False, True, False, False]]
     for monoid, in_place in zip((monoids.SUM, AFFINE), read, strict=True):
         _, (table, *_), _ = asked(lambda monoid=monoid: tilefold.reduce_many(tensors, monoid))
@@ -199,9 +204,8 @@ def test_a_monoid_without_identity() -> None:
 
 def test_results_have_the_asked_dtype() -> None:
     tensors = floats(torch.bfloat16, (70, 900))
-    with interpreted(tensors):
-        got = tilefold.reduce_many(tensors, monoids.NORM(2), dtype=torch.float32)
-    check(got, [torch.stack([t.double().norm() for t in tensors]).float()])
+    got = tilefold.reduce_many(tensors, monoids.NORM(2), dtype=torch.float32)
+    check(got, torch.stack([t.double().norm() for t in tensors]).float())
 
 
 # --------------------------------------------------------------------------------------------------------------- bits
