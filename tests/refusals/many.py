@@ -46,6 +46,12 @@ CASES = [
         "must ask for no gradient",
     ),
     Case("nothing among many", folded([X, X[:0]], GREATEST), EmptyError, "folding nothing needs an identity"),
+    Case(
+        "parameters of no kind",
+        lambda: tf.clip_grad_norm_(3, 1.0),
+        KindError,
+        "`parameters` must be tensors, got int",
+    ),
     Case("a greatest norm of no kind", clipped("much"), OrderError, "`max_norm` must be a real number"),
     Case("an order of no kind", clipped(1.0, "nuc"), OrderError, "`norm_type` must be a real number"),
     Case(

@@ -11,7 +11,7 @@ from torch import Tensor
 from tilefold import monoids
 from tilefold.algebra.dtypes import compute_dtype, promote
 from tilefold.api.reduce_many import fold_many
-from tilefold.errors import ArgumentError, OrderError, shown
+from tilefold.errors import ArgumentError, KindError, OrderError, shown
 from tilefold.functional.arguments import as_number, need_float
 from tilefold.functional.norms import vector_norm
 from tilefold.problem.validate import check_flags, check_is_tensor
@@ -44,6 +44,7 @@ def clip_grad_norm_(
     Raises:
         ArgumentError: `error_if_nonfinite`, and the norm is NaN or infinite.
         DtypeError: a gradient is sparse, or holds no floats.
+        KindError: a parameter is no tensor.
         OrderError: `max_norm` or `norm_type` is no real number.
 
     Example:
@@ -54,6 +55,10 @@ def clip_grad_norm_(
     """
     check_flags(CALL, error_if_nonfinite=error_if_nonfinite)
     most, order = _number(max_norm, "max_norm"), _number(norm_type, "norm_type")
+    if not isinstance(parameters, Iterable):
+        raise KindError(
+            f"{CALL}: `parameters` must be tensors, got {type(parameters).__name__}; pass model.parameters()"
+        )
     several = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for p in several:
         check_is_tensor(p, CALL, "a parameter")
