@@ -259,6 +259,9 @@ def test_a_call_is_known_by_addresses_and_layouts() -> None:
     assert not placed([tensors[0], tensors[1].clone()])
     assert not placed([tensors[0], tensors[1].view(torch.int32)])
     assert not placed([tensors[0].to_sparse(), tensors[1]])
+    assert not placed([tensors[0], tensors[1].to_sparse()])
+    assert not placed([tensors[0], 3])
+    assert not placed([tensors[0], torch.nn.Parameter(tensors[1])])
     with tilefold.backend("cpu"):
         assert not placed(tensors)
 

@@ -32,6 +32,7 @@ from tilefold.runtime.overrides import overridden, override
 from tilefold.runtime.switch import Placed, forced_backend, is_explaining
 
 CALL = "reduce_many"
+SMALL = 1 << 14  # elements of a tensor that is copied to others of its size, off a GPU (not measured)
 KEPT = 4  # tables of one site: of parameters and their gradients, say
 
 
@@ -244,13 +245,20 @@ def _tables(tensors: list[Tensor], groups: Sequence[Group]) -> list[Tensor]:
 def _one_by_one(
     tensors: list[Tensor], monoid: Monoid, dtype: Any, elements: torch.dtype, together: bool
 ) -> list[Tensor]:
-    """Each tensor by a fold of its own, and their states by one more."""
+    """Each tensor by a fold of its own, small ones of one size as the rows of one; and their states by one more."""
     options = {"return_state": together, "dtype": dtype, "call": CALL}
-    each = [
-        fold_tensors([t], monoid, None, False, convert=None if t.dtype == elements else elements, **options)
-        for t in tensors
-    ]
-    made = [torch.stack(values) for values in zip(*each, strict=True)]
+    alike: dict[Any, list[int]] = {}
+    for i, t in enumerate(tensors):
+        alike.setdefault((t.dtype, t.numel()) if 0 < t.numel() <= SMALL else i, []).append(i)
+    parts = []
+    for chosen in alike.values():
+        given, several = [tensors[i] for i in chosen], len(chosen) > 1
+        x = torch.stack([t.reshape(-1) for t in given]) if several else given[0]
+        convert = None if x.dtype == elements else elements
+        folded = fold_tensors([x], monoid, 1 if several else None, False, convert=convert, **options)
+        parts.append([f.view(len(chosen)) for f in folded])
+    places = torch.tensor([i for chosen in alike.values() for i in chosen], device=tensors[0].device)
+    made = [torch.cat(fields)[places.argsort()] for fields in zip(*parts, strict=True)]
     if not together:
         return made
     program = programs.of_states(programs.specialize(monoid.total, (elements,), dtype, all_fields=True))
