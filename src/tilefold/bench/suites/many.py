@@ -104,9 +104,9 @@ def cases(size: str = "full") -> tuple[Case, ...]:
 def make_many(
     operation: str, dim: Any, shape: tuple[int, ...], dtype: str, layout: Layout | None = None
 ) -> Case | None:
-    """A case of other tensors; None where there is no such."""
+    """A case of other tensors, whole ones whatever the dim; None where there is no such."""
     fits = operation in OPERATIONS and len(shape) == 2 and layout is None and DTYPES[dtype].is_floating_point
-    return many_case(operation, shape, dtype) if fits and dim is None else None
+    return many_case(operation, shape, dtype) if fits and dim in (0, None) else None
 
 
 def build_ours(case: Case, x: Tensor) -> Sequence[Choice]:
