@@ -3,8 +3,8 @@
 Each tensor is cut into blocks of neighbours in memory, by its own size alone. A table has a column a block: its address, how
 many elements it has, the first one's position in its tensor, and the block's number among all. The first launch (one for each
 dtype) leaves a state a block, the second folds each tensor's states, in order, and a third the states of all tensors, where
-these are folded together. The first reads each element once; what it writes and the others read is 1/4000 of that for large
-tensors (a state for BLOCK_BYTES), and a state a tensor for small ones.
+these are folded together. The first reads each element once; a table and states are some 40 bytes for each BLOCK_BYTES,
+and at least for each tensor.
 
 Tables are data, not part of a plan: tensors at other addresses, of as many elements, have the same plan and other tables.
 
