@@ -1,6 +1,7 @@
 """A small GPT learns text that ships with Python, twice from one seed: by torch's modules, and by tilefold's.
 
-`tilefold.nn.swap(model)` is the only difference: norms, softmax and the loss are then tilefold's, with the same parameters.
+`tilefold.nn.swap(model)` is one difference: norms, softmax and the loss are then tilefold's, with the same parameters. The other
+is who clips the gradients: `tilefold.clip_grad_norm_`.
 Both take the same steps on the same batches, so their losses are equal but for rounding, which training magnifies. How much
 is shown by a third run: torch's modules, with one weight changed in its last bit.
 
@@ -13,7 +14,7 @@ import argparse
 import copy
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -87,7 +88,9 @@ def batches(steps: int, device: str) -> tuple[list[Tensor], int]:
     return list(pieces.to(device)), len(known)
 
 
-def train(model: nn.Module, pieces: Sequence[Tensor], compiled: bool) -> tuple[list[float], float]:
+def train(
+    model: nn.Module, pieces: Sequence[Tensor], compiled: bool, clip: Callable[..., Tensor]
+) -> tuple[list[float], float]:
     """The losses of all steps, and the median time of a step in ms."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     forward = torch.compile(model, fullgraph=True) if compiled else model
@@ -97,7 +100,7 @@ def train(model: nn.Module, pieces: Sequence[Tensor], compiled: bool) -> tuple[l
         loss = forward(piece)
         optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clip(model.parameters(), 1.0)
         optimiser.step()
         losses.append(loss.item())
         times.append(1e3 * (time.perf_counter() - start))
@@ -144,7 +147,8 @@ def main(steps: int = 200, compiled: bool = False, plot: Path | None = None) -> 
         ["module", "is", ""], [[line.name, str(line.became), line.reason] for line in report.lines], texts=3
     )
 
-    found = {name: train(model, pieces, compiled) for name, model in models.items()}
+    clips = {name: nn.utils.clip_grad_norm_ for name in models} | {"tilefold": tilefold.clip_grad_norm_}
+    found = {name: train(model, pieces, compiled, clips[name]) for name, model in models.items()}
     curves = {name: losses for name, (losses, _) in found.items()}
     label(
         f"Losses of {sum(p.numel() for p in models['torch'].parameters())} parameters{', compiled' * compiled}, on {device}"

@@ -67,9 +67,13 @@ def by_ptx(
 
 
 def run(
-    request: Request, tensors: Sequence[Tensor], device: Device = H200, out: Sequence[Tensor] | None = None
+    request: Request,
+    tensors: Sequence[Tensor],
+    device: Device = H200,
+    out: Sequence[Tensor] | None = None,
+    named: Sequence[Tensor] = (),
 ) -> Ran:
-    """Plan, compile and execute; into `out` where it is given. What no program writes is 9."""
+    """Plan, compile and execute; into `out` where it is given. What no program writes is 9. `named`: as in `run_call`."""
     problem, plan = request.plan(tensors, device, library=True)
     made = calls_of(plan, problem, request.computation)
     results = (
@@ -78,7 +82,7 @@ def run(
     found: list[tuple[Call, list[Outcome]]] = []
 
     def launch(call: Call, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
-        found.append((call, run_call(call, reads, writes, device.capability)))
+        found.append((call, run_call(call, reads, writes, device.capability, named=named)))
 
     launches = [functools.partial(launch, call) for call in made]
     run_steps(plan, tensors, results, launches, LIBRARY, functools.partial(fill, request.computation))

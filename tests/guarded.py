@@ -17,6 +17,8 @@ from tilefold.planner.sizes import SECTOR
 
 # Of the kernel that is running: where its tensors' storages begin and end.
 _RANGES: list[tuple[int, int]] = []
+# Tensors that kernels are given by their addresses, in tables.
+NAMED: list[Any] = []
 
 
 def guard() -> None:
@@ -26,7 +28,7 @@ def guard() -> None:
 
     def copied(self: Any, args_dev: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         args_hst, kwargs_hst = copy(self, args_dev, kwargs)
-        _RANGES[:] = set(_storages((args_hst, tuple(kwargs_hst.values()))))
+        _RANGES[:] = set(_storages((args_hst, tuple(kwargs_hst.values()), NAMED)))
         return args_hst, kwargs_hst
 
     executor._init_args_hst = copied

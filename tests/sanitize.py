@@ -115,7 +115,15 @@ def run(part: str, only: str) -> None:
 
     index, count = map(int, part.split("/"))
     families = chain(
-        _folds(), _moves(), _selections(), _scans(), _maps(), _backwards(), _segments(), _products()
+        _folds(),
+        _moves(),
+        _selections(),
+        _scans(),
+        _maps(),
+        _backwards(),
+        _segments(),
+        _tables(),
+        _products(),
     )
     chosen = ((name, call) for name, call in families if only in name)
     for name, call in islice(chosen, index - 1, None, count):
@@ -305,6 +313,23 @@ def _segments() -> Calls:
             for borders in (offsets, offsets - 100, offsets.flip(0)):
                 name = f"segments of {shape}, {guarantee}, from {int(borders[0])}"
                 yield name, partial(segments, shape, guarantee, borders)
+
+
+def _tables() -> Calls:
+    import torch
+
+    import tilefold
+    from backends.triton_cases import framed
+    from tilefold import monoids
+
+    def many(monoid: Any, ahead: int) -> None:
+        sizes = (1, 7, 4097, 100_003)
+        ones = [framed(torch.ones(ahead + n, device="cuda"))[ahead:] for n in sizes]
+        tilefold.reduce_many(ones, monoid, together=not monoid.algebra.index)
+
+    for monoid in (monoids.NORM(2), monoids.WELFORD, monoids.ARGMAX):
+        for ahead in (0, 1):
+            yield f"tables, {monoid.name}, from {ahead}", partial(many, monoid, ahead)
 
 
 def _products() -> Calls:

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import tilefold as tf
-from refusals import algebra, folds, functions, losses, maps, products, scans
+from refusals import algebra, folds, functions, losses, many, maps, products, scans
 from refusals.making import INF, Case, X
 from tilefold import errors
 from tilefold.algebra.expression import trace
@@ -88,6 +88,7 @@ CASES = [
     *folds.CASES,
     *functions.CASES,
     *losses.CASES,
+    *many.CASES,
     *maps.CASES,
     *products.CASES,
     *scans.CASES,

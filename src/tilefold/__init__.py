@@ -14,11 +14,13 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
     from tilefold.api.explain import explain_plan
     from tilefold.api.matmul import matmul
     from tilefold.api.reduce import reduce
+    from tilefold.api.reduce_many import reduce_many
     from tilefold.api.reduce_map import reduce_map
     from tilefold.api.scan import scan
     from tilefold.api.segment_reduce import segment_reduce
     from tilefold.api.topk import topk
     from tilefold.api.transpose import transpose
+    from tilefold.checkpoints.live import describe
     from tilefold.functional import (
         all,
         amax,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
         bitwise_and,
         bitwise_or,
         bitwise_xor,
+        clip_grad_norm_,
         count_nonzero,
         cross_entropy,
         cummax,
@@ -67,15 +70,17 @@ _NAMES = {
     "api.explain": "explain_plan",
     "api.matmul": "matmul",
     "api.reduce": "reduce",
+    "api.reduce_many": "reduce_many",
     "api.reduce_map": "reduce_map",
     "api.scan": "scan",
     "api.segment_reduce": "segment_reduce",
     "api.topk": "topk",
     "api.transpose": "transpose",
+    "checkpoints.live": "describe",
     "functional": (
-        "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor count_nonzero cross_entropy cummax "
-        "cummin cumprod cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean min norm normalize prod "
-        "rms_norm softmax std std_mean sum var var_mean vector_norm"
+        "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor clip_grad_norm_ count_nonzero "
+        "cross_entropy cummax cummin cumprod cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean "
+        "min norm normalize prod rms_norm softmax std std_mean sum var var_mean vector_norm"
     ),
     "runtime.switch": "backend",
 }
@@ -96,12 +101,14 @@ __all__ = [
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
+    "clip_grad_norm_",
     "count_nonzero",
     "cross_entropy",
     "cummax",
     "cummin",
     "cumprod",
     "cumsum",
+    "describe",
     "explain_plan",
     "group_norm",
     "last_plan",
@@ -120,6 +127,7 @@ __all__ = [
     "normalize",
     "prod",
     "reduce",
+    "reduce_many",
     "reduce_map",
     "rms_norm",
     "scan",

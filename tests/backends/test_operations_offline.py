@@ -81,6 +81,11 @@ FAMILIES: dict[str, tuple[str, Call]] = {
     "columns, many odd": ("segment_columns", lambda: segments(empty(1 << 18, 1001, dtype=BF16), monoids.SUM, 999)),
     "columns, odd, of moments": ("segment_columns", lambda: segments(empty(1 << 18, 1001), monoids.WELFORD, 999)),
     "whole segments": ("segment_whole", lambda: segments(empty(1 << 24), monoids.SUM, 1 << 16, **HOLDS)),
+    "tables": (
+        "fold_table",
+        lambda: tilefold.reduce_many([empty(1 << 24, dtype=BF16), empty(4099, dtype=BF16)], monoids.NORM(2)),
+    ),
+    "tables, of moments": ("fold_table", lambda: tilefold.reduce_many([empty(1 << 24)], monoids.WELFORD)),
     "atomics": ("fold_atomically", lambda: tilefold.reduce(empty(1, 1 << 28), monoids.SUM, 1, guarantee="none")),
     "atomics, odd": (
         "fold_atomically",

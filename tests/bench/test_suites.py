@@ -40,6 +40,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "gradients",
         "host",
         "losses",
+        "many",
         "normalize",
         "or-small-axis",
         "products",

@@ -173,6 +173,9 @@ def _right() -> dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, .
     calls["group_norm"][1]["num_groups"] = calls["topk"][1]["k"] = 2
     calls["transpose"][1].update(dim0=0, dim1=1)
     calls["cross_entropy"][1]["target"] = torch.tensor([0, 5, 2, 1])
+    calls["reduce_many"] = (tilefold.reduce_many, {"tensors": [_x(), _x()[0]], "monoid": monoids.SUM})
+    calls["clip_grad_norm_"] = (tilefold.clip_grad_norm_, {"parameters": [_x()], "max_norm": 1.0})
+    calls["describe"][1]["model"] = torch.nn.Linear(2, 3)
     calls["explain_plan"][1]["operation"] = monoids.SUM
     segment = calls.pop("segment_reduce")
     calls["segment_reduce"] = (segment[0], segment[1] | {"offsets": torch.tensor([0, 2, 4])})

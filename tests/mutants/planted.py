@@ -9,6 +9,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 from mutants.planted_gradients import GRADIENTS
 from mutants.planted_losses import LOSSES
+from mutants.planted_many import MANY
 from mutants.planted_maps import MAPS
 from mutants.planted_modules import MODULES
 from mutants.planted_operations import OPERATIONS
@@ -594,6 +595,7 @@ MUTANTS = (
     *GRADIENTS,
     *LOSSES,
     *MODULES,
+    *MANY,
     *OPERATIONS,
     *TOOLS,
 )

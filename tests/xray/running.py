@@ -196,15 +196,19 @@ def run_call(
     outputs: Sequence[torch.Tensor],
     architecture: int,
     through: Through = kernel_of,
+    named: Sequence[torch.Tensor] = (),
 ) -> list[Outcome]:
     """One kernel call of the library, on tensors of any strides; results are written back.
 
-    A result that begins where an input does is that input, and lies in the same memory.
+    A result that begins where an input does is that input, and lies in the same memory. Addresses of elements of `named`
+    tensors, in tables of int64, become those of the memory that the kernel sees.
     """
     made, memory = calls.compile_for(call, architecture), Memory()
     if call.shared_bytes > made.metadata.shared:
         made.metadata = made.metadata._replace(shared=call.shared_bytes)
     kernel = through(made)
+    places = [(t, memory.place(f"named{i}", span(t)[0]) + span(t)[1]) for i, t in enumerate(named)]
+    inputs = [seen(t, places) if places and t.dtype == torch.int64 else t for t in inputs]
     tensors = iter(enumerate([*inputs, *outputs]))
     values: list[int] = []
     begins = {t.data_ptr(): f"t{i}" for i, t in reversed([*enumerate(inputs)])}
@@ -223,6 +227,15 @@ def run_call(
     for i, tensor in enumerate(outputs, start=len(inputs)):
         write_back(tensor, memory.read(begins.get(tensor.data_ptr(), f"t{i}"), np.uint8))
     return outcomes
+
+
+def seen(table: torch.Tensor, places: Sequence[tuple[torch.Tensor, int]]) -> torch.Tensor:
+    """A table with addresses of tensors as those of their places."""
+    made = table.clone()
+    for t, place in places:
+        begin, end = t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()
+        made = torch.where((table >= begin) & (table < end), table - begin + place, made)
+    return made
 
 
 def write_back(tensor: torch.Tensor, held: np.ndarray) -> None:

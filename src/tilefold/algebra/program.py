@@ -119,6 +119,19 @@ def after_state(program: Program, return_state: bool) -> Program:
     return replace(made, outputs=dtypes)
 
 
+@kept_outside_modes(256)
+def of_states(program: Program) -> Program:
+    """The program that folds states of another, whose fields are its inputs, to the same results."""
+    n = len(program.state)
+    graph = trace(lambda *v: v[:n], n)
+    algebra = replace(
+        program.algebra, inputs=n, index=False, lift=graph, absorb=None, begin=None, derives=False, quick=None, sums=None,
+        domain=None,
+    )  # fmt: skip
+    lift = typing.infer(graph, program.state)
+    return replace(program, algebra=algebra, elements=program.state, lift=lift, absorb=None, begin=None)
+
+
 def _sampled_as(elements: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:
     """The dtypes of samples that stand for these elements."""
     return tuple(

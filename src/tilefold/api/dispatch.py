@@ -83,6 +83,21 @@ def _latest(executable: Any, tensors: Sequence[Tensor]) -> list[Tensor] | None:
     return _called(executable, tensors)
 
 
+def latest(executable: Executable, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The results of a GPU's executable that is known to be the call's, noted as this thread's latest."""
+    made = _latest(executable, tensors)
+    assert made is not None
+    return made
+
+
+def kept(key: Any) -> Any:
+    """What answers calls of this key; None of no such call, and of a key that nothing can have."""
+    try:
+        return _executables.get(key)
+    except TypeError:  # no dtype: the checks say so
+        return None
+
+
 class Site(NamedTuple):
     """Of calls that differ in nothing but their tensors' layouts the executable of the latest layout, and its key.
 

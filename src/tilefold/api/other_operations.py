@@ -1,6 +1,7 @@
-"""Ragged folds, selections, transposes, products and losses as operations of torch's library.
+"""Ragged folds, folds of many tensors, selections, transposes, products and losses as operations of torch's library.
 
     tilefold::segment_reduce    the results of each segment
+    tilefold::reduce_many       the results of each of many tensors, and of all
     tilefold::topk              the best elements, and where they are
     tilefold::transpose         a tensor with two dims swapped in memory
     tilefold::product           a product with its epilogue and its row's fold
@@ -27,6 +28,7 @@ from tilefold.api.operations import Tensors, Where, all_mapped, fresh, in_front,
 from tilefold.api.product_gradients import Multiplied
 from tilefold.api.products import multiplied
 from tilefold.api.recorded import DIFFERENTIATED
+from tilefold.api.reduce_many import fold_many, no_gradient
 from tilefold.api.segment_gradients import Segmented
 from tilefold.api.segment_reduce import Cut, fold_segments
 from tilefold.planner.products.functions import of_text
@@ -80,6 +82,22 @@ def _one_by_one(
         ]
         each.append(call(*given))
     return all_mapped([torch.stack(results) for results in zip(*each, strict=True)])
+
+
+# ------------------------------------------------------------------------------------------------------- many tensors
+
+
+def _reduce_many(inputs: Tensors, monoid: str, dtype: Any, together: bool, convert: Any) -> Tensors:
+    with torch.no_grad():
+        return fold_many(inputs, monoid_of(monoid), dtype, together, convert)
+
+
+def _mapped_many(info: Any, where: tuple[Where], inputs: Tensors, *options: Any) -> Any:
+    return _one_by_one(info, where, (inputs,), lambda x: OPERATIONS.reduce_many(x, *options))
+
+
+def _many_of(*arguments: Any) -> Any:
+    raise no_gradient()
 
 
 # --------------------------------------------------------------------------------------------------------- selections
@@ -217,6 +235,10 @@ register(
     "(Tensor[] inputs, Tensor[] numbers, str monoid, str kind, SymInt? count, int dim, ScalarType? dtype, bool partial, "
     "bool validate, str guarantee)",
     _segment_reduce, _segment_reduce, _mapped_segments, _segments_of,
+)  # fmt: skip
+register(
+    "reduce_many", "(Tensor[] inputs, str monoid, ScalarType? dtype, bool together, ScalarType? convert)",
+    _reduce_many, _reduce_many, _mapped_many, _many_of,
 )  # fmt: skip
 register(
     "topk", "(Tensor[] inputs, SymInt k, int dim, bool largest, str guarantee)", _topk, _topk, _mapped_topk, _topk_of

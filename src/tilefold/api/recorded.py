@@ -122,6 +122,18 @@ def recorded_segments(
     return made
 
 
+def recorded_many(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    dtype: torch.dtype | None,
+    together: bool,
+    convert: torch.dtype | None,
+) -> list[Tensor]:
+    """`fold_many` as one operation."""
+    made: list[Tensor] = OPERATIONS.reduce_many(tensors, monoid.text, dtype, together, convert)
+    return made
+
+
 def recorded_selection(x: Tensor, k: int, dim: Any, largest: bool, guarantee: str) -> list[Tensor]:
     """`topk` as one operation."""
     made: list[Tensor] = OPERATIONS.topk([x], k, one_dim(dim, x.ndim, "topk"), largest, guarantee)

@@ -122,10 +122,11 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
         found = summarize(tensor, device)
     except DtypeError as error:
         raise DtypeError(f"{what}: {error}") from error
-    return _report(name, tensor.dtype, tuple(tensor.shape), found)
+    return report_of(name, tensor.dtype, tuple(tensor.shape), found)
 
 
-def _report(name: str, dtype: torch.dtype, shape: tuple[int, ...], found: Summary) -> TensorReport:
+def report_of(name: str, dtype: torch.dtype, shape: tuple[int, ...], found: Summary) -> TensorReport:
+    """A tensor's report of its statistics."""
     values: dict[str, Any] = dict.fromkeys(("min", "max", "absmax", "mean", "std"))
     if found.finite:
         absmax = max(abs(found.least), abs(found.most))
@@ -198,7 +199,7 @@ def _described(name: str, loaded: Loaded, device: torch.device | str) -> TensorR
         return describe_tensor(name, loaded, device)
     if isinstance(loaded, Stream):
         check_foldable(loaded.dtype, f"describe: {printable(name)}")
-        return _report(name, loaded.dtype, loaded.shape, summarize_chunks(loaded.chunks, device))
+        return report_of(name, loaded.dtype, loaded.shape, summarize_chunks(loaded.chunks, device))
     view = loaded.view
     check_foldable(view.dtype, f"describe: {printable(name)}")
-    return _report(name, view.dtype, tuple(view.shape), summarize(view, device, loaded.decode))
+    return report_of(name, view.dtype, tuple(view.shape), summarize(view, device, loaded.decode))

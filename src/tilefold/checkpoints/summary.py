@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -137,17 +137,22 @@ def _folded(tensor: torch.Tensor) -> Summary:
 
     Where float64 is too narrow as well, the mean and std are computed from scaled elements.
     """
-    kind = tensor.dtype
-    wide = kind == torch.float64 or (not kind.is_floating_point and kind.itemsize >= 4)
-    found = _fold(tensor, torch.float64 if wide else torch.float32)
-    if not wide and _is_lost(found, torch.float32):
+    carried = carried_dtype(tensor.dtype)
+    found = _fold(tensor, carried)
+    if carried == torch.float32 and is_lost(found, torch.float32):
         return _fold(tensor, torch.float64)
-    if kind == torch.float64 and _is_lost(found, torch.float64):
+    if tensor.dtype == torch.float64 and is_lost(found, torch.float64):
         return _scaled(tensor, found, SCALE if not math.isfinite(found.std) else 1 / SCALE)
     return found
 
 
-def _is_lost(found: Summary, carried: torch.dtype) -> bool:
+def carried_dtype(kind: torch.dtype) -> torch.dtype:
+    """In which statistics of elements of a dtype are accumulated first."""
+    wide = kind == torch.float64 or (not kind.is_floating_point and kind.itemsize >= 4)
+    return torch.float64 if wide else torch.float32
+
+
+def is_lost(found: Summary, carried: torch.dtype) -> bool:
     """Whether squares over- or underflowed; equal elements have none."""
     return found.finite > 0 and found.least < found.most and not LEAST_STD[carried] <= found.std < INFINITY
 
@@ -161,8 +166,13 @@ def _fold(tensor: torch.Tensor, carried: torch.dtype, scale: float = 1.0) -> Sum
     convert = carried if carried == torch.float64 else None
     monoid = monoids.DESCRIBE if scale == 1.0 else _describe_scaled(scale)
     folded = fold_tensors([tensor], monoid, None, False, dtype=carried, convert=convert, call="describe")
-    count, nans, infs, zeros = (int(f.item()) for f in folded[:4])
-    least, most, _, mean, std = (float(f.item()) for f in folded[4:])
+    return summary_of([f.item() for f in folded])
+
+
+def summary_of(fields: Sequence[float]) -> Summary:
+    """What DESCRIBE gives, as numbers."""
+    count, nans, infs, zeros = (int(f) for f in fields[:4])
+    least, most, _, mean, std = (float(f) for f in fields[4:])
     if count == nans + infs:
         return Summary(count, nans, infs, zeros)
     return Summary(count, nans, infs, zeros, least, most, mean, std)

@@ -30,6 +30,7 @@ as torch's does.
 """
 
 from tilefold.errors import hint_at_names
+from tilefold.functional.clipping import clip_grad_norm_ as clip_grad_norm_
 from tilefold.functional.extremes import amax as amax
 from tilefold.functional.extremes import amin as amin
 from tilefold.functional.extremes import aminmax as aminmax
@@ -68,8 +69,8 @@ from tilefold.functional.truth import count_nonzero as count_nonzero
 
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "count_nonzero", "cross_entropy", "cummax", "cummin", "cumprod", "cumsum", "group_norm", "layer_norm", "log_softmax",
-    "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "normalize", "prod", "rms_norm", "softmax", "std", "std_mean",
-    "sum", "var", "var_mean", "vector_norm",
+    "clip_grad_norm_", "count_nonzero", "cross_entropy", "cummax", "cummin", "cumprod", "cumsum", "group_norm",
+    "layer_norm", "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "normalize", "prod", "rms_norm",
+    "softmax", "std", "std_mean", "sum", "var", "var_mean", "vector_norm",
 ]  # fmt: skip
 hint_at_names(__name__, __all__)

@@ -13,6 +13,7 @@ from tilefold.planner.plan import Buffer, Fill, Plan, Step
 from tilefold.planner.sizes import SECTOR
 from tilefold.planner.stages.segments import Pieces
 from tilefold.planner.stages.selections import Gathering
+from tilefold.planner.stages.tables import Blocks
 
 # An H200's memory copies at this share of its data sheet: 4,268 of 4,800 GB/s (docs/experiments/folds.md#suite).
 COPIED = 0.89
@@ -58,6 +59,10 @@ def _moved(
         offsets, segments = step.reads[0], tensors[-1].shape[0] - 1
         here[offsets] = min(sizes[offsets], settings.chunks * SECTOR)
         here |= {name: sizes[name] * min(settings.chunks, segments) // segments for name in step.writes}
+    elif isinstance(settings, Blocks):
+        return settings.elements * settings.dtype.itemsize + sum(
+            here[n] for n in (step.reads[0], *step.writes)
+        )
     return sum(here.get(name, 0) for name in (*step.reads, *step.writes))
 
 

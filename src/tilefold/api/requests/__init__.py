@@ -1,6 +1,7 @@
 """Requests of validated calls: computation, dims and results. One class an operation; `dispatch` runs any."""
 
 from tilefold.api.requests.base import Request, Result
+from tilefold.api.requests.many import Many
 from tilefold.api.requests.product import Product
 from tilefold.api.requests.rearrangement import Rearrangement
 from tilefold.api.requests.reduce_map import RowMap
@@ -10,6 +11,7 @@ from tilefold.api.requests.segments import Segments
 from tilefold.api.requests.selection import Selected
 
 __all__ = [
+    "Many",
     "Product",
     "Rearrangement",
     "Reduction",

@@ -35,6 +35,7 @@ from tilefold.backends.triton.kernels import (
     segment_runs,
     segments,
     selections,
+    tables,
     tiles,
 )
 from tilefold.runtime.caching import kept_outside_modes
@@ -42,7 +43,8 @@ from tilefold.runtime.caching import kept_outside_modes
 # Where kernels are written.
 _MODULES = (
     tiles, in_order, gathered, maps, map_rows, map_blocks, map_groups, map_rings, map_spans, map_offset,
-    map_stripes, map_windows, scans, segments, segment_runs, moves, selections, products, product_rows,
+    map_stripes, map_windows, scans, segments, segment_runs, moves, selections, tables, products,
+    product_rows,
 )  # fmt: skip
 
 

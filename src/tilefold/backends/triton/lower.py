@@ -23,6 +23,7 @@ from tilefold.backends.triton.scan_calls import scan_call
 from tilefold.backends.triton.segment_calls import segment_call
 from tilefold.backends.triton.selection_calls import selection_call
 from tilefold.backends.triton.shared_calls import offset_call, rings_call, spans_call, stripes_call
+from tilefold.backends.triton.table_calls import table_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.planner.products.epilogue import Epilogue
@@ -37,6 +38,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "segment_columns": segment_call,
     "segment_pieces": segment_call,
     "segment_whole": segment_call,
+    "fold_table": table_call,
     "scan_lines": scan_call,
     "scan_tiles": scan_call,
     "fold_lanes": folding_call,

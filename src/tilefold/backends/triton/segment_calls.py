@@ -27,11 +27,15 @@ def segment_call(step: Launch, plan: Plan, problem: Problem, program: Program, i
         step = replace(
             step, settings=replace(step.settings, lead=0, **_UNALIGNED.get(type(step.settings), {}))
         )
+    if _are_states(step):
+        (inner,) = problem.dims
+        problem = replace(problem, dims=(replace(inner, size=plan.shape_of(step.reads[0])[0]),))
     arguments, constants, grid = of.get(step.kernel, _of_chunks)(step, program, problem, offsets)
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    functions = emit(program, index=index, from_partials=_are_states(step), interpret=interpret)
     return Call(
         kernel=step.kernel,
-        source=f"{emit(program, index=index, interpret=interpret)}\n\n{_flagged(len(program.state))}",
+        source=f"{functions}\n\n{_flagged(len(program.state))}",
         arguments=arguments,
         constants=tuple(constants.items()),
         grid=launchable(grid, problem.outputs, "segment_reduce", "fold"),
@@ -86,7 +90,12 @@ def _of_columns(step: Launch, program: Program, problem: Problem, offsets: Point
 def _of_segments(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
     stage: Alone = step.settings
     counts = (problem.length, stage.segments)
-    arguments = (_inputs(problem), offsets, _results(program), *_results_place(problem), *counts)
+    kept = (
+        tuple(Pointer(d, 16) for d in partial_dtypes(program))
+        if step.writes[-1].startswith("partial")
+        else ()
+    )
+    arguments = (_inputs(problem), offsets, _results(program), kept, *_results_place(problem), *counts)
     return arguments, _of_runs(stage), problem.outputs * stage.segments
 
 
@@ -136,6 +145,11 @@ def _between(step: Launch, program: Program, split: bool) -> tuple[tuple[Any, ..
 
 def _of_runs(stage: Chunks | Alone) -> dict[str, Any]:
     return {"LANES": stage.lanes, "RUN": stage.run, "LEVELS": stage.run.bit_length() - 1}
+
+
+def _are_states(step: Launch) -> bool:
+    """Whether a launch folds what an earlier one left."""
+    return step.reads[0].startswith("partial")
 
 
 def _flagged(fields: int) -> str:

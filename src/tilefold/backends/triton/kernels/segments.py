@@ -416,12 +416,13 @@ def segment_columns(
 
 
 def segment_whole(
-    inputs, offsets_ptr, y_ptrs, y_outer, y_step, outer_sizes, size, segments,
+    inputs, offsets_ptr, y_ptrs, kept_ptrs, y_outer, y_step, outer_sizes, size, segments,
     LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr,
 ):  # fmt: skip
     """Fold one segment of one row from its own beginning: bits depend on the segment's elements alone.
 
-    A program walks it in tiles of LANES runs of RUN = 2 ** LEVELS neighbours. Writes its result.
+    A program walks it in tiles of LANES runs of RUN = 2 ** LEVELS neighbours. Writes its result, and to `kept_ptrs`, if there
+    are any, its state.
     """
     pid = tl.program_id(0)
     segment = (pid % segments).to(tl.int64)
@@ -439,3 +440,4 @@ def segment_whole(
         state = COMBINE(*state, *[last_of(s, LANES) for s in scanned])
     y_place = outer_offset(outer, outer_sizes, y_outer) + segment * y_step
     store_results(y_ptrs, y_place, True, state, False)
+    store_state(kept_ptrs, pid, True, state)

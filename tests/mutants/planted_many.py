@@ -1,0 +1,52 @@
+"""Faults planted in folds of many tensors."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+FILE = "tests/api/test_reduce_many.py"
+
+MANY = (
+    Mutant(
+        "the last block of a tensor has as many elements as the others",
+        "planner/tables.py",
+        "np.minimum(size, np.repeat(np.array(counts, np.int64), blocks) - position)",
+        "np.maximum(size, np.repeat(np.array(counts, np.int64), blocks) - position)",
+        (f"{FILE}::test_tables_hold_every_element_once",),
+    ),
+    Mutant(
+        "elements ahead of a tensor that begins inside of a vector are folded",
+        "backends/triton/kernels/tables.py",
+        "begin_masked((places >= lead) & (places < end), xs",
+        "begin_masked(places < end, xs",
+        (f"{FILE}::test_kernels_from_their_ptx[norm]",),
+    ),
+    Mutant(
+        "positions count from the vector in which a tensor begins",
+        "backends/triton/kernels/tables.py",
+        "state = fold_across(row, lead, lead + count, first - lead,",
+        "state = fold_across(row, lead, lead + count, first,",
+        (f"{FILE}::test_kernels_from_their_ptx[weighted]",),
+    ),
+    Mutant(
+        "a call of tensors of another shape at the same addresses is taken for an earlier one",
+        "runtime/switch.py",
+        "list(map(Tensor.data_ptr, tensors)) == self._addresses and self._is_alike(tensors)",
+        "list(map(Tensor.data_ptr, tensors)) == self._addresses",
+        (f"{FILE}::test_a_call_is_known_by_addresses_and_layouts",),
+    ),
+    Mutant(
+        "a tensor whose order in memory is another is read as it lies where the order counts",
+        "api/reduce_many.py",
+        "return t if not ordered and t.permute(nearest_last)",
+        "return t if t.permute(nearest_last)",
+        (f"{FILE}::test_tensors_without_gaps_are_read_where_they_lie_unless_order_counts",),
+    ),
+    Mutant(
+        "norms of narrow gradients are rounded before they are folded",
+        "functional/clipping.py",
+        "None if wide == held else wide",
+        "None",
+        ("tests/functional/test_clipping.py::test_a_norm_of_narrow_gradients_is_rounded_once",),
+    ),
+)
