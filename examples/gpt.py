@@ -1,9 +1,9 @@
 """A small GPT learns text that ships with Python, twice from one seed: by torch's modules, and by tilefold's.
 
-`tilefold.nn.swap(model)` is one difference: norms, softmax and the loss are then tilefold's, with the same parameters. The other
-is who clips the gradients: `tilefold.clip_grad_norm_`.
-Both take the same steps on the same batches, so their losses are equal but for rounding, which training magnifies. How much
-is shown by a third run: torch's modules, with one weight changed in its last bit.
+Two things differ. `tilefold.nn.swap(model)` makes norms, softmax and the loss tilefold's, with the same parameters, and
+`tilefold.clip_grad_norm_` clips their gradients. Both take the same steps on the same batches, so their losses are equal but
+for rounding, which training magnifies. How much is shown by a third run: torch's modules, with one weight changed in its last
+bit.
 
     python examples/gpt.py --steps 200 --compile --plot gpt.png
 """
@@ -147,7 +147,7 @@ def main(steps: int = 200, compiled: bool = False, plot: Path | None = None) -> 
         ["module", "is", ""], [[line.name, str(line.became), line.reason] for line in report.lines], texts=3
     )
 
-    clips = {name: nn.utils.clip_grad_norm_ for name in models} | {"tilefold": tilefold.clip_grad_norm_}
+    clips = dict.fromkeys(models, nn.utils.clip_grad_norm_) | {"tilefold": tilefold.clip_grad_norm_}
     found = {name: train(model, pieces, compiled, clips[name]) for name, model in models.items()}
     curves = {name: losses for name, (losses, _) in found.items()}
     label(
