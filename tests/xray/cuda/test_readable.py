@@ -51,6 +51,7 @@ MOST = {
     "atomic sum": 61,
     "sigmoid": 13,
     "softmax": 32,
+    "softmax, one pass": 32,
     "layer norm": 50,
     "tiled transpose": 45,
     "ragged": 40,
