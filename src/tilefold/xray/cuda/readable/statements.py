@@ -130,6 +130,7 @@ class Statements:
 
     def _reduction(self, block: Found) -> None:
         place, kinds = block.begin[0].place, self._folds.kinds(block.combine)
+        self._folds.write_unfolded(block.combine, tuple(e.value for e in block.begin))
         given = [self._write.one(e.value, kind).text for e, kind in zip(block.begin, kinds, strict=True)]
         function = function_of(block, self._folds, self._write.graph.threads // 32, self._sheet.helpers)
         kind = kinds[0] if len(kinds) == 1 else "char"
