@@ -50,9 +50,10 @@ person would take. Functions above a kernel do not count. [Some of them whole](x
   converted, `x_at` a place in memory. Of a function of yours that was inlined, its own names are taken. What has no name is
   called `value`, `at` (a whole number), `on` (a condition), `other` (of another lane).
 - Functions above the kernel: `block_sum` and its like are folds over all threads, also inside of loops; `combine` makes one
-  state of two where a state is several values (an argmax's pair, Welford's mean, sum and count), for what a thread has of
-  its own as for lanes, and `block_fold` folds such over all threads; `log_f32` and its like are functions of mathematics that the compiler wrote out. Divisions by constants
-  are divisions again. What a thread scans of its own is still written out, step by step.
+  state of two where a state is several values (an argmax's pair, Welford's mean, sum and count), for what a thread has of its
+  own as for lanes, and `block_fold` folds such over all threads; `warp_scan` scans lanes; `log_f32` and its like are
+  functions of mathematics that the compiler wrote out. Divisions by constants are divisions again. What a thread scans of
+  its own is still written out, step by step.
 - Twenty kernels of twenty other projects were read by someone who had neither their names nor their source (2026-11-28): he
   named the operation of all, from an int8-quantising norm to the backward of deformable attention, and of nineteen said
   what a thread holds (the twentieth holds one value). What cost him most: scans, folds of pairs and dequantisation

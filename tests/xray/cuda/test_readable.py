@@ -614,3 +614,15 @@ def test_scans_of_lanes_are_calls(rows: int, axis: int, warps: int, tmp_path: Pa
     assert made.verdict.proven, made.text
     assert made.form == "readable"
     assert "warp_scan(" in made.text, made.text
+
+
+@pinned
+@pytest.mark.parametrize(
+    ("file", "name", "parameters"), [(CASE_BOOK, "softmax, of pairs", 4), (OWN, "welford norm", 5)]
+)
+def test_what_a_thread_combines_of_its_own_is_a_loop_of_calls(file: Path, name: str, parameters: int) -> None:
+    """Of Welford's states the second is zero where a value comes in, and its sum is left out."""
+    text = readable(compiled(file, name), read_line)
+    (head,) = re.findall(r"void combine\((.*)\) {", text)
+    assert len(head.split(", ")) == parameters
+    assert len(re.findall(r"for \(int i = 0; i < 7; \+\+i\) combine\(", text)) == 1

@@ -326,7 +326,7 @@ def _orders(form: Value, value: Value) -> Iterator[tuple[Value, ...]]:
         return
     if form.data == value.data:
         yield value.args
-    if _turned(form) == value.data:
+    if _turned(form) == value.data and value.args[0] is not value.args[1]:
         yield (value.args[1], value.args[0], *value.args[2:])
 
 

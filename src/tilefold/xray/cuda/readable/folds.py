@@ -178,7 +178,11 @@ class Folds:
                 self._changing.add(result)
 
     def write_unfolded(self, combine: Combine, state: tuple[Value, ...]) -> None:
-        """What a thread folds of its own, before lanes do: calls of their combine, as loops where these say them."""
+        """What a thread folds of its own, before lanes do: calls of their combine, as loops where these say them.
+
+        Raises:
+            NoFormulaError: the combine, or what comes in, has no text.
+        """
         if len(state) < 2 or self._sheet.one_by_one:
             return
         combine, start, steps = self.combines.unfolded(combine, state)
@@ -195,8 +199,8 @@ class Folds:
             end = len(steps)
             while end - at > 1 and not self._call(combine, names, steps[at:end]):
                 end -= 1
-            if end - at == 1:
-                self._call(combine, names, steps[at:end])
+            if end - at == 1 and not self._call(combine, names, steps[at:end]):
+                raise NoFormulaError
             at = end
         for value, name, kind in zip(state, names, kinds, strict=True):
             self._sheet.name(value, name, kind)
