@@ -174,7 +174,7 @@ class Folds:
         self._sheet.say(head + self.halving(fold.combine, names), fold.shuffles[0].place)
         for name, result, kind in zip(names, fold.results, kinds, strict=True):
             if result is not None:
-                self._sheet.name(result, name, kind)
+                self.name(result, name, kind)
                 self._changing.add(result)
 
     def write_unfolded(self, combine: Combine, state: tuple[Value, ...]) -> None:
@@ -203,7 +203,7 @@ class Folds:
                 raise NoFormulaError
             at = end
         for value, name, kind in zip(state, names, kinds, strict=True):
-            self._sheet.name(value, name, kind)
+            self.name(value, name, kind)
             self._changing.add(value)
 
     def _call(self, combine: Combine, names: Sequence[str], steps: Sequence[tuple[Value, ...]]) -> bool:
@@ -238,7 +238,13 @@ class Folds:
         self._sheet.say(f"{function}({', '.join([*names, place])});", scan.shuffles[0].place)
         for name, result, kind in zip(names, scan.results, kinds, strict=True):
             if result is not None:
-                self._sheet.name(result, name, kind)
+                self.name(result, name, kind)
+
+    def name(self, result: Value, name: str, kind: str) -> None:
+        """What a fold ends with is called so; what it is made of has no text any more."""
+        self._sheet.name(result, name, kind)
+        if self._write.sums.is_sum(result):
+            self._sheet.put(self._write.sums.whole, result, True)
 
     def _scanning(self, scan: Climbed, kinds: Sequence[str]) -> str:
         """The name of a function that scans the lanes of a warp."""

@@ -144,7 +144,7 @@ class Statements:
             self._sheet.say(f"{function}({', '.join([*names, memory])});", place)
         for result, name, kind in zip(block.results, names, kinds, strict=True):
             if result is not None:
-                self._sheet.name(result, name, kind)
+                self._folds.name(result, name, kind)
 
     # ------------------------------------------------------------------------------------------------- one effect
     def _shuffle(self, effect: Shuffle) -> None:
@@ -161,7 +161,8 @@ class Statements:
         if effect.space == "global":
             element = self._write.kinds.element(effect.address)
             kind = element if SIZES.get(element or "", 0) * 8 == effect.values[0].bits else kind
-        kind = kind or ATOMIC[effect.name.rpartition(".")[2]]
+        own = ATOMIC[effect.name.rpartition(".")[2]]
+        kind = own if kind is None or (kind in ("float", "double")) != (own in ("float", "double")) else kind
         if kind not in _ATOMIC:
             raise UnreadableError(f"cuda: an atomic must be of words, got {kind}; take the plain form")
         guard = None if effect.guard is None else self._write.one(effect.guard)
