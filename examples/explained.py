@@ -46,7 +46,7 @@ def verdicts() -> None:
     """The case book's table, from its page."""
     text = (BOOK / "casebook.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (.+?) \| (\w+) \|$", text, re.MULTILINE)
-    label("The conclusions of 2023 today (examples/casebook/casebook.md)")
+    label("The conclusions of other studies today (examples/casebook/casebook.md)")
     show_table(["", "case", "the conclusion"], rows, texts=3)
 
 

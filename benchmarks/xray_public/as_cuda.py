@@ -134,6 +134,7 @@ def section(rows: list[dict[str, Any]]) -> str:
     of = len(rows)
     taken, proven = (sum(x[key] for x in rows) for key in ("taken", "proven"))
     readable = sum(x.get("form") == "readable" and x["proven"] for x in rows)
+    again = sum("again" in x for x in rows)
     first = [tuple(x["first"]) for x in rows]
     before = sum(form == "readable" and proven for form, _, proven in first)
     wrong = sum(not proven for _, _, proven in first)
@@ -144,7 +145,8 @@ def section(rows: list[dict[str, Any]]) -> str:
         f"sets](xray-public.md): nvcc takes {taken}, {proven} store the same bits, {readable} of them in the readable form.",
         f"When they were written first, and the first faults mended on the way, {before} were readable and right, {wrong}",
         "wrong; each kind of fault has a test now. The last column names what fell back to the plain form, or stands alone,",
-        "one value after another. Written by `benchmarks/xray_public/as_cuda.py`.",
+        f"one value after another. Written by `benchmarks/xray_public/as_cuda.py`. {again} of them were launched anew on",
+        "2026-11-28, with other arguments and from the projects' newest commits; the other rows are of earlier passes.",
         "",
         "| project | kernel | Triton's PTX, lines | CUDA, lines | taken | bits equal | fell back, alone |",
         "| --- | --- | ---: | ---: | --- | --- | --- |",

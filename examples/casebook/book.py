@@ -1,4 +1,4 @@
-"""The case book: fifteen kernels, what a study of 2023 concluded of each, and what the X-ray shows now.
+"""The case book: small kernels, what studies concluded of each, and what the X-ray shows now.
 
 `python examples/casebook/book.py` renews casebook.md beside this file, `make case-book` the pages of CUDA too. No GPU needed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from itertools import groupby
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -25,15 +26,19 @@ from tilefold.xray.explain import file_job  # noqa: E402
 from tilefold.xray.ptx import parse  # noqa: E402
 
 PAGE = HERE / "casebook.md"
+COLUMNS = (
+    "| configuration | registers | shared memory | issued | asked for | moved | shuffles | barriers | observations |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
 _HEAD = """\
 # The case book
 
-What a study of April 2023 concluded when it read the PTX of fifteen small kernels by hand (H100, the Triton of that month),
-and what the X-ray shows for {target} with Triton {triton}. Made by `make case-book`; the kernels
-are in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py). Each case also has the CUDA that its
-first configuration amounts to; [Kernels as CUDA](../../docs/xray-cuda.md) says how far that is proven.
+What a study of April 2023 concluded when it read the PTX of small kernels by hand (H100, the Triton of that month), and notes
+of others (cases 13 and 16 to 18), and what the X-ray shows for {target} with Triton {triton}. Made by `make
+case-book`; the kernels are in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py). Each case also
+has the CUDA that its configurations amount to; [Kernels as CUDA](../../docs/xray-cuda.md) says how far that is proven.
 
-| | case | the conclusion of 2023 |
+| | case | the conclusion then |
 |---|---|---|
 {table}
 """
@@ -51,31 +56,41 @@ def _report(name: str, target: str) -> xray.Report:
 
 def book(target: str = "sm_90") -> str:
     """The whole book as Markdown."""
-    chapters, rows, version = [], [], ""
+    chapters, rows, version, written = [], [], "", set[str]()
     for number, case in enumerate(CASES, start=1):
         found = reports_of(case, target)
         holds, answer = case.now(found)
         version = next(iter(found.values())).triton
         verdict = "confirmed" if holds else "corrected"
         rows.append(f"| {number} | {case.title} | {verdict} |")
-        chapters.append(chapter(number, case, found, verdict, answer, target))
+        fresh = [name for name in case.configurations if name not in written]
+        written.update(fresh)
+        chapters.append(
+            chapter(number, case, found, verdict, answer, target, fresh or [*case.configurations])
+        )
     head = _HEAD.format(target=target, triton=version, table="\n".join(rows))
     return "\n".join([head, *chapters])
 
 
 def chapter(
-    number: int, case: Case, found: dict[str, xray.Report], verdict: str, answer: str, target: str
+    number: int,
+    case: Case,
+    found: dict[str, xray.Report],
+    verdict: str,
+    answer: str,
+    target: str,
+    written: list[str],
 ) -> str:
-    """One case: its kernel, what was concluded, the answer, and the configurations side by side."""
-    kernel = kernels.xray_cases()[case.configurations[0]]["kernel"]
-    parts = [
-        f"## {number}. {case.title}", "",
-        "```text", inspect.getsource(kernel.fn).strip(), "```", "",
-        *cuda(case.configurations[0], target), "",
+    """One case: kernels and CUDA of some configurations, what was concluded, the answer, and all side by side."""
+    parts = [f"## {number}. {case.title}", ""]
+    for kernel, names in groupby(written, lambda name: kernels.xray_cases()[name]["kernel"]):
+        parts += ["```text", inspect.getsource(kernel.fn).strip(), "```", ""]
+        for name in names:
+            parts += [*cuda(name, target), ""]
+    parts += [
         f"*Then:* {case.then}", "",
         f"*Now, {verdict}:* {answer}.", "",
-        "| configuration | registers | shared memory | issued | asked for | moved | shuffles | barriers | observations |",
-        "|---|---|---|---|---|---|---|---|---|",
+        *COLUMNS,
         *(row(name, report) for name, report in found.items()), "",
     ]  # fmt: skip
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""What a study concluded of fifteen kernels in April 2023, and how the X-ray answers today.
+"""What a study concluded of small kernels in April 2023, and notes of others, and how the X-ray answers today.
 
 An answer is computed from reports alone: whether the conclusion holds, and a sentence with the numbers that show it.
 """
@@ -221,6 +221,49 @@ def _dot(found: Reports) -> Answer:
     )
 
 
+def _ors(found: Reports) -> Answer:
+    tile, single, halves = (found[f"or, {form}"] for form in ("by a tile", "one by one", "by halves"))
+    load, lone, flat = (moves(r, "load")[0] for r in (tile, single, halves))
+    alike = shape(flat) == shape(load) and halves.totals.work == tile.totals.work
+    return single.totals.bytes_moved <= tile.totals.bytes_moved, (
+        f"a thread loads whole rows of the tile, in {shape(load)}, and joins them in registers, so that {load.sectors} "
+        f"sectors are touched and {load.ideal} hold the data; one by one it makes {shape(lone)}, {lone.stride} bytes from "
+        f"those of its neighbour, and {lone.sectors} are. Of reshape and split nothing is left: the halves have "
+        f"{'the accesses of the tile, and as many instructions' if alike else 'other accesses than the tile'}"
+    )  # fmt: skip
+
+
+def _softmaxes(found: Reports) -> Answer:
+    reports = [found[f"softmax, {form}"] for form in ("one pass", "of pairs", "online")]
+    (two, two_waits, two_issued), (pair, pair_waits, pair_issued), (_, waits, _) = map(_of_a_warp, reports)
+    rounds = -(-781 // 256)
+    twice = len(moves(reports[2], "load")) == 2
+    return two == pair and pair_waits < two_waits and twice, (
+        f"a warp makes {pair} shuffles for the fold of pairs, and as many for the two folds; it waits for the others "
+        f"{pair_waits} times and not {two_waits}, but issues {pair_issued / two_issued:.1f} times the instructions, as "
+        f"each step has exponentials. The recurrence reads a row twice, and waits {waits // rounds} times in each round of "
+        "256: states of each thread, folded last, would not"
+    )  # fmt: skip
+
+
+def _of_a_warp(report: Report) -> tuple[int, int, int]:
+    """Shuffles, barriers and instructions of a warp."""
+    work, warps = report.totals.work, len(report.programs) * report.num_warps
+    assert work is not None
+    return work.shuffles // warps, work.barriers // warps, work.issued // warps
+
+
+def _relaxed(found: Reports) -> Answer:
+    relaxed, strong = found["atomic sum, relaxed"], found["atomic sum"]
+    orders = [next(a for line in r.lines for a in line.atomics) for r in (relaxed, strong)]
+    each = relaxed.totals.work.atomics / len(relaxed.programs) if relaxed.totals.work else 0
+    said = "strong-atomic" in strong.codes() and "strong-atomic" not in relaxed.codes()
+    return said and each == 1, (
+        f"{each:g} atomic a program, {orders[0]}, where it is {orders[1]} if `sem` is left out; of that the X-ray says that "
+        "the order is stronger than a sum needs, and of this nothing"
+    )
+
+
 CASES = (
     Case("A masked copy", ("copy",),
          "Program id and arange become block and thread index, the mask a predicate; a thread makes one 32-bit load and "
@@ -252,4 +295,13 @@ CASES = (
          _transposes),
     Case("A sigmoid", ("sigmoid",), "The exponential becomes ex2.approx; the division stays div.full.", _sigmoid),
     Case("A small product", ("dot",), "A dot of 16 x 16 x 16 runs on tensor cores, for one warp.", _dot),
+    Case("An OR over a short axis", ("or, by a tile", "or, one by one", "or, by halves"),
+         "To fold a tile's last axis is up to 3.5 times slower than to load the values one by one (a note, Triton 3.4).",
+         _ors),
+    Case("Three softmaxes", ("softmax, one pass", "softmax, of pairs", "softmax, online"),
+         "Maximum and sum of exponentials are an associative pair, so one fold does for both; a row longer than a tile needs "
+         "the recurrence (a lesson).",
+         _softmaxes),
+    Case("A sum that orders nothing", ("atomic sum, relaxed", "atomic sum"),
+         "Relaxed is right where an atomic only adds up; stronger orders are for other data (notes).", _relaxed),
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Fourteen small kernels, each with a question about what Triton's compiler makes of it.
+"""Small kernels, each with a question about what Triton's compiler makes of it.
 
-The questions are those of a study of April 2023 that turned PTX into CUDA by hand; `book.py` answers them with the X-ray.
+Most questions are those of a study of April 2023 that turned PTX into CUDA by hand; `book.py` answers them with the X-ray.
 `tilefold xray examples/casebook/kernels.py --case copy` shows one.
 """
 
@@ -119,6 +119,91 @@ def product(a_ptr, b_ptr, c_ptr, SIZE: tl.constexpr):
     tl.store(c_ptr + rows * SIZE + columns, c)
 
 
+@triton.jit
+def either(a, b):
+    """OR of two."""
+    return a | b
+
+
+@triton.jit
+def or_by_tile(a_ptr, y_ptr, K: tl.constexpr, BLOCK: tl.constexpr):
+    """OR over a short last axis: a tile of rows, folded by tl.reduce."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tile = tl.load(a_ptr + offs[:, None] * K + tl.arange(0, K)[None, :])
+    tl.store(y_ptr + offs, tl.reduce(tile, 1, either))
+
+
+@triton.jit
+def or_unrolled(a_ptr, y_ptr, K: tl.constexpr, BLOCK: tl.constexpr):
+    """The same, the K values loaded one by one."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    found = tl.zeros((BLOCK,), tl.int32)
+    for k in tl.static_range(K):
+        found |= tl.load(a_ptr + offs * K + k)
+    tl.store(y_ptr + offs, found)
+
+
+@triton.jit
+def or_by_halves(a_ptr, y_ptr, K: tl.constexpr, BLOCK: tl.constexpr):
+    """The same, a flat tile whose halves are joined until one is left."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tile = tl.load(a_ptr + tl.program_id(0) * BLOCK * K + tl.arange(0, BLOCK * K))
+    for _ in tl.static_range(2):
+        one, two = tl.split(tl.reshape(tile, (tile.numel // 2, 2)))
+        tile = one | two
+    tl.store(y_ptr + offs, tile)
+
+
+@triton.jit
+def softmax(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """A row that fits into a tile: its maximum, then the sum of exponentials."""
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + offs, mask=offs < n, other=float("-inf"))
+    e = tl.exp(x - tl.max(x, 0))
+    tl.store(y_ptr + row * n + offs, e / tl.sum(e, 0), mask=offs < n)
+
+
+@triton.jit
+def join(m0, l0, m1, l1):
+    """Two states of a softmax: the maximum, and the sum of exponentials beside it."""
+    m = tl.maximum(m0, m1)
+    return m, l0 * tl.exp(m0 - m) + l1 * tl.exp(m1 - m)
+
+
+@triton.jit
+def softmax_of_pairs(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Maximum and denominator by one fold of pairs."""
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + offs, mask=offs < n, other=float("-inf"))
+    m, l = tl.reduce((x, tl.where(offs < n, 1.0, 0.0)), 0, join)
+    tl.store(y_ptr + row * n + offs, tl.exp(x - m) / l, mask=offs < n)
+
+
+@triton.jit
+def softmax_online(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """A row of any length, tile by tile: the recurrence of maximum and denominator, then the row once more."""
+    row = tl.program_id(0)
+    m, l = tl.full((), float("-inf"), tl.float32), tl.full((), 0.0, tl.float32)
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + offs, mask=offs < n, other=float("-inf"))
+        higher = tl.maximum(m, tl.max(x, 0))
+        l = l * tl.exp(m - higher) + tl.sum(tl.exp(x - higher), 0)
+        m = higher
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + offs, mask=offs < n, other=float("-inf"))
+        tl.store(y_ptr + row * n + offs, tl.exp(x - m) / l, mask=offs < n)
+
+
+@triton.jit
+def relaxed_sum(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """A sum by blocks: each program adds its own, in no order."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    tl.atomic_add(y_ptr, tl.sum(x, 0), sem="relaxed")
+
+
 _FLOATS = {"x_ptr": "*fp32", "y_ptr": "*fp32"}
 
 
@@ -145,6 +230,16 @@ def _transpose(block_m: int, block_n: int) -> dict[str, Any]:
         "grid": 65536 // (block_m * block_n),
         "num_warps": 1 if block_m * block_n == 1 else 4,
     }
+
+
+def _or(kernel: Any) -> dict[str, Any]:
+    sized = {"a_ptr": "*i32[8192]", "y_ptr": "*i32[2048]"}
+    return {"kernel": kernel, "args": sized, "constants": {"K": 4, "BLOCK": 256}, "grid": 8}
+
+
+def _softmax(kernel: Any, block: int) -> dict[str, Any]:
+    sized = {"x_ptr": "*fp32[3000]", "y_ptr": "*fp32[3000]", "n": 781}
+    return {"kernel": kernel, "args": sized, "constants": {"BLOCK": block}, "grid": 3}
 
 
 def xray_cases() -> dict[str, dict[str, Any]]:
@@ -183,5 +278,15 @@ def xray_cases() -> dict[str, dict[str, Any]]:
         "dot": {
             "kernel": product, "args": {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32"}, "constants": {"SIZE": 16},
             "num_warps": 1,
+        },
+        "or, by a tile": _or(or_by_tile),
+        "or, one by one": _or(or_unrolled),
+        "or, by halves": _or(or_by_halves),
+        "softmax, one pass": _softmax(softmax, 1024),
+        "softmax, of pairs": _softmax(softmax_of_pairs, 1024),
+        "softmax, online": _softmax(softmax_online, 256),
+        "atomic sum, relaxed": {
+            "kernel": relaxed_sum, "args": {"x_ptr": "*fp32[1000]", "y_ptr": "*fp32[1]", "n": 1000},
+            "constants": {"BLOCK": 128}, "grid": 8,
         },
     }  # fmt: skip

@@ -369,15 +369,15 @@ TOOLS = (
     Mutant(
         "operands of any operation may change places",
         "xray/cuda/readable/combines.py",
-        "if value.op in _TURNS or (name and name.startswith(_TURNED)):",
-        "if value.op in _TURNS or name:",
+        "return value.data if value.op in _TURNS or (name and name.startswith(_TURNED)) else None",
+        "return value.data if value.op in _TURNS or name else None",
         ("tests/xray/cuda/test_combines.py::test_a_step_of_another_kind_ends_the_loop",),
     ),
     Mutant(
         "a comparison with its sides exchanged keeps its sign",
         "xray/cuda/readable/combines.py",
-        "(_MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])",
-        "value.data",
+        "return (_MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])",
+        "return value.data",
         ("tests/xray/cuda/test_combines.py::test_a_step_of_another_kind_ends_the_loop",),
     ),
     Mutant(
@@ -400,6 +400,27 @@ TOOLS = (
         "for v in (*other, *(held - ends))):",
         "for v in held - ends):",
         ("tests/xray/cuda/test_combines.py::test_a_value_that_others_read_ends_the_loop",),
+    ),
+    Mutant(
+        "a thread goes on taking states in though others read one of them",
+        "xray/cuda/readable/combines.py",
+        "yield value, used[value] + after[value]",
+        "pass",
+        ("tests/xray/cuda/test_combines.py::test_what_others_read_ends_what_a_thread_takes_in",),
+    ),
+    Mutant(
+        "a thread goes on taking states in though others read what a step makes within",
+        "xray/cuda/readable/combines.py",
+        "            yield value, used[value]\n",
+        "            pass\n",
+        ("tests/xray/cuda/test_combines.py::test_what_others_read_ends_what_a_thread_takes_in",),
+    ),
+    Mutant(
+        "what a thread takes in is listed from the last to the first",
+        "xray/cuda/readable/combines.py",
+        "return state, tuple(steps[::-1])",
+        "return state, tuple(steps)",
+        ("tests/xray/cuda/test_combines.py::test_a_thread_takes_in_states_as_lanes_do",),
     ),
     Mutant(
         "distances of lanes need not be halved",

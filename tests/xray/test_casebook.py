@@ -31,7 +31,7 @@ def test_the_page_is_what_the_xray_says(book: ModuleType) -> None:
     page, made = book.PAGE.read_text(encoding="utf-8"), book.book()
     if f"Triton {triton.__version__}." in page:
         assert made == page, "run: make case-book"
-    assert made.count("*Now, ") == len(book.CASES) == 15
+    assert made.count("*Now, ") == len(book.CASES) == 18
 
 
 def test_no_case_has_an_error_and_all_are_executed(book: ModuleType) -> None:

@@ -1,8 +1,9 @@
 """The library's kernels as readable CUDA, family by family: `make cuda-families`, CUDA_FAMILIES="word ..." for some.
 
 Every launch of calls that reach each kernel is executed twice, on the same tensors: from Triton's PTX, and from what nvcc
-makes of the readable file, in each order in which warps may take turns. All bytes of all results must be the same. Prints a
-row a launch, and puts it into tests/xray/cuda/families.json, which the table in docs/xray-cuda.md is made of.
+makes of the readable file, in each order in which warps may take turns; then on inputs near 1, of which products stay in
+range. All bytes of all results must be the same. Prints a row a launch, and puts it into tests/xray/cuda/families.json,
+which the table in docs/xray-cuda.md is made of.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -66,9 +68,6 @@ class Both:
             "bits": "",
         }
         self.rows.append(row)
-        held = [*inputs, *outputs]
-        before = [t.untyped_storage().clone() for t in held]
-        stored: list[list[torch.Tensor]] = []
         try:
             written = by_regions(made, read_line)
             row["lines"] = len(
@@ -76,25 +75,51 @@ class Both:
             )
             row["alone"] = written.note
             module = parse(compile_ptx(written.text, parse(made.ptx).target[0]))
-            for turns in get_args(Turns):
-                in_turns = functools.partial(running.execute, turns=turns)
-                with mock.patch.object(running, "execute", in_turns):
-                    run_call(
-                        call, inputs, outputs, architecture, lambda x: load(module, shared=x.metadata.shared)
-                    )
-                stored.append([bits(t) for t in outputs])
-                for tensor, old in zip(held, before, strict=True):
-                    tensor.untyped_storage().copy_(old)
+
+            def leaves(from_cuda: bool, turns: Turns = "together") -> list[torch.Tensor]:
+                """The bytes of all results; every tensor is as before."""
+                how = (lambda x: load(module, shared=x.metadata.shared)) if from_cuda else through
+                with as_before([*inputs, *outputs]):
+                    with mock.patch.object(
+                        running, "execute", functools.partial(running.execute, turns=turns)
+                    ):
+                        run_call(call, inputs, outputs, architecture, how)
+                    return [bits(t) for t in outputs]
+
+            want = leaves(False)
+            same = all(equal(leaves(True, turns), want) for turns in get_args(Turns))
+            with as_before(inputs):
+                near_one(inputs)
+                same = same and equal(leaves(True), leaves(False))
+            row["bits"] = "yes" if same else "no"
         except UnreadableError as error:
             row["bits"] = f"plain: {error}"
         except Exception as error:
             row["bits"] = f"{type(error).__name__}: {error}"[:300]
-        found = run_call(call, inputs, outputs, architecture, through)
-        want = [bits(t) for t in outputs]
-        if not row["bits"]:
-            same = all(torch.equal(a, b) for got in stored for a, b in zip(got, want, strict=True))
-            row["bits"] = "yes" if same else "no"
-        return found
+        return run_call(call, inputs, outputs, architecture, through)
+
+
+def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    """Whether all bytes are."""
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@contextmanager
+def as_before(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Tensors hold what they held when this ends."""
+    before = [t.untyped_storage().clone() for t in tensors]
+    yield
+    for tensor, old in zip(tensors, before, strict=True):
+        tensor.untyped_storage().copy_(old)
+
+
+def near_one(tensors: Sequence[torch.Tensor]) -> None:
+    """Fill those of floats with numbers near 1 of both signs, of which products stay in range."""
+    generator = torch.Generator().manual_seed(7)
+    for tensor in (t for t in tensors if t.is_floating_point()):
+        whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+        signs = torch.randint(0, 2, whole.shape, generator=generator) * 2 - 1
+        whole.copy_(signs * (1 + torch.randn(whole.shape, generator=generator) / 64))
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

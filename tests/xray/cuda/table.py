@@ -8,50 +8,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tilefold.xray.compile.job import Compiled
-from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.compile.source import load_file
 from tilefold.xray.cuda import write_form
-from tilefold.xray.explain import make_job
+from tilefold.xray.explain import explain_file
 from tilefold.xray.ptx import parse
-from xray.cuda.test_readable import ALL, MOST, MOST_OF_OTHERS, OWN, cases, compiled
+from xray.cuda.test_readable import ALL, CASE_BOOK, MOST, MOST_OF_OTHERS, OWN, cases, compiled
 
 PAGE = Path(__file__).parents[3] / "docs" / "xray-cuda.md"
 KERNELS = PAGE.with_name("xray-cuda-kernels.md")
 SHOWN = ("softmax", "layer norm", "tiled transpose", "ragged", "scan of pairs", "matmul", "matmul of four warps",
          "attention of four warps", "welford norm", "dequant")  # fmt: skip
-# Of other studies: what a reader may expect, what the study concluded then, what holds now.
-STUDIES = {
-    "or of a short axis, by a tile": (
-        "How many threads share a row of four?",
-        "Folding the tile's last axis was up to 3.5 times slower than loading the values one by one (Triton 3.4).",
-        "None: a thread reads whole rows, 16 bytes at once, and joins them in registers; only results change their layout.",
-    ),
-    "or of a short axis, one by one": (
-        "How wide is a load?",
-        "The fastest form, up to 3.5 times (Triton 3.4).",
-        "A thread loads its eight values one by one, its neighbour 32 bytes further; on an H200 the tile is faster.",
-    ),
-    "or of a short axis, by halves": (
-        "What becomes of reshape and split?",
-        "A third way beside both.",
-        "Nothing is left of them: the code is that of the tile, but for the order of the three operations.",
-    ),
-    "softmax of pairs": (
-        "How many more shuffles does a fold of pairs need than two folds?",
-        "The pair of maximum and denominator is associative, so one fold does for both.",
-        "Two a step, as many as two folds; but one round through shared memory fewer, and an exponential at every step.",
-    ),
-    "softmax, online": (
-        "What does a round of the loop wait for?",
-        "A row longer than a tile needs the recurrence, and is read twice.",
-        "Both folds cross the warps in every round: six barriers, which states of each thread, folded last, would not need.",
-    ),
-    "atomic sum, relaxed": (
-        "How many threads reach the atomic, and with which order?",
-        "Relaxed is right for pure accumulation.",
-        "One a program, `atom.relaxed`; without sem= it is acq_rel, as in the case book.",
-    ),
+# What a reader may ask before the CUDA is opened; the counts answer.
+QUESTIONS = {
+    "softmax": "How often do warps wait for each other, for a maximum and a sum?",
+    "layer norm": "How often do warps wait for each other, for a mean and a variance? Is the row read a second time?",
+    "tiled transpose": "Masked in both dims: how wide are loads and stores, and what moves for each element?",
+    "ragged": "What is executed where a row has no elements?",
+    "scan of pairs": "How many shuffles does a warp make for 512 pairs, 4 of them of a thread?",
+    "matmul": "How far ahead of their product are tiles copied, and what waits for them?",
+    "matmul of four warps": "Which instruction multiplies, who issues it, and when is it waited for?",
+    "attention of four warps": "What goes through shared memory between the two products? Which values live across the loop?",
+    "welford norm": "How many divisions does a thread make before the first shuffle?",
+    "dequant": "How many times is a byte of two numbers loaded?",
 }
 HEAD = """\
 # Kernels as CUDA
@@ -72,9 +50,10 @@ person would take. Functions above a kernel do not count. [Some of them whole](x
   converted, `x_at` a place in memory. Of a function of yours that was inlined, its own names are taken. What has no name is
   called `value`, `at` (a whole number), `on` (a condition), `other` (of another lane).
 - Functions above the kernel: `block_sum` and its like are folds over all threads, also inside of loops; `combine` makes one
-  state of two where a state is several values (an argmax's pair, Welford's mean, sum and count), and `block_fold` folds such
-  over all threads; `log_f32` and its like are functions of mathematics that the compiler wrote out. Divisions by constants
-  are divisions again. Scans are still written out, step by step.
+  state of two where a state is several values (an argmax's pair, Welford's mean, sum and count), for what a thread has of its
+  own as for lanes, and `block_fold` folds such over all threads; `warp_scan` scans lanes; `log_f32` and its like are
+  functions of mathematics that the compiler wrote out. Divisions by constants are divisions again. What a thread scans of
+  its own is still written out, step by step.
 - Twenty kernels of twenty other projects were read by someone who had neither their names nor their source (2026-11-28): he
   named the operation of all, from an int8-quantising norm to the backward of deformable attention, and of nineteen said
   what a thread holds (the twentieth holds one value). What cost him most: scans, folds of pairs and dequantisation
@@ -129,42 +108,41 @@ KERNELS_HEAD = """\
 # Kernels in Triton and in CUDA
 
 Before a kernel's CUDA is opened: what do you expect a thread to hold, how often do threads wait for each other, and what goes
-through shared memory? The functions above each kernel (reductions over a block, instructions without a word in C++) are
-left out here. Written by `make case-book`.
+through shared memory? Below stands what the X-ray counts of the programs that it executes. No study has concluded anything of
+these kernels; those of which one has are in the [case book](../examples/casebook/casebook.md). The functions above each
+kernel (reductions over a block, instructions without a word in C++) are left out here. Written by `make case-book`.
 """
 
 
 def kernels() -> str:
-    """Each kernel's source, and its CUDA with what is proven of it."""
-    own = [(name, compiled(OWN, name), cases(OWN)[name]) for name in SHOWN]
-    other = [
-        (name, compile_job(make_job(**case)), case) for name, case in load_file(OWN).study_cases().items()
-    ]
-    return "\n".join([KERNELS_HEAD, *(line for given in (*own, *other) for line in shown(*given))])
+    """Each kernel's source, its CUDA with what is proven of it, and counts."""
+    book = load_file(CASE_BOOK.with_name("book.py"))
+    return "\n".join([KERNELS_HEAD, *(line for name in SHOWN for line in shown(name, book))])
 
 
-def shown(name: str, made: Compiled, case: dict[str, Any]) -> list[str]:
+def shown(name: str, book: Any) -> list[str]:
     """A kernel's section."""
-    written = write_form(made)
+    written = write_form(compiled(OWN, name))
     head, _, body = written.text.partition('extern "C"')
     proof = f"{head.splitlines()[0].removeprefix('// ')} {written.lines} lines."
-    question, then, now = STUDIES.get(name, ("", "", ""))
     return [
         f"## {name[0].upper()}{name[1:]}",
         "",
         "```text",
-        inspect.getsource(case["kernel"].fn).strip(),
+        inspect.getsource(cases(OWN)[name]["kernel"].fn).strip(),
         "```",
         "",
         "<details>",
-        f"<summary>{question} {proof}</summary>".replace("> ", ">"),
+        f"<summary>{QUESTIONS[name]} {proof}</summary>",
         "",
         "```cuda",
         f'extern "C"{body}'.rstrip(),
         "```",
         "</details>",
         "",
-        *([f"*Then:* {then}", "", f"*Now:* {now}", ""] if question else []),
+        *book.COLUMNS,
+        book.row(name, explain_file(str(OWN), name)),
+        "",
     ]
 
 

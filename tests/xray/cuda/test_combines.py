@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tilefold.xray.cuda.readable.combines import Climbed, Combines, Halved
+from tilefold.xray.cuda.readable.combines import Climbed, Combine, Combines, Halved
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.tree import Effect, Region, Shuffle, Store
 from tilefold.xray.cuda.readable.values import Graph, Value
@@ -280,3 +280,62 @@ def test_what_others_read_ends_a_scan() -> None:
     assert scan is not None
     assert scan.last == 4
     assert lanes.climbed(lanes.states[1][0]) is None
+
+
+# ------------------------------------------------------------------------------------------------ within a thread
+def taking(*combines: Step) -> tuple[Lanes, list[State], list[State]]:
+    """Lanes that begin with what they took in one after the other; what they took in, and what they had before each."""
+    lanes = Lanes()
+    taken, before = [], []
+    for combine in combines:
+        taken.append((lanes.result(), lanes.result()))
+        before.append(lanes.states[0])
+        lanes.states[0] = combine(lanes.graph, lanes.states[0], taken[-1])
+    return lanes.step(16, moments).step(8, moments), taken, before
+
+
+def unfolded(lanes: Lanes, *read: Value) -> tuple[Combine, State, tuple[State, ...]]:
+    combine = only(lanes.halved()).combine
+    return lanes.found(*read).unfolded(combine, lanes.states[0])
+
+
+def empty(graph: Graph, own: State, other: State) -> State:
+    """The moments, where the second of the other is zero and its sum is left out."""
+    square = number(graph, "mul", *[number(graph, "sub", other[0], own[0])] * 2)
+    return number(graph, "add", own[0], other[0]), number(graph, "add", square, own[1])
+
+
+def test_a_thread_takes_in_states_as_lanes_do() -> None:
+    lanes, taken, before = taking(moments, turned, moments, turned)
+    combine, start, steps = unfolded(lanes)
+    assert (start, steps) == (before[0], tuple(taken))
+    assert all(combine.reads(v) for v in combine.other)
+    assert unfolded(lanes, lanes.states[0][1])[2] == steps  # what it ends with may be read
+    assert unfolded(lanes, start[0], taken[2][1])[2] == steps  # and what goes in
+
+
+@pytest.mark.parametrize("other", [larger, scaled(2), side_by_side], ids=["larger", "scaled", "side by side"])
+def test_a_step_of_another_kind_ends_what_a_thread_takes_in(other: Step) -> None:
+    lanes, taken, before = taking(moments, other, moments, moments)
+    assert unfolded(lanes)[1:] == (before[2], tuple(taken[2:]))
+
+
+def test_what_others_read_ends_what_a_thread_takes_in() -> None:
+    lanes, taken, before = taking(moments, moments, moments, moments)
+    for at in (1, 2, 3):
+        for read in before[at]:
+            assert unfolded(lanes, read)[1:] == (before[at], tuple(taken[at:]))
+    inner = lanes.graph.find("ptx", (taken[2][0], before[2][0]), ("sub.f32",), 32)
+    assert inner is not None
+    assert unfolded(lanes, inner)[1:] == (before[3], (taken[3],))
+
+
+def test_a_thread_takes_in_states_that_are_partly_zero() -> None:
+    lanes, taken, before = taking(empty, empty, empty)
+    combine, start, steps = unfolded(lanes)
+    assert (start, steps) == (before[0], tuple((first,) for first, _ in taken))
+    assert [combine.reads(v) for v in combine.other] == [True, False]
+    mixed, taken, before = taking(empty, moments, moments)
+    combine, start, steps = unfolded(mixed)
+    assert (start, steps) == (before[1], tuple(taken[1:]))
+    assert all(combine.reads(v) for v in combine.other)

@@ -51,6 +51,7 @@ MOST = {
     "atomic sum": 61,
     "sigmoid": 13,
     "softmax": 32,
+    "softmax, one pass": 32,
     "layer norm": 50,
     "tiled transpose": 45,
     "ragged": 40,
@@ -613,3 +614,58 @@ def test_scans_of_lanes_are_calls(rows: int, axis: int, warps: int, tmp_path: Pa
     assert made.verdict.proven, made.text
     assert made.form == "readable"
     assert "warp_scan(" in made.text, made.text
+
+
+@pinned
+@pytest.mark.parametrize(
+    ("file", "name", "parameters"), [(CASE_BOOK, "softmax, of pairs", 4), (OWN, "welford norm", 5)]
+)
+def test_what_a_thread_combines_of_its_own_is_a_loop_of_calls(file: Path, name: str, parameters: int) -> None:
+    """Of Welford's states the second is zero where a value comes in, and its sum is left out."""
+    text = readable(compiled(file, name), read_line)
+    (head,) = re.findall(r"void combine\((.*)\) {", text)
+    assert len(head.split(", ")) == parameters
+    assert len(re.findall(r"for \(int i = 0; i < 7; \+\+i\) combine\(", text)) == 1
+
+
+COUNTED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, y_ptr, v):
+    offs = tl.arange(0, 8)
+    count = tl.sum(tl.load(x_ptr + offs) & 3, 0)
+    if count > v:
+        x = tl.load(x_ptr + (tl.program_id(0) * v + count) * v + offs, mask=offs < v, other=0)
+        tl.store(y_ptr + offs, x)
+    tl.store(y_ptr + 8 + offs, tl.where(offs < count, offs, 0))
+
+def xray_cases():
+    return {"kernel": {"kernel": kernel, "args": {"x_ptr": "*i32[512]", "y_ptr": "*i32[16]", "v": 3}, "constants": {}}}
+"""
+HIGHEST = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, y_ptr):
+    offs = tl.program_id(0) * 128 + tl.arange(0, 128)
+    tl.atomic_max(y_ptr, tl.max(tl.load(x_ptr + offs), 0))
+
+def xray_cases():
+    return {"kernel": {"kernel": kernel, "args": {"x_ptr": "*fp32[512]", "y_ptr": "*fp32[1]"}, "constants": {}, "grid": 4}}
+"""
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    "text", [COUNTED, HIGHEST], ids=["a fold's sum in an address", "bits of floats in atomics"]
+)
+def test_what_others_kernels_fell_back_for(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(text, encoding="utf-8")
+    case = dict(load_file(file).xray_cases()["kernel"])
+    made = compile_job(make_job(case.pop("kernel"), dict(case.pop("args")), case.pop("constants"), **case))
+    verdict = prove(made, readable(made, read_line))
+    assert verdict.proven, verdict

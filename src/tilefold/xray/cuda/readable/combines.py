@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.tree import Effect, Shuffle
@@ -14,6 +15,8 @@ from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value
 State = tuple[Value, ...]
 _MOST = 4  # values of a state
 _LONGEST = 64  # values of a combine
+_ADDED = ("add.f32", "add.rn.f32", "add.f64")
+_TRIES = 4  # ways in which a state may be made of two
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 # What gives the same bits with its first two arguments exchanged.
 _TURNS = {"add", "mul", "and", "or", "xor"}
@@ -28,6 +31,10 @@ class Combine:
     other: State
     inner: tuple[Value, ...]
     results: State
+
+    def reads(self, value: Value) -> bool:
+        """Whether something is made of a value of a state."""
+        return any(value in v.args for v in self.inner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,23 +222,120 @@ class Combines:
         live = _between({*own, *other}, tuple(r for r in results if r is not None))
         return None if live is None or not live else (held & {*live}, results)
 
+    def unfolded(self, combine: Combine, state: State) -> tuple[Combine, State, tuple[State, ...]]:
+        """What a thread began with, and the states that it took in one after the other, to make one of its own.
+
+        The combine is that by which it did: some of what it took in may be zero. Nobody else reads what is between.
+        """
+        found = [(c, *self._unfolded(c, state)) for c in (combine, *_without(combine))]
+        return max(found, key=lambda one: len(one[2]))
+
+    def _unfolded(self, combine: Combine, state: State) -> tuple[State, tuple[State, ...]]:
+        steps: list[State] = []
+        needed: Counter[Value] | None = None  # how often what comes after reads a state
+        while True:
+            for own, other, made in itertools.islice(_unmade(combine, state), _TRIES):
+                used = Counter(a for v in made for a in v.args)
+                if all(self._scopes.uses[v] == n for v, n in _expected(made, used, state, needed)):
+                    state, needed = own, used
+                    steps.append(other)
+                    break
+            else:
+                return state, tuple(steps[::-1])
+
     def _found(self, value: Value, args: tuple[Value | None, ...]) -> Value | None:
         """A value of the same operation and other arguments, in either order where that is the same."""
         given = tuple(a for a in args if a is not None)
         if len(given) < len(args):
             return None
-        turned = (given[1], given[0], *given[2:]) if len(given) > 1 else given
         tries = [(given, value.data)]
-        name = value.data[0] if value.op == "ptx" else ""
-        if value.op in _TURNS or (name and name.startswith(_TURNED)):
-            tries.append((turned, value.data))
-        if value.op == "compare":
-            tries.append((turned, (_MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])))
+        if len(given) > 1 and (turned := _turned(value)) is not None:
+            tries.append(((given[1], given[0], *given[2:]), turned))
         for arguments, data in tries:
             found = self._graph.find(value.op, arguments, data, value.bits)
             if found is not None and found in self._scopes.homes:
                 return found
         return None
+
+
+def _expected(
+    made: set[Value], used: Counter[Value], state: State, after: Counter[Value] | None
+) -> Iterator[tuple[Value, int]]:
+    """How often values are read by a step, and of its state by the step after it; the last state anybody may read."""
+    for value in made:
+        if value not in state:
+            yield value, used[value]
+        elif after is not None:
+            yield value, used[value] + after[value]
+
+
+def _without(combine: Combine) -> Iterator[Combine]:
+    """What a combine is where one value of the other state is zero, and only added."""
+    for gone in combine.other:
+        at: dict[Value, Value] = {}
+        for value in combine.inner:
+            args = tuple(at.get(a, a) for a in value.args)
+            rest = [a for a in args if a is not gone]
+            if value.op == "ptx" and value.data[0] in _ADDED and len(rest) == 1:
+                at[value] = rest[0]
+            else:
+                at[value] = replace(value, args=args)
+        inner, results = (
+            tuple(v for v in at.values() if v not in combine.own),
+            tuple(at[r] for r in combine.results),
+        )
+        if all(gone not in v.args for v in inner) and all(r in inner for r in results):
+            yield Combine(combine.own, combine.other, inner, results)
+
+
+def _unmade(combine: Combine, state: State) -> Iterator[tuple[State, State, set[Value]]]:
+    """Two states of which a combine makes one, and all that it makes; those first of which the first was made so, too."""
+    found = []
+    for at in _alike(combine, [*zip(combine.results, state, strict=True)], {}):
+        own, other = (tuple(at[v] for v in part if v in at) for part in (combine.own, combine.other))
+        one = own, other, {at[v] for v in combine.inner}
+        if next(_alike(combine, [*zip(combine.results, own, strict=True)], {}), None) is not None:
+            yield one
+        else:
+            found.append(one)
+    yield from found
+
+
+def _alike(
+    combine: Combine, pairs: list[tuple[Value, Value]], at: dict[Value, Value]
+) -> Iterator[dict[Value, Value]]:
+    """What stands for a combine's values where others are made as they are; its states' stand for any."""
+    if not pairs:
+        yield at
+        return
+    (form, value), *rest = pairs
+    if form in at or form.op == "const":
+        if at.get(form, form) is value:
+            yield from _alike(combine, rest, at)
+    elif form in combine.own or form in combine.other:
+        yield from _alike(combine, rest, {**at, form: value})
+    else:
+        for args in _orders(form, value):
+            made = [*zip(form.args, args, strict=True), *rest]
+            yield from _alike(combine, made, {**at, form: value})
+
+
+def _orders(form: Value, value: Value) -> Iterator[tuple[Value, ...]]:
+    """The arguments of a value that is made by another one's operation, in each order in which that gives it."""
+    if (form.op, form.bits, len(form.args)) != (value.op, value.bits, len(value.args)):
+        return
+    if form.data == value.data:
+        yield value.args
+    if _turned(form) == value.data and value.args[0] is not value.args[1]:
+        yield (value.args[1], value.args[0], *value.args[2:])
+
+
+def _turned(value: Value) -> tuple[Any, ...] | None:
+    """What an operation is with its first two arguments exchanged; None where it is no one."""
+    if value.op == "compare":
+        return (_MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])
+    name = value.data[0] if value.op == "ptx" else ""
+    return value.data if value.op in _TURNS or (name and name.startswith(_TURNED)) else None
 
 
 def _steps(effects: Sequence[Effect], mode: str) -> Iterator[tuple[Shuffle, ...]]:

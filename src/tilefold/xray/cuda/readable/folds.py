@@ -159,6 +159,7 @@ class Folds:
             NoFormulaError: the combine has no text.
         """
         kinds, names = self.kinds(fold.combine), []
+        self.write_unfolded(fold.combine, tuple(e.value for e in fold.shuffles))
         for shuffle, result, kind in zip(fold.shuffles, fold.results, kinds, strict=True):
             before = self._write.one(shuffle.value, kind)
             name, held = before.text, self._sheet.named.get(shuffle.value)
@@ -173,8 +174,53 @@ class Folds:
         self._sheet.say(head + self.halving(fold.combine, names), fold.shuffles[0].place)
         for name, result, kind in zip(names, fold.results, kinds, strict=True):
             if result is not None:
-                self._sheet.name(result, name, kind)
+                self.name(result, name, kind)
                 self._changing.add(result)
+
+    def write_unfolded(self, combine: Combine, state: tuple[Value, ...]) -> None:
+        """What a thread folds of its own, before lanes do: calls of their combine, as loops where these say them.
+
+        Raises:
+            NoFormulaError: the combine, or what comes in, has no text.
+        """
+        if len(state) < 2 or self._sheet.one_by_one:
+            return
+        combine, start, steps = self.combines.unfolded(combine, state)
+        if len(steps) < 2:
+            return
+        self._write.kinds.learn(combine.results)
+        kinds, names = self.kinds(combine), []
+        for value, first, kind in zip(state, start, kinds, strict=True):
+            text = self._write.one(first, kind).text
+            names.append(self._sheet.name_for(value, "part", kind))
+            self._sheet.say(f"{kind} {names[-1]} = {text};", value.place)
+        at = 0
+        while at < len(steps):
+            end = len(steps)
+            while end - at > 1 and not self._call(combine, names, steps[at:end]):
+                end -= 1
+            if end - at == 1 and not self._call(combine, names, steps[at:end]):
+                raise NoFormulaError
+            at = end
+        for value, name, kind in zip(state, names, kinds, strict=True):
+            self.name(value, name, kind)
+            self._changing.add(value)
+
+    def _call(self, combine: Combine, names: Sequence[str], steps: Sequence[tuple[Value, ...]]) -> bool:
+        """Take in states, by a loop if they are several; False if none says them."""
+        mark = self._sheet.mark()
+        try:
+            packs = iter(zip(*steps, strict=True))
+            texts = [
+                self._write.say(next(packs), kind).text if combine.reads(v) else ""
+                for v, kind in zip(combine.other, self.kinds(combine), strict=True)
+            ]
+        except NoFormulaError:
+            self._sheet.back(mark)
+            return False
+        head = f"for (int i = 0; i < {len(steps)}; ++i) " if len(steps) > 1 else ""
+        self._sheet.say(head + self._taking(combine, names, texts))
+        return True
 
     def write_climbed(self, scan: Climbed) -> None:
         """A call of a function that scans the lanes, with variables that it changes.
@@ -192,7 +238,13 @@ class Folds:
         self._sheet.say(f"{function}({', '.join([*names, place])});", scan.shuffles[0].place)
         for name, result, kind in zip(names, scan.results, kinds, strict=True):
             if result is not None:
-                self._sheet.name(result, name, kind)
+                self.name(result, name, kind)
+
+    def name(self, result: Value, name: str, kind: str) -> None:
+        """What a fold ends with is called so; what it is made of has no text any more."""
+        self._sheet.name(result, name, kind)
+        if self._write.sums.is_sum(result):
+            self._sheet.put(self._write.sums.whole, result, True)
 
     def _scanning(self, scan: Climbed, kinds: Sequence[str]) -> str:
         """The name of a function that scans the lanes of a warp."""
@@ -240,7 +292,8 @@ class Folds:
         """The statement that takes other values in, of these texts."""
         kinds = self.kinds(combine)
         if len(names) > 1:
-            return f"{self._function(combine, kinds)}({', '.join([*names, *others])});"
+            read = [text for text, v in zip(others, combine.other, strict=True) if combine.reads(v)]
+            return f"{self._function(combine, kinds)}({', '.join([*names, *read])});"
         (name,), (result,), (kind,) = names, combine.results, kinds
         both = {*combine.own, *combine.other}
         if result.op == "ptx" and result.data[0] in _HALVED and {*result.args} == both:
@@ -261,7 +314,8 @@ class Folds:
             lines.append(f"return {texts[0]};")
         else:
             given = [f"{kind}& {name}" for kind, name in zip(kinds, own, strict=True)]
-            given += [f"{kind} {name}" for kind, name in zip(kinds, other, strict=True)]
+            taken = zip(kinds, other, combine.other, strict=True)
+            given += [f"{kind} {name}" for kind, name, v in taken if combine.reads(v)]
             head = f"// Both states as one, in the first.\nstatic __device__ void @({', '.join(given)}) {{"
             after = []
             for k, (name, kind) in enumerate(zip(own, kinds, strict=True)):

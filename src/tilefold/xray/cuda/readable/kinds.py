@@ -140,20 +140,20 @@ class Kinds:
                     self._join(value, old)
                     if space == "global" and (kind := self.element(address)):
                         self._set(value, kind)
-                self._values([address, *effect.old])
+                self.learn([address, *effect.old])
             case Store(space, address, values):
                 for value in values:
                     if space == "global" and (kind := self.element(address)):
                         self._set(value, kind)
-                self._values([address, *values])
+                self.learn([address, *values])
             case Shuffle():
                 self._join(effect.value, effect.result)
-                self._values([effect.value, effect.by])
+                self.learn([effect.value, effect.by])
             case Atomic():
                 kind = _OF_PTX.get(effect.name.rpartition(".")[2])
                 for value in (*effect.values, *((effect.result,) if effect.result else ())):
                     self._set(value, kind or PLAIN[value.bits])
-                self._values(effect.values)
+                self.learn(effect.values)
             case Assembly():
                 for value, before in zip(effect.results, effect.held, strict=bool(effect.held)):
                     self._join(value, before)
@@ -161,21 +161,21 @@ class Kinds:
                     if effect.name.startswith(("mma", "wgmma.mma_async")) and word in effect.name:
                         for value in effect.results:
                             self._set(value, kind)
-                self._values([*effect.held, *effect.inputs])
+                self.learn([*effect.held, *effect.inputs])
             case If():
                 for variable, a, b in effect.merged:
                     self._join(variable, a)
                     self._join(variable, b)
-                    self._values([a, b])
-                self._values([effect.condition])
+                    self.learn([a, b])
+                self.learn([effect.condition])
             case Loop():
                 for c in effect.carried:
                     for other in (c.behind, c.first, c.next):
                         self._join(c.inside, other)
-                    self._values([c.first, c.next])
-                self._values([effect.condition])
+                    self.learn([c.first, c.next])
+                self.learn([effect.condition])
         guard = getattr(effect, "guard", None)
-        self._values([guard] if guard is not None else [])
+        self.learn([guard] if guard is not None else [])
 
     def _shared(self, effects: Sequence[Effect]) -> None:
         """What is loaded from shared memory and has no type yet is what most stores put there."""
@@ -189,7 +189,7 @@ class Kinds:
                     if self._root(value) not in self._known and fitting:
                         self._set(value, max(set(fitting), key=fitting.count))
 
-    def _values(self, values: Sequence[Value]) -> None:
+    def learn(self, values: Sequence[Value]) -> None:
         """What operations say of what they are made of."""
         waiting, seen = list(values), self.__dict__.setdefault("_seen", set())
         while waiting:

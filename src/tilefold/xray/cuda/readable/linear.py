@@ -27,17 +27,19 @@ class Linear:
 
 
 class Sums:
-    """The linear form of each value, found once."""
+    """The linear form of each value, found once. Sums whose parts have no text, as `whole` has them, are terms of others."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._held: dict[Value, Linear] = {}
+        self.whole: dict[Value, bool] = {}
+        self._found: dict[tuple[Value, ...], dict[Value, Linear]] = {}
 
     def of(self, value: Value) -> Linear:
         """The form of a value of 32 or 64 bits; one that is no sum is its own only term."""
-        found = self._held.get(value)
+        held = self._found.setdefault((*self.whole,), {})
+        found = held.get(value)
         if found is None:
-            found = self._held[value] = self._made(value)
+            found = held[value] = self._made(value)
         return found
 
     def is_sum(self, value: Value) -> bool:
@@ -54,7 +56,7 @@ class Sums:
         bits, a = value.bits, value.args
         if value.constant is not None:
             return Linear((), _least(value.constant, bits), bits)
-        match value.op:
+        match "" if value in self.whole else value.op:
             case "add":
                 return _sum(self.of(a[0]), self.of(a[1]), 1)
             case "sub":

@@ -130,6 +130,7 @@ class Statements:
 
     def _reduction(self, block: Found) -> None:
         place, kinds = block.begin[0].place, self._folds.kinds(block.combine)
+        self._folds.write_unfolded(block.combine, tuple(e.value for e in block.begin))
         given = [self._write.one(e.value, kind).text for e, kind in zip(block.begin, kinds, strict=True)]
         function = function_of(block, self._folds, self._write.graph.threads // 32, self._sheet.helpers)
         kind = kinds[0] if len(kinds) == 1 else "char"
@@ -143,7 +144,7 @@ class Statements:
             self._sheet.say(f"{function}({', '.join([*names, memory])});", place)
         for result, name, kind in zip(block.results, names, kinds, strict=True):
             if result is not None:
-                self._sheet.name(result, name, kind)
+                self._folds.name(result, name, kind)
 
     # ------------------------------------------------------------------------------------------------- one effect
     def _shuffle(self, effect: Shuffle) -> None:
@@ -160,7 +161,8 @@ class Statements:
         if effect.space == "global":
             element = self._write.kinds.element(effect.address)
             kind = element if SIZES.get(element or "", 0) * 8 == effect.values[0].bits else kind
-        kind = kind or ATOMIC[effect.name.rpartition(".")[2]]
+        own = ATOMIC[effect.name.rpartition(".")[2]]
+        kind = own if kind is None or (kind in ("float", "double")) != (own in ("float", "double")) else kind
         if kind not in _ATOMIC:
             raise UnreadableError(f"cuda: an atomic must be of words, got {kind}; take the plain form")
         guard = None if effect.guard is None else self._write.one(effect.guard)
