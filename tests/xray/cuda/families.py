@@ -57,6 +57,7 @@ class Both:
         outputs: Sequence[torch.Tensor],
         architecture: int,
         through: running.Through = running.kernel_of,
+        named: Sequence[torch.Tensor] = (),
     ) -> list[Outcome]:
         """`running.run_call`."""
         made = compile_job(job_of(call, call.kernel, chip_of(f"sm_{architecture}")))
@@ -79,11 +80,11 @@ class Both:
             def leaves(from_cuda: bool, turns: Turns = "together") -> list[torch.Tensor]:
                 """The bytes of all results; every tensor is as before."""
                 how = (lambda x: load(module, shared=x.metadata.shared)) if from_cuda else through
-                with as_before([*inputs, *outputs]):
+                with as_before([*inputs, *outputs, *named]):
                     with mock.patch.object(
                         running, "execute", functools.partial(running.execute, turns=turns)
                     ):
-                        run_call(call, inputs, outputs, architecture, how)
+                        run_call(call, inputs, outputs, architecture, how, named)
                     return [bits(t) for t in outputs]
 
             want = leaves(False)
@@ -96,7 +97,7 @@ class Both:
             row["bits"] = f"plain: {error}"
         except Exception as error:
             row["bits"] = f"{type(error).__name__}: {error}"[:300]
-        return run_call(call, inputs, outputs, architecture, through)
+        return run_call(call, inputs, outputs, architecture, through, named)
 
 
 def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
