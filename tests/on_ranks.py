@@ -280,7 +280,7 @@ def named() -> None:
         x = torch.randint(-3, 4, (3, 7)).to(dtype)
         own = x.split(sizes, 1)[rank]
         for name in sharded.__all__:
-            if name not in ("reduce", "scan"):
+            if name not in ("reduce", "scan", "cross_entropy"):
                 order = (3.0,) if name == "vector_norm" else ()
                 wanted = getattr(tilefold, name)(x, *order, dim=1)
                 same(wanted, getattr(sharded, name)(own, *order, dim=1, sharded_dim=1))

@@ -161,31 +161,30 @@ class Alike:
         self._aligned = not any(self._places)
         self._may_record, self._records = any(t.requires_grad for t in tensors), _is_grad_enabled()
 
-    def __call__(self, tensors: Sequence[Tensor]) -> bool:
-        """The answer, where torch.compile does not trace."""
-        for t in tensors:  # the guards end the process where a tensor has no strides
-            if type(t) not in _PLAIN or t.layout is not strided or t.is_nested:
-                return False
-        if not self._is_alike(tensors):
+    def __call__(self, tensors: Sequence[Tensor], *, placed: bool = False) -> bool:
+        """The answer, where torch.compile does not trace. `placed`: they lie where the others did."""
+        if not placed:
+            for t in tensors:  # the guards end the process where a tensor has no strides
+                if type(t) not in _PLAIN or t.layout is not strided or t.is_nested:
+                    return False
+        if (
+            not self._check(*tensors)
+            or _forced.get() != "auto"
+            or _len_torch_dispatch_stack()
+            or forward_ad._current_level >= 0
+            or _is_tracing()
+            or get_num_threads() != self._threads
+            or (self._may_record and _is_grad_enabled() != self._records)
+        ):
             return False
+        if placed:
+            return True
         if not self._aligned:
             return [t.data_ptr() & 15 for t in tensors] == self._places
         places = 0
         for t in tensors:
             places |= t.data_ptr()
         return not places & 15
-
-    def _is_alike(self, tensors: Sequence[Tensor]) -> bool:
-        """The same of tensors that have strides, wherever they lie."""
-        return (
-            self._check(*tensors)
-            and _forced.get() == "auto"
-            and not _len_torch_dispatch_stack()
-            and forward_ad._current_level < 0
-            and not _is_tracing()
-            and get_num_threads() == self._threads
-            and not (self._may_record and _is_grad_enabled() != self._records)
-        )
 
 
 class Placed(Alike):
@@ -195,13 +194,12 @@ class Placed(Alike):
         super().__init__(tensors)
         self._addresses = [t.data_ptr() for t in tensors]
 
-    def __call__(self, tensors: Sequence[Tensor]) -> bool:
+    def __call__(self, tensors: Sequence[Tensor], *, placed: bool = False) -> bool:
         """The answer. Tensors at these addresses have strides: others have no address, or refuse to say it."""
         try:
-            there = tensors[0].data_ptr() == self._addresses[0]
-            return (
-                there and list(map(Tensor.data_ptr, tensors)) == self._addresses and self._is_alike(tensors)
-            )
+            placed = tensors[0].data_ptr() == self._addresses[0]
+            placed = placed and list(map(Tensor.data_ptr, tensors)) == self._addresses
+            return placed and super().__call__(tensors, placed=True)
         except (RuntimeError, TypeError):  # no tensor among them, too: the guards ask for classes
             return False
 
