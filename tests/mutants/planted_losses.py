@@ -61,8 +61,8 @@ LOSSES = (
     Mutant(
         "the target's class keeps the element of the others",
         "api/losses.py",
-        "if not self.probabilities:\n                of_x =",
-        "if self.probabilities:\n                of_x =",
+        "if not self.probabilities:\n                (of_x,) =",
+        "if self.probabilities:\n                (of_x,) =",
         (DRAWN,),
     ),
     Mutant(
