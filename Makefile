@@ -39,8 +39,9 @@ NEWEST_INSTALLED := $(NEWEST)/.installed
 ADAPTER      := tests/opinfo_adapter.py
 ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --dtypes float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool
 
-# What test-long tests beside `make test`, which then takes ten minutes on two cores: the tools, and kernels that are compiled or
-# executed from their PTX one by one.
+# What test-long tests beside `make test`, which then takes eight minutes on two cores: the tools; kernels that are compiled or
+# executed from their PTX one by one; and of the rest the files that take longest: many calls of Triton's interpreter, many
+# processes, many drawn cases, large tensors.
 TOOLS := tests/xray tests/bench tests/watch tests/mutants
 KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_kept_dims.py \
 	tests/backends/test_maps_offline.py tests/backends/test_groups_offline.py tests/backends/test_operations_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
@@ -48,6 +49,11 @@ KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/
 	tests/planner/products/test_folded.py tests/backends/test_scans_across.py \
 	tests/planner/test_rings.py tests/planner/test_offset_rows.py tests/planner/test_short_columns.py \
 	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/api/test_topk.py
+SLOW := tests/fuzz tests/cli/test_output.py tests/test_cli_style.py tests/test_running.py tests/runtime/test_caching.py \
+	tests/integration/test_inductor.py tests/algebra/test_long_graphs.py tests/planner/products/test_tune.py \
+	tests/planner/products/test_row.py tests/backends/cpu/test_scans.py tests/backends/cpu/test_loops.py \
+	tests/backends/test_interpret.py tests/backends/test_operations.py tests/backends/test_scan_sums.py \
+	tests/backends/test_scans_in_place.py tests/backends/test_packed_products.py
 
 PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --dtypes float32,float64,float16,bfloat16
 
@@ -55,7 +61,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools kernels xray-newest cuda-families case-book plans laws members adapter fuzz mutants mutants-drawn nearest dist demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit slow tools kernels xray-newest cuda-families case-book plans laws members adapter fuzz mutants mutants-drawn nearest dist demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -73,9 +79,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
+test: lint unit ## what must be green before a change lands: lint, types, tests (about eight minutes on two cores)
 
-test-long: tools kernels xray-newest plans laws adapter mutants dist ## what CI adds: tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
+test-long: slow tools kernels xray-newest plans laws adapter mutants dist ## what CI adds: slow tests, tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
@@ -87,8 +93,11 @@ format: $(INSTALLED) ## let ruff mend what it can (kernels are aligned by hand a
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-unit: $(INSTALLED) ## pytest but for what tools and kernels test, two workers (PYTEST_ARGS='-k describe' selects)
-	$(PY) -m pytest -n $(WORKERS) $(TOOLS:%=--ignore=%) $(KERNELS:%=--ignore=%) $(PYTEST_ARGS)
+unit: $(INSTALLED) ## pytest but for what slow, tools and kernels test, two workers (PYTEST_ARGS='-k describe' selects)
+	$(PY) -m pytest -n $(WORKERS) $(SLOW:%=--ignore=%) $(TOOLS:%=--ignore=%) $(KERNELS:%=--ignore=%) $(PYTEST_ARGS)
+
+slow: $(INSTALLED) ## the files of tests that take longest
+	$(PY) -m pytest -n $(WORKERS) $(SLOW) $(PYTEST_ARGS)
 
 tools: $(INSTALLED) ## the tests of the X-ray, the bench, the page of `tilefold watch` and the tool that draws faults
 	$(PY) -m pytest -n $(WORKERS) $(TOOLS) $(PYTEST_ARGS)
