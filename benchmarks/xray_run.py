@@ -58,12 +58,11 @@ SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
         "scan", "diagonal"))),
     "flash-sinkhorn": ("ot-triton-lab/flash-sinkhorn", "src", tuple(
         (*PYTEST, f"src/flash_sinkhorn/testing/test_{n}.py") for n in (
-        "sinkhorn_triton", "c_transform", "half_cost", "semi_unbalanced_forward"))),
+        "sinkhorn_triton", "c_transform"))),
     "gpt-triton": ("thevasudevgupta/gpt-triton", ".", ((*PYTEST, "test.py"),)),
     "rope-triton-kernel": ("ryankert01/rope-triton-kernel", ".", (("example.py",), (*PYTEST, "test_rope.py"))),
-    "rope-triton": ("ansteve/rope-triton", ".", ((*PYTEST, "tests/test_rope.py"),)),
-    "spconv-triton": ("L-Reichardt/spconv-triton", ".", tuple((*PYTEST, f"tests/test_{n}.py") for n in (
-        "int64_linearize", "large_batch"))),
+    "triton_samples": ("Wheest/triton_samples", ".", tuple(
+        (f"python/{n}.py",) for n in ("transpose", "batch_transpose", "batch_softmax"))),
 }  # fmt: skip
 _ONE = """
 import importlib, json, signal, sys, time
