@@ -53,13 +53,9 @@ SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
     "GK": ("SwekeR-463/GK", ".", (("kernels/rope/ropetest.py",), ("kernels/softmax/softmaxtest.py",))),
     "nf4-triton-kernel": ("Griffith-7/nf4-triton-kernel", "src", ((*PYTEST, "tests/test_nf4_kernel.py"),)),
     "mase-triton": ("DeepWok/mase-triton", "src", tuple((*PYTEST, f"test/test_{n}.py") for n in (
-        "minifloat_kernels", "mxfp_kernels", "random_bitflip_core", "minifloat_functional"))),
-    "gru-triton": ("LarocheC/gru-triton", "src", tuple((*PYTEST, f"tests/test_triton_{n}.py") for n in (
-        "scan", "diagonal"))),
-    "flash-sinkhorn": ("ot-triton-lab/flash-sinkhorn", "src", tuple(
-        (*PYTEST, f"src/flash_sinkhorn/testing/test_{n}.py") for n in (
-        "sinkhorn_triton", "c_transform"))),
-    "gpt-triton": ("thevasudevgupta/gpt-triton", ".", ((*PYTEST, "test.py"),)),
+        "minifloat_kernels", "mxfp_kernels", "minifloat_functional"))),
+    "flash-sinkhorn": ("ot-triton-lab/flash-sinkhorn", "src", (
+        (*PYTEST, "src/flash_sinkhorn/testing/test_sinkhorn_triton.py"),)),
     "rope-triton-kernel": ("ryankert01/rope-triton-kernel", ".", (("example.py",), (*PYTEST, "test_rope.py"))),
     "triton_samples": ("Wheest/triton_samples", ".", tuple(
         (f"python/{n}.py",) for n in ("transpose", "batch_transpose", "batch_softmax"))),
