@@ -1,11 +1,12 @@
 """The table of docs/xray-run.md: public scripts run by `tilefold xray run`, unmodified, each in a process of its own.
 
-python benchmarks/xray_run.py DIR [NAME...]: DIR holds a checkout of each project, named as the project; what the scripts
-import must be importable. A row a script on the output; what each script printed is in DIR/out.
+python benchmarks/xray_run.py [--seconds N] DIR [NAME...]: DIR holds a checkout of each project, named as the project; what
+the scripts import must be importable. A row a script on the output; what each script printed is in DIR/out.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -13,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 
-LIMIT = 60  # seconds of the processor for a script
 PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
 # Project: its repository, the folder that scripts import from, the scripts.
 SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
@@ -49,6 +49,16 @@ SCRIPTS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
     "learning-triton": ("scv119/learning-triton", ".", (("vector-add.py",), ("softmax.py",))),
     "mamba-triton": ("sustcsonglin/mamba-triton", ".", (("test_gradient.py",),)),
     "Triton-Flash-Attention": ("tejkas/Triton-Flash-Attention", ".", ((*PYTEST, "test_flash_attn.py"),)),
+    "chatglm-q": ("K024/chatglm-q", ".", tuple((*PYTEST, f"tests/test_triton_ops{n}.py") for n in ("", "_int4"))),
+    "GK": ("SwekeR-463/GK", ".", (("kernels/rope/ropetest.py",), ("kernels/softmax/softmaxtest.py",))),
+    "nf4-triton-kernel": ("Griffith-7/nf4-triton-kernel", "src", ((*PYTEST, "tests/test_nf4_kernel.py"),)),
+    "mase-triton": ("DeepWok/mase-triton", "src", tuple((*PYTEST, f"test/test_{n}.py") for n in (
+        "minifloat_kernels", "mxfp_kernels", "minifloat_functional"))),
+    "flash-sinkhorn": ("ot-triton-lab/flash-sinkhorn", "src", (
+        (*PYTEST, "src/flash_sinkhorn/testing/test_sinkhorn_triton.py"),)),
+    "rope-triton-kernel": ("ryankert01/rope-triton-kernel", ".", (("example.py",), (*PYTEST, "test_rope.py"))),
+    "triton_samples": ("Wheest/triton_samples", ".", tuple(
+        (f"python/{n}.py",) for n in ("transpose", "batch_transpose", "batch_softmax"))),
 }  # fmt: skip
 _ONE = """
 import importlib, json, signal, sys, time
@@ -83,17 +93,17 @@ print("\\nRESULT", json.dumps(dict(
 """
 
 
-def main(folder: Path, only: set[str]) -> None:
-    """Run the scripts and print their rows."""
+def main(folder: Path, only: set[str], seconds: int) -> None:
+    """Run the scripts, each for at most `seconds` of the processor, and print their rows."""
     print(
         "| project | commit | script | reached | captured | executed | the script |\n|---|---|---|---:|---:|---:|---|"
     )
     for project, (repository, source, scripts) in SCRIPTS.items():
         for words in scripts if not only or project in only else ():
-            print(_row(folder / project, repository, source, words), flush=True)
+            print(_row(folder / project, repository, source, words, seconds), flush=True)
 
 
-def _row(checkout: Path, repository: str, source: str, words: tuple[str, ...]) -> str:
+def _row(checkout: Path, repository: str, source: str, words: tuple[str, ...], seconds: int) -> str:
     commit = (
         (checkout / "COMMIT").read_text().strip()[:8] if (checkout / "COMMIT").is_file() else _head(checkout)
     )
@@ -101,14 +111,14 @@ def _row(checkout: Path, repository: str, source: str, words: tuple[str, ...]) -
         [str((checkout / source).resolve()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     )
     done = subprocess.run(
-        [sys.executable, "-c", _ONE, json.dumps(words), str(LIMIT)],
+        [sys.executable, "-c", _ONE, json.dumps(words), str(seconds)],
         cwd=checkout, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, errors="replace", check=False,
     )  # fmt: skip
     out = checkout.parent / "out"
     out.mkdir(exist_ok=True)
     (out / f"{checkout.name}-{int(time.time())}.txt").write_text(done.stdout + done.stderr)
     line = next((x for x in done.stdout.splitlines()[::-1] if x.startswith("RESULT ")), None)
-    name = " ".join(w for w in words if w not in PYTEST) or " ".join(words)
+    name = " ".join(["pytest", *words[len(PYTEST) :]] if words[: len(PYTEST)] == PYTEST else words)
     if line is None:
         return f"| {repository} | `{commit}` | `{name}` | | | | no result |"
     found = json.loads(line.removeprefix("RESULT "))
@@ -128,4 +138,9 @@ def _head(checkout: Path) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), set(sys.argv[2:]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seconds", type=int, default=60)
+    given = parser.parse_args()
+    main(given.folder, set(given.names), given.seconds)

@@ -103,6 +103,18 @@ def test_operands() -> None:
     assert move.operands == (Register("%r3"), Immediate(0xBF800000, 32))
 
 
+@pytest.mark.parametrize(
+    ("text", "bits", "width"),
+    [("mov.f32 %f1, 1.5", 0x3FC00000, 32), ("mov.f32 %f1, -0.1", 0xBDCCCCCD, 32), ("add.f32 %f1, %f2, -1e-3", 0xBA83126F, 32),
+     ("mov.f32 %f1, 2.", 0x40000000, 32), ("mov.f32 %f1, .5", 0x3F000000, 32), ("mov.f32 %f1, 1e40", 0x7F800000, 32),
+     ("mov.f64 %d1, -0.1", 0xBFB999999999999A, 64), ("mov.b64 %d1, 1.5E2", 0x4062C00000000000, 64),
+     ("cvt.rn.f32.f64 %f1, 0.1", 0x3FB999999999999A, 64)],
+)  # fmt: skip
+def test_decimals_of_inline_assembly_are_floats_of_the_width_that_the_instruction_reads(text, bits, width):
+    (entry,) = parse(module(f"{text};", 0)).entries
+    assert entry.instructions[2].operands[-1] == Immediate(bits, width)
+
+
 def test_names_of_inner_scopes_are_their_own() -> None:
     text = module("{ .reg .b32 a<2>; mov.b32 a1, 1; } { .reg .b32 a<2>; mov.b32 a1, 2; }", 0)
     (entry,) = parse(text).entries

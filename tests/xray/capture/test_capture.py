@@ -194,6 +194,23 @@ def test_beyond_the_budget_values_are_unknown_and_the_script_is_told():
     assert any("looks at values that are unknown (launch 1, add_kernel" in note for note in captured.notes)
 
 
+def test_a_kernel_of_ptx_that_is_not_read_is_captured_and_not_executed():
+    @triton.jit
+    def summed_kernel(x_ptr, BLOCK: tl.constexpr):
+        offs = tl.arange(0, BLOCK)
+        three = tl.inline_asm_elementwise("add.s32 $0, $1, 1 + 2;", "=r,r", [offs], tl.int32, True, 1)
+        tl.store(x_ptr + offs, three)
+
+    with capture() as captured:
+        x = torch.zeros(64, dtype=torch.int32, device="cuda")
+        summed_kernel[(1,)](x, BLOCK=64)
+        assert torch.equal(x, torch.arange(3, 67, device="cuda")), "what it writes is unknown"
+    (launch,) = captured.launches
+    assert (launch.executed, captured.refused) == (False, [])
+    assert re.fullmatch(r"parse: operands must be parted by commas, got '\+' in line \d+", launch.why)
+    assert any("summed_kernel, was not executed: parse: operands" in note for note in captured.notes)
+
+
 def test_options_of_other_vendors_are_kept_as_text():
     with capture() as captured:
         x = rows(64)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -78,6 +80,55 @@ def test_reports_files_and_failures_are_of_the_kernels_asked_for(script, capsys,
     assert [file.name for file in folder.iterdir()] == ["launch_3_other_kernel.py"]
     shown = capsys.readouterr().out
     assert "* 2" in shown, "the kernel's lines"
+
+
+def reports(out):
+    """The kernels that full reports are of, in their order: a report says under its head how its kernel is launched."""
+    lines = out.splitlines()
+    return [line.split()[0] for line, under in pairwise(lines) if under.startswith("sm_90 (")]
+
+
+def test_first_is_the_reports_of_the_table_s_first_rows(script, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(["run", "--quick", str(script), "0"]) == 0
+    table = capsys.readouterr().out
+    order = [line.split()[1] for line in table.splitlines() if "script.py:" in line]
+    assert sorted(order) == ["one_kernel", "other_kernel"]
+    assert reports(table) == []
+    for first, expected in (("1", order[:1]), ("2", order), ("9", order)):
+        assert run(["run", "--quick", "--first", first, str(script), "0"]) == 0
+        assert reports(capsys.readouterr().out) == expected
+
+
+def test_all_is_the_reports_of_all_distinct_launches(script, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(importlib.import_module("tilefold.xray.capture.command"), "MANY", 1)
+    assert run(["run", "--quick", str(script), "0"]) == 0
+    assert "2 distinct, 1 not shown here" in capsys.readouterr().out
+    assert run(["run", "--quick", "--all", str(script), "0"]) == 0
+    out = capsys.readouterr().out
+    assert "2 distinct" in out
+    assert "not shown here" not in out
+    assert sorted(reports(out)) == ["one_kernel", "other_kernel"]
+
+
+def test_an_instruction_that_the_machine_lacks_is_named(script, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    script.write_text(
+        SCRIPT.replace(
+            "tl.load(x_ptr + offs) * 2",
+            'tl.inline_asm_elementwise("vadd.u32.u32.u32 $0, $1, $1;", "=r,r", '
+            "[tl.load(x_ptr + offs).to(tl.int32)], tl.int32, True, 1)",
+        )
+    )
+    assert run(["run", "--quick", "--kernel", "other_kernel", str(script), "0"]) == 0
+    out, err = capsys.readouterr()
+    assert "3 launches reached for sm_90, 3 captured, 2 executed" in out
+    lacks = "an instruction must be known to be executed, got 'vadd.u32.u32.u32' in PTX line"
+    assert f"Not executed: {lacks}" in " ".join(out.split())
+    assert f"{script}:20: launch 3, other_kernel, was not executed: program (0, 0, 0): {lacks}" in err
+    assert "source line 14" in err
+    assert "what it writes is unknown" in err
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilefold.errors import ExecutionError, UnknownInstructionError
+from tilefold.errors import ExecutionError, UnknownInstructionError, XrayError
 from tilefold.xray import machine
 from tilefold.xray.capture import arguments
 from tilefold.xray.capture.driver import Asked
@@ -38,7 +38,10 @@ class Carried:
 def carry_out(asked: Asked, compiled: Compiled, addresses: Addresses, budget: int) -> Carried:
     """Execute a launch's programs one after the other; none beyond the first if all would need more than `budget`."""
     memory = HostMemory(addresses.find)
-    kernel = _kernel(asked, compiled)
+    try:
+        kernel = _kernel(asked, compiled)
+    except XrayError as error:
+        return Carried(why=str(error).removeprefix("xray: "))
     values = [_bits(leaf, memory, addresses) for leaf in asked.leaves]
     rest = len(kernel.entry.parameters) - len(values)
     values += [_pointer(value, memory, addresses) for value in asked.scratch[:rest]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import struct
+import ctypes
+import sys
 from collections.abc import Callable
 
 from tilefold.errors import PtxError
@@ -47,7 +48,7 @@ class BodyParser:
         # Places that a `.loc` has named, with the call that each was inlined at.
         self._located: dict[Location, Location] = {}
         self._scopes: list[dict[str, str]] = []
-        self._opened = 0
+        self._opened, self._bits = 0, 32
         self._targets: dict[str, Vector] = {}
         self.registers: list[Registers] = []
         self.variables: list[Variable] = []
@@ -181,6 +182,7 @@ class BodyParser:
             negated = stream.accept("!")
             guard = Guard(self._named(stream.take().text), negated)
         opcode, *modifiers = stream.take().text.split(".")
+        self._bits = 64 if modifiers and modifiers[-1] in ("f64", "b64") else 32  # what the source is read as
         operands: list[Operand] = []
         while not stream.accept(";"):
             operands.append(self._operand())
@@ -218,9 +220,10 @@ class BodyParser:
         if token.kind == "float":
             stream.take()
             return Immediate(int(token.text[2:], 16), 32 if token.text[1] in "fF" else 64)
-        if token.kind == "number" and "." in token.text:
-            # Only inline assembly writes decimals, for fractions that single precision holds.
-            return Immediate(int.from_bytes(struct.pack("<f", float(stream.take().text)), "little"), 32)
+        if token.kind == "decimal" or (token.text == "-" and stream.peek(1).kind == "decimal"):
+            sign = -1 if stream.accept("-") else 1
+            held = (ctypes.c_double if self._bits == 64 else ctypes.c_float)(sign * float(stream.take().text))
+            return Immediate(int.from_bytes(bytes(held), sys.byteorder), self._bits)
         if token.kind == "number" or token.text == "-":
             return Immediate(stream.integer())
         if token.kind != "word":

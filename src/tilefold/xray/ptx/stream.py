@@ -69,7 +69,7 @@ class Stream:
         """A whole number, maybe negative."""
         sign = -1 if self.accept("-") else 1
         token = self.take()
-        if token.kind != "number" or "." in token.text:
+        if token.kind != "number":
             raise PtxError(f"parse: a whole number must stand here, got {token.text!r} in line {token.line}")
         return sign * int(token.text.rstrip("U"), 0)
 
