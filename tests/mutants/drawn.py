@@ -159,8 +159,12 @@ def _numbers(value: object) -> Iterator[str]:
 def _calls(node: ast.Call) -> Iterator[str]:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
     if name in NAMES:
-        of = ast.unparse(node.func.value) + "." if isinstance(node.func, ast.Attribute) else ""
-        yield ast.unparse(ast.Call(ast.Name(of + NAMES[name]), node.args, node.keywords))
+        other = (
+            ast.Attribute(node.func.value, NAMES[name])
+            if isinstance(node.func, ast.Attribute)
+            else ast.Name(NAMES[name])
+        )
+        yield ast.unparse(ast.Call(other, node.args, node.keywords))
     first = node.args[:2]
     plain = len(first) == 2 and not any(
         isinstance(a, ast.Starred | ast.Constant | ast.JoinedStr | ast.Lambda) for a in first

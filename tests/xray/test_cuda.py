@@ -267,8 +267,9 @@ def book() -> dict[str, dict[str, Any]]:
 def test_the_case_book(name: str) -> None:
     case = dict(book()[name])
     kernel = case.pop("kernel")
-    floats = {"*fp32": random(32 * 1024), "*fp16": random(32 * 1024, dtype=torch.float16)}
-    drawn = {n: floats.get(str(given).split("[")[0]) for n, given in case["args"].items()}
+    kinds = {"*fp32": torch.float32, "*fp16": torch.float16, "*i32": torch.int32}
+    held = {name: random(32 * 1024, dtype=dtype) for name, dtype in kinds.items()}
+    drawn = {n: held.get(str(given).split("[")[0]) for n, given in case["args"].items()}
     args = {n: given if drawn[n] is None else drawn[n].clone() for n, given in case.pop("args").items()}
     job = make_job(kernel, args, case.pop("constants"), **case)
     compiled = compile_job(job)

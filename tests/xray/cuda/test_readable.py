@@ -358,8 +358,8 @@ FAULTS = {
     ),
     "a state is merged in another order": (
         "welford norm",
-        r"x\[1\] - x\[0\]",
-        r"x[0] - x[1]",
+        r"x\[i \+ 1\], values\[i\]",
+        r"x[7 - i], values[6 - i]",
     ),
     "a rescaling is left out": (
         "attention of four warps",
