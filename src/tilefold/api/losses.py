@@ -475,3 +475,8 @@ def recorded_loss(tensors: Sequence[Tensor], loss: Loss) -> list[Tensor]:
 
 
 ARGUMENTS: tuple[str, ...] = tuple(field.name for field in fields(Loss))[:-1]
+# The same as torch's schemas of operations have them.
+SCHEMA = (
+    "int dim, int members, str reduction, int ignore_index, float label_smoothing, float z_loss, float? softcap, "
+    "bool probabilities, bool weighted, bool shows_lse, bool validate, ScalarType dtype, str guarantee"
+)

@@ -22,7 +22,7 @@ from tilefold.algebra.monoid import monoid_of
 from tilefold.api import topk as selections
 from tilefold.api import transpose as transposes
 from tilefold.api.differentiated import applied
-from tilefold.api.losses import ARGUMENTS, Loss
+from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss
 from tilefold.api.move_gradients import Selection, Swap
 from tilefold.api.operations import Tensors, Where, all_mapped, fresh, in_front, register
 from tilefold.api.product_gradients import Multiplied
@@ -255,7 +255,6 @@ register(
 )  # fmt: skip
 register(
     "cross_entropy",
-    "(Tensor[] inputs, int dim, int members, str reduction, int ignore_index, float label_smoothing, float z_loss, "
-    "float? softcap, bool probabilities, bool weighted, bool shows_lse, bool validate, ScalarType dtype, str guarantee)",
+    f"(Tensor[] inputs, {SCHEMA})",
     _cross_entropy, _shape_of_losses, _mapped_losses, _loss_of,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.dtypes import element_dtype
 from tilefold.algebra.monoid import monoid_of
@@ -18,9 +19,22 @@ from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.scan import scan_tensors
 from tilefold.distributed.parts import finish_text, turned
+from tilefold.errors import GradientError
 from tilefold.problem.canonical import broadcast_shape
 
 CALL = "distributed.reduce"
+
+
+def check_order(call: str, what: str) -> None:
+    """Refuse a backward that is to be differentiated.
+
+    Raises:
+        GradientError: it is.
+    """
+    if torch.is_grad_enabled() and not is_dynamo_compiling():  # of create_graph=True
+        raise GradientError(
+            f"{call}: a sharded {what} has a first derivative alone, got create_graph=True; ask for the gradient without it"
+        )
 
 
 @dataclass(frozen=True)

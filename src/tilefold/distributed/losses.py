@@ -12,14 +12,15 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
-from tilefold.api.losses import ARGUMENTS, Loss, Values
+from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss, Values
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.recorded import OPERATIONS
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import Ranks, gathered_states, process_group, ranks_of
+from tilefold.distributed.gradient import check_order
 from tilefold.distributed.parts import finish_text, partial_text
-from tilefold.errors import ArgumentError, GradientError, ShapeError, shown
+from tilefold.errors import ArgumentError, ShapeError, shown
 from tilefold.functional.losses import checked_loss
 from tilefold.problem.canonical import whole_number
 from tilefold.problem.validate import is_abstract
@@ -245,17 +246,12 @@ def _shape_of_gradient(
     return [saved[i].new_empty(saved[i].shape) for i in wrt]
 
 
-_LOSS = (
-    "int dim, int members, str reduction, int ignore_index, float label_smoothing, float z_loss, float? softcap, "
-    "bool probabilities, bool weighted, bool shows_lse, bool validate, ScalarType dtype, str guarantee, int start, "
-    "int classes"
-)
 for _name, _given, _function, _shape in (
     ("shard_loss", "Tensor[] inputs", _states, _shape_of_states),
     ("joined_loss", "Tensor[] states, Tensor[] inputs", _joined, _shape_of_joined),
     ("shard_loss_gradient", "Tensor[] saved, Tensor[] grads, int[] wrt", _gradient, _shape_of_gradient),
 ):
-    LIBRARY.define(f"{_name}({_given}, {_LOSS}) -> Tensor[]")
+    LIBRARY.define(f"{_name}({_given}, {SCHEMA}, int start, int classes) -> Tensor[]")
     LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
     torch.library.register_fake(f"tilefold::{_name}", _shape, lib=LIBRARY)
 
@@ -275,10 +271,7 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if torch.is_grad_enabled() and not is_dynamo_compiling():  # of create_graph=True
-            raise GradientError(
-                f"{CALL}: a sharded loss has a first derivative alone, got create_graph=True; ask for the gradient without it"
-            )
+        check_order(CALL, "loss")
         wrt = [i for i in range(ctx.count) if ctx.needs_input_grad[2 + i]]
         made = OPERATIONS.shard_loss_gradient(ctx.saved_tensors, grads, wrt, *ctx.arguments)
         found: list[Any] = [None] * ctx.count

@@ -16,7 +16,7 @@ from tilefold.api import gradients
 from tilefold.api.ends import ends_of
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.reduce import fold_tensors
-from tilefold.distributed import gradient as gradient  # registers its operation
+from tilefold.distributed import gradient
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import (
     Ranks,
@@ -27,7 +27,7 @@ from tilefold.distributed.exchange import (
     ranks_of,
 )
 from tilefold.distributed.parts import finish_text, partial_text, result_dtypes
-from tilefold.errors import EmptyError, GradientError
+from tilefold.errors import EmptyError
 from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
 from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -277,10 +277,7 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if torch.is_grad_enabled() and not is_dynamo_compiling():  # of create_graph=True
-            raise GradientError(
-                f"{CALL}: a sharded fold has a first derivative alone, got create_graph=True; ask for the gradient without it"
-            )
+        gradient.check_order(CALL, "fold")
         sharded, (k, n), saved = ctx.sharded, ctx.counts, ctx.saved_tensors
         wrt = [i for i in range(k) if ctx.needs_input_grad[1 + i]]
         made = OPERATIONS.shard_gradient(
