@@ -170,7 +170,7 @@ OPERATIONS = (
     Mutant(
         "threads store a transpose's tile along what lies far apart",
         "backends/triton/kernels/moves.py",
-        'BLOCK_N if STORES == "columns" else 0',
+        'TILE.BLOCK_N if STORES == "columns" else 0',
         "0",
         ("tests/api/test_transpose.py::test_threads_go_along_what_lies_side_by_side",),
     ),

@@ -76,9 +76,11 @@ def main() -> int:
         )
         sound = _shown(_sound(copies.get(), list(dict.fromkeys(named))))
     wrong = [v for v in verdicts if v.said != "caught"]
-    print(
-        f"{len(verdicts)} faults, {len(wrong)} not caught" if wrong else f"all {len(verdicts)} faults caught"
-    )
+    if wrong:
+        print(f"{len(verdicts)} faults, {len(wrong)} not caught:")
+        print("\n".join(f"    {v.name}: {v.said}" for v in wrong))
+    else:
+        print(f"all {len(verdicts)} faults caught")
     return 1 if sound.said != "sound" or (wrong and not arguments.drawn) else 0
 
 

@@ -121,3 +121,12 @@ def test_the_nearest_tests(module: str, first: str) -> None:
 
 def test_planted_faults_have_names_of_their_own() -> None:
     assert len({m.name for m in MUTANTS}) == len(MUTANTS)
+
+
+def test_planted_faults_fit_their_files() -> None:
+    """Each changes one place, into what Python reads."""
+    for m in MUTANTS:
+        source = (PACKAGE / m.file).read_text(encoding="utf-8")
+        assert source.count(m.old) == 1, m.name
+        if m.file.endswith(".py"):
+            ast.parse(source.replace(m.old, m.new), m.name)

@@ -463,7 +463,7 @@ def loss_tensors(tensors: Sequence[Tensor], loss: Loss, key: Any) -> list[Tensor
         return DIFFERENTIATED["cross_entropy"](tensors, loss, key)
     if compiles or is_seen(tensors) or is_differentiated(tensors):
         return recorded_loss(tensors, loss)
-    return loss.run(tensors)
+    return dispatch.replayed(key, loss.run, tensors)
 
 
 def recorded_loss(tensors: Sequence[Tensor], loss: Loss) -> list[Tensor]:

@@ -239,19 +239,25 @@ def all_mapped(made: Tensors) -> tuple[Tensors, list[int]]:
 # -------------------------------------------------------------------------------------------------------- registered
 
 
-def _differentiated(operation: Any, call_of: Callable[..., Any]) -> Callable[..., Any]:
+# What torch finds first below autograd where nothing but a device's implementation is left.
+_DEVICES = frozenset((torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA))
+
+
+def _differentiated(
+    operation: Any, implementation: Callable[..., Any], call_of: Callable[..., Any]
+) -> Callable[..., Any]:
     """The operation as autograd sees it: a kernel of our own, since torch.library's has no torch.func (grad, jacrev) and
-    gives zeros for forward derivatives."""
+    gives zeros for forward derivatives. A compiled graph's call comes here too, and goes on to the implementation at once."""
+    lists = sum(str(a.type) == "List[Tensor]" for a in operation._schema.arguments)
 
     def kernel(keyset: Any, *arguments: Any, tangents: Sequence[Tensor | None] = ()) -> Any:
-        lists = sum(
-            isinstance(a, list | tuple) and all(isinstance(t, Tensor) for t in a) for a in arguments[:2]
-        )
         tensors = [t for a in arguments[:lists] for t in a]
         if any(map(is_dual, tensors)):
             return _with_tangents(kernel, keyset, call_of, arguments, lists)
         below = keyset & torch._C._after_autograd_keyset
         asked = asks_gradient(tensors)
+        if not asked and below.highestPriorityTypeId() in _DEVICES:
+            return implementation(*arguments)
         is_nested = asked and torch._C._functorch.maybe_current_level() is not None
 
         def again(given: Sequence[Tensor]) -> list[Tensor]:
@@ -424,7 +430,7 @@ def register(name: str, schema: str, *rules: Callable[..., Any]) -> None:
     LIBRARY.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"tilefold::{name}", shape, lib=LIBRARY)
     torch.library.register_vmap(f"tilefold::{name}", mapped, lib=LIBRARY)
-    kernel = _differentiated(getattr(torch.ops.tilefold, name).default, call_of)
+    kernel = _differentiated(getattr(torch.ops.tilefold, name).default, run, call_of)
     LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
 
 

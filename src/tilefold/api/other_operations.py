@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tilefold.algebra.monoid import monoid_of
+from tilefold.api import dispatch
 from tilefold.api import topk as selections
 from tilefold.api import transpose as transposes
 from tilefold.api.differentiated import applied
@@ -33,6 +34,7 @@ from tilefold.api.segment_gradients import Segmented
 from tilefold.api.segment_reduce import Cut, fold_segments
 from tilefold.planner.products.functions import of_text
 from tilefold.runtime.modes import as_given
+from tilefold.runtime.switch import named_key
 
 OPERATIONS: Any = torch.ops.tilefold
 
@@ -209,7 +211,10 @@ def _loss_of(inputs: Tensors, *arguments: Any) -> Loss:
 
 def _cross_entropy(inputs: Tensors, *arguments: Any) -> Tensors:
     with torch.no_grad():
-        return fresh(_loss_of(inputs, *arguments).run(inputs), inputs)
+        key, made = dispatch.again(named_key, inputs, "an operation of losses", None, arguments)
+        if made is None:
+            made = dispatch.replayed(key, _loss_of(inputs, *arguments).run, inputs)
+        return fresh(made, inputs)
 
 
 def _shape_of_losses(inputs: Tensors, *arguments: Any) -> Tensors:

@@ -21,6 +21,7 @@ from tilefold.errors import ArgumentError, KindError, shown
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.products.functions import Traced
 from tilefold.problem.canonical import normalize_dims, one_dim
+from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import is_dual, is_recorded
 from tilefold.runtime.uncompiled import constant_in_graphs, uncompiled
 
@@ -173,6 +174,7 @@ def library_text(library: LibraryMap | None) -> str:
     return _text((library.function, library.arguments, library.asks, library.any_rank, library.rows))
 
 
+@kept_outside_modes(256)
 def library_map(written: str) -> LibraryMap | None:
     """What `library_text` was written of."""
     return LibraryMap(*text.loads(written)) if written else None

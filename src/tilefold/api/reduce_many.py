@@ -79,7 +79,7 @@ def reduce_many(
         they are read as and the address modulo 16 bytes, not on the other tensors or the chip's number of SMs.
 
     A call on a GPU whose tensors have the layouts and the addresses of an earlier one copies nothing. Others copy a table of
-    addresses to the device: 32 bytes for 64 KB of elements, at least for each tensor.
+    addresses to the device: 32 bytes for 32 KB of elements, at least for each tensor.
 
     Raises:
         ArgumentError, DeviceError, DtypeError, KindError: the call does not fit.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,11 +51,16 @@ class Replay:
     calls: tuple[Noted, ...]
     outputs: tuple[Source | None, ...]
     joined: Callable[..., list[Tensor | None]] | None = None
+    is_differentiable: ClassVar[bool] = False
 
     @functools.cached_property
     def plan(self) -> Any:
         """The plan of the last executable, None where there is none."""
         return next((e.plan for e, _, _ in reversed(self.calls) if not isinstance(e, Made)), None)
+
+    def call(self, *given: Tensor) -> list[Tensor] | None:
+        """The results of a call that asks for all of them, as an executable gives them."""
+        return self(given)  # type: ignore[return-value]  # no result is None
 
     def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor | None] | None:
         """The results; None where the elements ask for more than was planned."""

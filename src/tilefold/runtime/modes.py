@@ -134,13 +134,15 @@ def is_faked() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
-# What torch.autocast has computed and returned in float32, by our names; of torch's list in ATen/autocast_mode.h.
+# What torch.autocast has computed and returned in float32, by our names; of torch's list in ATen/autocast_mode.h. Torch 2.11
+# does not have rms_norm there.
 WIDENED = {
     "cpu": frozenset({"prod", "cross_entropy"}),
     "cuda": frozenset(
         {
             "sum", "prod", "cumsum", "cumprod", "logsumexp", "norm", "vector_norm", "softmax", "log_softmax", "layer_norm",
-            "rms_norm", "group_norm", "normalize", "cross_entropy",
+            "group_norm", "normalize", "cross_entropy",
+            *(["rms_norm"] if torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA") else []),
         }
     ),
 }  # fmt: skip

@@ -68,6 +68,7 @@ def of_graph(
     return Traced(graph, rebase, rows, sums, dtypes, rule)
 
 
+@kept_outside_modes(1024)
 def of_text(written: str) -> Traced:
     """The value that `Traced.text` was written from.
 
