@@ -44,8 +44,9 @@ def rms_norm_quantized(
         q[k, p]     = y[k, p] / scale[k, g] in `dtype`,   p in group g
 
     The largest magnitude of a row or group becomes the dtype's largest number: 448 of float8_e4m3fn, 57344 of float8_e5m2,
-    127 of int8. Others are rounded to the nearest, ties to even; none is beyond it. Where all y are 0, q is 0 and the scale
-    is 1; no other scale has a least value. The scales of a row with NaN or an infinity are not finite; a NaN is 0 in int8.
+    127 of int8. Others are rounded to the nearest, ties to even; none is beyond it. Where all x * weight are 0, q is 0 and
+    the scale is 1; no other scale has a least value. A NaN makes the scales of its row NaN, an infinity that of its row or
+    group; in int8 a NaN is 0.
     With `residual` x is input + residual, and that sum is the third result, as in `rms_norm`.
 
     Args:
@@ -67,9 +68,9 @@ def rms_norm_quantized(
         GradientError: a gradient or a forward derivative is asked; there is none.
 
     Example:
-        >>> q, scale = tilefold.rms_norm_quantized(torch.tensor([[3.0, -4.0]]), (2,), eps=0.0)
-        >>> q.float(), scale * 448 * 12.5**0.5
-        (tensor([[ 352., -448.]]), tensor([[4.]]))
+        >>> q, scale = tilefold.rms_norm_quantized(torch.tensor([[2.0, -4.0]]), (2,), eps=0.0)
+        >>> q.float(), scale * 448 * 10.0**0.5
+        (tensor([[ 224., -448.]]), tensor([[4.]]))
     """
     if overridden(input, weight, residual):
         return redirected(
