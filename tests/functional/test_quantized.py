@@ -55,7 +55,7 @@ def problems(draw: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (drawn(shape), rank), options
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(problems())
 def test_calls_are_their_definition(problem: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
     (x, rank), options = problem
@@ -176,7 +176,7 @@ def test_no_elements(shape: tuple[int, int], group: int | None) -> None:
 
 
 @pytest.mark.parametrize("group", [None, 128], ids=str)
-@pytest.mark.parametrize("shape", [(16384, 8192), (32768, 1024), (4096, 65536), (16, 7168)], ids=str)
+@pytest.mark.parametrize("shape", [(2048, 8192), (4096, 1024), (64, 65536), (16, 7168)], ids=str)
 def test_inputs_are_read_once(shape: tuple[int, int], group: int | None) -> None:
     """By programs that hold what they fold and map, on an H200."""
     x = torch.empty(shape, dtype=torch.bfloat16)
