@@ -263,6 +263,7 @@ def _maps() -> Calls:
         weight = framed(torch.randn(x.shape[1:], device="cuda", dtype=dtype))
         tilefold.layer_norm(x, x.shape[1:], weight, weight)
         tilefold.rms_norm(x, x.shape[1:], weight)
+        tilefold.rms_norm_quantized(x, x.shape[1:], weight, residual=x)
 
     for shape, dim in MAPS:
         for dtype in (torch.float32, torch.bfloat16):

@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
         normalize,
         prod,
         rms_norm,
+        rms_norm_quantized,
         softmax,
         std,
         std_mean,
@@ -80,7 +81,7 @@ _NAMES = {
     "functional": (
         "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor clip_grad_norm_ count_nonzero "
         "cross_entropy cummax cummin cumprod cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean "
-        "min norm normalize prod rms_norm softmax std std_mean sum var var_mean vector_norm"
+        "min norm normalize prod rms_norm rms_norm_quantized softmax std std_mean sum var var_mean vector_norm"
     ),
     "runtime.switch": "backend",
 }
@@ -130,6 +131,7 @@ __all__ = [
     "reduce_many",
     "reduce_map",
     "rms_norm",
+    "rms_norm_quantized",
     "scan",
     "segment_reduce",
     "softmax",

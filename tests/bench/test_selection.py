@@ -107,7 +107,7 @@ def test_products_of_any_size() -> None:
     ]
 
 
-OF_ROWS = ("gradients", "losses", "many")
+OF_ROWS = ("gradients", "losses", "many", "quantized")
 OF_LENGTHS = ("atomic-sum", "segment")  # one row each: a shape of several dims means nothing to them
 
 

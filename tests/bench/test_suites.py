@@ -44,6 +44,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "normalize",
         "or-small-axis",
         "products",
+        "quantized",
         "real",
         "router",
         "scan",

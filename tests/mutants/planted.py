@@ -13,6 +13,7 @@ from mutants.planted_many import MANY
 from mutants.planted_maps import MAPS
 from mutants.planted_modules import MODULES
 from mutants.planted_operations import OPERATIONS
+from mutants.planted_quantized import QUANTIZED
 from mutants.planted_scans import SCANS
 from mutants.planted_tools import TOOLS
 
@@ -597,5 +598,6 @@ MUTANTS = (
     *MODULES,
     *MANY,
     *OPERATIONS,
+    *QUANTIZED,
     *TOOLS,
 )

@@ -16,6 +16,7 @@ from tilefold.errors import (
     ArityError,
     DeviceError,
     DtypeError,
+    GradientError,
     KindError,
     ShapeError,
     TraceError,
@@ -125,6 +126,42 @@ CASES = [
         lambda: tf.reduce_map(BUFFER[:6].view(2, 3), monoids.SUM, share, 1, out=BUFFER[1:].view(2, 3)),
         ShapeError,
         r"`out` must not overlap an input other than exactly",
+    ),
+    Case(
+        "a quantized norm of float64",
+        lambda: tf.rms_norm_quantized(X.double(), (3,)),
+        DtypeError,
+        r"tensors must be float16, bfloat16 or float32, got torch.float64; convert",
+    ),
+    Case(
+        "a quantized norm in float16",
+        lambda: tf.rms_norm_quantized(X, (3,), dtype=torch.float16),
+        DtypeError,
+        r"`dtype` must be torch.float8_e4m3fn, .* got torch.float16; take",
+    ),
+    Case(
+        "a quantized norm in no dtype",
+        lambda: tf.rms_norm_quantized(X, (3,), dtype="fp8"),  # type: ignore[arg-type]  # on purpose
+        DtypeError,
+        r"`dtype` must be .*, got 'fp8'",
+    ),
+    Case(
+        "a quantized norm of groups that leave a rest",
+        lambda: tf.rms_norm_quantized(X, (3,), group=2),
+        ShapeError,
+        r"`group` must divide the last dim's length 3, got 2; pad",
+    ),
+    Case(
+        "a quantized norm of groups of none",
+        lambda: tf.rms_norm_quantized(X, (3,), group=0),
+        ShapeError,
+        r"`group` must divide .*, got 0",
+    ),
+    Case(
+        "a quantized norm of a parameter",
+        lambda: tf.rms_norm_quantized(X, (3,), torch.nn.Parameter(torch.ones(3))),
+        GradientError,
+        r"quantized results have no gradient, got .*; use torch.no_grad",
     ),
     Case(
         "softmax of no dim",

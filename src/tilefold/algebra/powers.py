@@ -26,6 +26,7 @@ from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 INFINITY = float("inf")
+LEAST_PRODUCT = 2.0**-110  # of an element in units and its weight: its inverse, times 2^16, is in range
 Function = Callable[..., Any]
 
 
@@ -75,7 +76,7 @@ def _ratio(before: Any, after: Any) -> Any:
 class Sums(NamedTuple):
     """Functions of a monoid whose fields are products of so many elements (`powers`): states are tuples.
 
-    `lift(x)`, `combine(a, b)`, `begin(x)` and `absorb(state, x)`.
+    `lift(x)`, `combine(a, b)`, `begin(x)` and `absorb(state, x)`; where elements are weighted, each takes the weight last.
     """
 
     powers: tuple[int, ...]
@@ -93,33 +94,40 @@ def in_units(sums: Sums) -> Sums:
         ratio = _ratio(state[0], to)
         return [_rescale(v, ratio, p) for v, p in zip(tuple(state)[1:], sums.powers, strict=True)]
 
-    def lift(x: Any) -> tuple[Any, ...]:
+    def lift(x: Any, *weight: Any) -> tuple[Any, ...]:
         own = unit(abs(x * 1.0))
-        return own, *sums.lift(x * per_unit(own))
+        return own, *sums.lift(x * per_unit(own), *weight)
 
     def combine(a: Any, b: Any) -> tuple[Any, ...]:
         larger = math.maximum(a[0], b[0])
         return larger, *sums.combine(moved(a, larger), moved(b, larger))
 
-    def begin(x: Any) -> tuple[Any, ...]:
+    def begin(x: Any, *weight: Any) -> tuple[Any, ...]:
         own = unit(math.block_max(abs(x * 1.0)))
-        return own, *sums.begin(x * per_unit(own))
+        return own, *sums.begin(x * per_unit(own), *weight)
 
-    def absorb(state: Any, x: Any) -> tuple[Any, ...]:
+    def absorb(state: Any, x: Any, *weight: Any) -> tuple[Any, ...]:
         larger = math.maximum(state[0], unit(math.block_max(abs(x * 1.0))))
-        return larger, *sums.absorb(moved(state, larger), x * per_unit(larger))
+        return larger, *sums.absorb(moved(state, larger), x * per_unit(larger), *weight)
 
     return Sums((0, *sums.powers), (0, *sums.identity), lift, combine, begin, absorb)
 
 
 def _monoid(
-    sums: Sums, fields: Sequence[str], project: Function, name: str, of_sums: bool = False, **options: Any
-) -> Monoid:
-    """The commutative monoid of some sums; with `of_sums` an element is the sum of two inputs'."""
-    lift, begin, absorb = sums.lift, sums.begin, sums.absorb
+    sums: Sums, fields: Sequence[str], project: Function, name: str, of_sums: bool = False, weighted: bool = False,
+    **options: Any,
+) -> Monoid:  # fmt: skip
+    """The commutative monoid of some sums; with `of_sums` an element is the sum of two inputs'. The last input are weights of
+    elements that are `weighted`."""
+    lifts = (
+        lambda x: sums.lift(x),
+        lambda x, w: sums.lift(x, w),
+        lambda x, y: sums.lift(x + y),
+        lambda x, y, w: sums.lift(x + y, w),
+    )
+    lift, begin, absorb = lifts[2 * of_sums + weighted], sums.begin, sums.absorb
     if of_sums:
-        lift = lambda x, y: sums.lift(x + y)  # noqa: E731  # as the next two
-        begin, absorb = lambda x, y: sums.begin(x + y), lambda state, x, y: sums.absorb(state, x + y)
+        begin, absorb = lambda x, y, *w: sums.begin(x + y, *w), lambda s, x, y, *w: sums.absorb(s, x + y, *w)
     return Monoid(
         sums.combine, sums.identity, fields=fields, lift=lift, absorb=(begin, absorb), project=project, commutative=True,
         check=False, name=name, **options,
@@ -151,7 +159,7 @@ def following(scale: Any, below: Any, beyond: Any) -> Any:
 
 def _in_both(
     sums: Sums, fields: Sequence[str], project: Function, trusted: Function, name: str, of_sums: bool = False,
-    limits: Function | None = None, **options: Any,
+    limits: Function | None = None, weighted: bool = False, **options: Any,
 ) -> Monoid:  # fmt: skip
     """Sums in units, `project(*sums, units)`, and beside them the quick form."""
     dtypes = options.pop("dtypes", ("compute",) * len(fields))
@@ -161,11 +169,12 @@ def _in_both(
         lambda unit, *state: project(*state, units_of(unit)),
         name,
         of_sums,
+        weighted,
         dtypes=("compute", *dtypes),
         **options,
     )
     quick = _monoid(
-        sums, fields, lambda *state: project(*state, NONE), name, of_sums, dtypes=dtypes, **options
+        sums, fields, lambda *state: project(*state, NONE), name, of_sums, weighted, dtypes=dtypes, **options
     )
 
     def scaled(scale: Any, *state: Any) -> Any:
@@ -416,6 +425,55 @@ def squares(project: Function, name: str, *, of_sums: bool = False, beside: floa
         name,
         of_sums,
         limits=limits,
+    )
+
+
+def squares_and_largest(
+    project: Function, name: str, *, of_sums: bool, weighted: bool, beside: float
+) -> Monoid:
+    """`project(total, largest, units)`: as `squares`, with the largest magnitude of an element or, where they are `weighted`,
+    of its product with the weight. A product is in range if that of the element in units is."""
+
+    def size(x: Any, *weight: Any) -> Any:
+        return abs(x * weight[0] if weighted else x * 1.0)
+
+    def trusted(total: Any, largest: Any, least: Any) -> Any:
+        held = ((largest >= LEAST_PRODUCT) & (largest < INFINITY)) | (largest == 0)
+        return _powers_hold(total, least, beside) & held
+
+    sums = Sums(
+        (2, 1),
+        (0, 0),
+        lambda x, *w: (x * x, size(x, *w)),
+        lambda a, b: (a[0] + b[0], math.maximum(a[1], b[1])),
+        lambda x, *w: (math.block_sum(x * x), math.block_max(size(x, *w))),
+        lambda state, x, *w: (
+            state[0] + math.block_sum(x * x),
+            math.maximum(state[1], math.block_max(size(x, *w))),
+        ),
+    )
+    return _in_both(
+        sums,
+        ("sum", "largest"),
+        project,
+        trusted,
+        name,
+        of_sums,
+        weighted=weighted,
+    )
+
+
+def squares_together(project: Function, name: str) -> Monoid:
+    """`project(total, units)` of several sums of squares, each given as its unit and the sum in that."""
+    of_squares = in_units(_sums_of(lambda x: x * x, 2))
+    return Monoid(
+        of_squares.combine,
+        of_squares.identity,
+        fields=("unit", "sum"),
+        project=lambda unit, total: project(total, units_of(unit)),
+        commutative=True,
+        check=False,
+        name=name,
     )
 
 

@@ -51,6 +51,7 @@ from tilefold.functional.normalized import rms_norm as rms_norm
 from tilefold.functional.normalized import softmax as softmax
 from tilefold.functional.norms import norm as norm
 from tilefold.functional.norms import vector_norm as vector_norm
+from tilefold.functional.quantized import rms_norm_quantized as rms_norm_quantized
 from tilefold.functional.scans import cummax as cummax
 from tilefold.functional.scans import cummin as cummin
 from tilefold.functional.scans import cumprod as cumprod
@@ -71,6 +72,6 @@ __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
     "clip_grad_norm_", "count_nonzero", "cross_entropy", "cummax", "cummin", "cumprod", "cumsum", "group_norm",
     "layer_norm", "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "normalize", "prod", "rms_norm",
-    "softmax", "std", "std_mean", "sum", "var", "var_mean", "vector_norm",
+    "rms_norm_quantized", "softmax", "std", "std_mean", "sum", "var", "var_mean", "vector_norm",
 ]  # fmt: skip
 hint_at_names(__name__, __all__)

@@ -218,24 +218,13 @@ def _row_norm(
         key, made = dispatch.again(named_key, every, call, normalized_shape, (eps, given, guarantee))
         if made is not None:
             return _with_sum(made, x, residual, out)
-    check_is_tensor(x, call)
-    check_memory(x, call)
-    sizes = _sizes(normalized_shape, call)
+    sizes = checked_sizes(call, x, normalized_shape, weight, bias, residual)
     k, which = len(sizes), (weight is not None, bias is not None)
-    if not k or tuple(x.shape[x.ndim - k :]) != sizes or k > x.ndim:
-        raise ShapeError(
-            f"{call}: `normalized_shape` must be the last dims of the input's {list(x.shape)}, one at least, got "
-            f"{shown(list(sizes))}; name these"
-        )
-    for name, t in (("weight", weight), ("bias", bias)):
-        _check_beside(t, name, sizes, f"the shape `normalized_shape` {list(sizes)}", call)
-    _check_beside(residual, "residual", x.shape, f"the input's shape {list(x.shape)}", call)
-    need_float(x.dtype, call)
     tensors = [x] if residual is None else [x, residual]
     wide = residual is not None and residual.dtype == torch.float64
-    small = _epsilon(eps, torch.float64 if wide else x.dtype, call)
+    small = as_epsilon(eps, torch.float64 if wide else x.dtype, call)
     extras = [t for t in (weight, bias) if t is not None]
-    names = (None, *_named(residual=residual), *_named(weight=weight, bias=bias))
+    names = (None, *named(residual=residual, weight=weight, bias=bias))
     length = 0 if call == "layer_norm" else int(numbers.prod(sizes))  # a graph of rms_norm is of one length
     monoid, apply = kept(_norms, call, length, small, which, residual is not None)
     alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*tensors, *extras))
@@ -257,6 +246,26 @@ def _with_sum(made: Sequence[Tensor], x: Tensor, residual: Tensor | None, out: A
     return made[0], made[1] if out is not None else made[1].to(result_dtype(promote(x.dtype, residual.dtype)))
 
 
+def checked_sizes(
+    call: str, x: Any, normalized_shape: Any, weight: Any, bias: Any, residual: Any
+) -> tuple[int, ...]:
+    """The sizes of a norm's rows, once its tensors fit."""
+    check_is_tensor(x, call)
+    check_memory(x, call)
+    sizes = _sizes(normalized_shape, call)
+    k = len(sizes)
+    if not k or tuple(x.shape[x.ndim - k :]) != sizes or k > x.ndim:
+        raise ShapeError(
+            f"{call}: `normalized_shape` must be the last dims of the input's {list(x.shape)}, one at least, got "
+            f"{shown(list(sizes))}; name these"
+        )
+    for name, t in (("weight", weight), ("bias", bias)):
+        _check_beside(t, name, sizes, f"the shape `normalized_shape` {list(sizes)}", call)
+    _check_beside(residual, "residual", x.shape, f"the input's shape {list(x.shape)}", call)
+    need_float(x.dtype, call)
+    return sizes
+
+
 def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str) -> None:
     """Refuse a weight, bias or residual that is not a tensor of the shape with elements in memory."""
     if t is None:
@@ -267,7 +276,7 @@ def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str)
         raise ShapeError(f"{call}: `{name}` must have {rule}, got {list(t.shape)}; reshape or expand it")
 
 
-def _named(**tensors: Tensor | None) -> list[str]:
+def named(**tensors: Tensor | None) -> list[str]:
     """The names of the tensors that are given."""
     return [name for name, t in tensors.items() if t is not None]
 
@@ -282,8 +291,9 @@ def _sizes(shape: Any, call: str) -> tuple[int, ...]:
     )
 
 
-def _epsilon(eps: Any, dtype: torch.dtype, call: str) -> float:
-    if eps is None and call == "rms_norm":
+def as_epsilon(eps: Any, dtype: torch.dtype, call: str) -> float:
+    """`eps` as a number; where none is given that of the dtype that is computed in."""
+    if eps is None and call.startswith("rms_norm"):
         return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
     number = as_number(eps)
     if number is None:
@@ -356,7 +366,7 @@ def _centred(eps: float, of_sums: bool) -> Monoid:
     """The factor of a row, and the mean and the reciprocal standard deviation of the multiplied row."""
 
     def project(count: Any, mean: Any, squares: Any, units: powers.Units) -> Any:
-        factor, size, root = _deviation(squares / count, eps, units)
+        factor, size, root = deviation(squares / count, eps, units)
         return factor, powers.times(mean, size), root
 
     return powers.moments(project, "layer_norm", of_sums=of_sums, beside=eps)
@@ -367,13 +377,13 @@ def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
     count = max(1, length)
 
     def project(total: Any, units: powers.Units) -> Any:
-        factor, _, root = _deviation(total / count, eps, units)
+        factor, _, root = deviation(total / count, eps, units)
         return factor, root
 
     return powers.squares(project, "rms_norm", of_sums=of_sums, beside=eps * count)
 
 
-def _deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, Any]:
+def deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, Any]:
     """The factors of elements and of sums in units, and 1 / sqrt(square + eps) then, `square` being in units.
 
     That is 1 and the unit, so that elements stay as they are; other powers of two where the root would leave the range.
@@ -422,7 +432,7 @@ def group_norm(
     check_memory(input, "group_norm")
     num_groups = _check_groups(input, num_groups, weight, bias)
     need_float(input.dtype, "group_norm")
-    small = _epsilon(eps, input.dtype, "group_norm")
+    small = as_epsilon(eps, input.dtype, "group_norm")
     whole = input.numel() > 0  # rows of nothing have no groups to be split into
     extras = [t for t in (weight, bias) if t is not None and whole]
     which = (weight is not None and whole, bias is not None and whole)
@@ -442,7 +452,7 @@ def group_norm(
         guarantee=guarantee,
         library=library,
         call="group_norm",
-        names=(None, *_named(weight=weight, bias=bias)) if whole else (None,),
+        names=(None, *named(weight=weight, bias=bias)) if whole else (None,),
     )[0]
     if targets is not None:
         return targets[0]
@@ -513,7 +523,7 @@ def normalize(
             return made[0]
     check_is_tensor(input, "normalize")
     need_float(input.dtype, "normalize")
-    order, small = as_number(p), _epsilon(eps, input.dtype, "normalize")
+    order, small = as_number(p), as_epsilon(eps, input.dtype, "normalize")
     if order is None:
         raise KindError(f"normalize: `p` must be a real number, got {shown(p)}; 2 is the Euclidean norm")
     monoid, apply = kept(_by_norm, order, small)
