@@ -9,11 +9,10 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from tilefold.api import dispatch
-from tilefold.api.losses import Loss, loss_tensors
+from tilefold.api.losses import Loss, as_index, loss_tensors
 from tilefold.api.recorded import asks_gradient
 from tilefold.errors import ArgumentError, GradientError, KindError, ShapeError, is_one_of, shown
 from tilefold.functional.arguments import as_number, need_float, redirected
-from tilefold.problem.canonical import whole_number
 from tilefold.problem.validate import GUARANTEES, check_flags, check_tensors
 from tilefold.runtime.modes import as_widened
 from tilefold.runtime.overrides import overridden
@@ -109,15 +108,7 @@ def checked_loss(
                 f"{call}: `{name}` must be one of {', '.join(names)}, got {shown(value)} (not a valid value); name "
                 "one of these"
             )
-    index = whole_number(ignore_index)
-    if index is None:
-        raise KindError(
-            f"{call}: `ignore_index` must be an int, got {shown(ignore_index)}; write a whole number"
-        )
-    if not -(2**63) <= index < 2**63:
-        raise ArgumentError(
-            f"{call}: `ignore_index` must be an int of 64 bits, got {shown(index)}; write a smaller number"
-        )
+    index = as_index(call, ignore_index)
     smoothing = _number(call, label_smoothing, "label_smoothing", 0.0, 1.0)
     z = _number(call, z_loss, "z_loss", 0.0, 2.0**100)
     cap = None if softcap is None else _number(call, softcap, "softcap", *CAPS)
