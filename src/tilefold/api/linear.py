@@ -167,8 +167,9 @@ class Linear(Call):
         ends = self.ends(tensors)
         if ends.places and not (ends.total_is_enough and not ends.gradient.shares_ties):
             raise GradientError(
-                f"{self.call}: a monoid whose derivative a logit and its row's state give (as log-sum-exp's) is needed, got "
-                f"{monoid_of(self.monoid).name} with a tensor that requires grad; call it inside torch.no_grad()"
+                f"{self.call}: to be differentiated a monoid must have a derivative that a logit and its row's state give "
+                f"(log-sum-exp has), got one of the fields {', '.join(ends.gradient.algebra.fields)}; call it inside of "
+                "torch.no_grad()"
             )
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
@@ -204,8 +205,8 @@ class Linear(Call):
         function = _of_logits(self.ends(saved[:count]), parts.target is not None)
         rows, columns = [*totals, *g], list[Tensor]()
         if parts.target is not None:
-            rows.append(self._places(parts.target, classes))
-            columns.append(torch.arange(classes, device=x.device))
+            rows.append(self._places(parts.target, classes).to(torch.int32))
+            columns.append(torch.arange(classes, dtype=torch.int32, device=x.device))
         of_x: Tensor | None = None
         of_w, of_bias = w.new_empty(w.shape), w.new_empty(classes)
 

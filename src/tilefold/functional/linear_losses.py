@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from torch import Tensor
@@ -12,9 +13,9 @@ from tilefold.api.linear_reduce import check_product, folded_product
 from tilefold.api.losses import ARGUMENTS, Loss
 from tilefold.api.reduce import fold_tensors
 from tilefold.functional.arguments import redirected
-from tilefold.functional.losses import checked_loss
+from tilefold.functional.losses import check_weight, checked_options
 from tilefold.planner.products.operands import as_autocast
-from tilefold.problem.validate import check_is_tensor
+from tilefold.problem.validate import check_is_tensor, check_tensors
 from tilefold.runtime.modes import as_widened
 from tilefold.runtime.overrides import overridden
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -67,12 +68,16 @@ def linear_cross_entropy(
     check_is_tensor(target, CALL, "`target`")
     index = -100 if ignore_index is None else ignore_index
     x, w, bias, _ = as_autocast(input, linear_weight, linear_bias, None)
+    weights = [] if weight is None else [weight]
     check_product(CALL, x, w, target, bias, ())
-    rest = (reduction, label_smoothing, z_loss, softcap, return_lse, False, validate, guarantee)
-    loss, weights = _checked(x, w, target, weight, index, *rest)
-    dtype = as_widened("cross_entropy", [input]) or x.dtype
-    arguments, classes = tuple(getattr(loss, name) for name in ARGUMENTS), w.shape[0]
-    of_row, of_rows = _monoids(arguments, classes)
+    check_tensors([x, *weights], CALL, names=(None, "weight")[: 1 + len(weights)], differentiable=True)
+    chosen = checked_options(
+        CALL, reduction, index, label_smoothing, z_loss, softcap, return_lse, validate, guarantee
+    )
+    check_weight(CALL, weight, w.shape[0])
+    dtype, classes = as_widened("cross_entropy", [x]) or x.dtype, operator.index(w.shape[0])
+    loss = Loss(dim=1, members=0, probabilities=False, weighted=weight is not None, dtype=dtype, **chosen)
+    of_row, of_rows = _monoids(tuple(getattr(loss, name) for name in ARGUMENTS), classes)
     beside = weights if loss.shares else []
     made = folded_product(CALL, x, w, of_row, target, bias, beside, loss.ignore_index, validate, guarantee)
     each = 2 + loss.varies + loss.shares
@@ -80,20 +85,6 @@ def linear_cross_entropy(
     dims = () if reduction == "none" else None
     lost = fold_tensors(values, of_rows, dims, False, dtype=dtype, guarantee=guarantee, call=CALL)[0]
     return (lost, made[each]) if return_lse else lost
-
-
-def _checked(x: Any, w: Any, target: Any, weight: Any, *options: Any) -> tuple[Loss, list[Tensor]]:
-    """The loss of the logits, and the classes' weights.
-
-    Raises:
-        As `linear_cross_entropy`, but for operands.
-    """
-    index, reduction, smoothing, *rest = options
-    logits = x.new_empty(()).expand(1, w.shape[0])
-    loss, tensors = checked_loss(
-        CALL, 1, logits, target.new_zeros(1), weight, index, reduction, smoothing, *rest
-    )
-    return loss, tensors[2:]
 
 
 @constant_in_graphs
