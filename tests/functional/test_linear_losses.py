@@ -345,6 +345,18 @@ def test_where_nothing_checks_targets_such_a_row_is_nan(monkeypatch: pytest.Monk
     assert logits[2] == 0
 
 
+def test_the_logit_of_an_ignored_target() -> None:
+    x, w = asking(drawn(3, 8), drawn(50, 8))
+    _, logits = tilefold.linear_reduce(
+        x, w, tilefold.monoids.SUM, target=torch.tensor([4, 7, 4]), ignore_index=4
+    )
+    assert torch.equal(logits == 0, torch.tensor([True, False, True]))
+    (of_x,) = torch.autograd.grad(logits.sum(), x)
+    torch.testing.assert_close(
+        of_x, torch.stack([torch.zeros(8, dtype=F64), w[7].detach(), torch.zeros(8, dtype=F64)])
+    )
+
+
 def test_all_ignored() -> None:
     x, w = asking(drawn(3, 8), drawn(50, 8))
     target = torch.full((3,), -100)
