@@ -386,7 +386,6 @@ X, W, T = drawn(3, 8), drawn(50, 8), torch.arange(3)
         ((X, W, T), {"weight": X}, ShapeError, "`weight` must be floats, one for each of 50 classes"),
         ((X, W, T), {"reduction": "max"}, ArgumentError, "`reduction` must be one of mean, sum, none"),
         ((X, W, T), {"ignore_index": 0.5}, KindError, "`ignore_index` must be an int"),
-        ((X, W, T), {"guarantee": "all"}, ArgumentError, "`guarantee` must be one of"),
     ],
 )  # fmt: skip
 def test_refusals(arguments: Any, named: Any, error: type[Exception], rule: str) -> None:
@@ -428,7 +427,7 @@ def test_a_chunks_kernels_from_their_ptx(smoothing: float) -> None:
     states, _ = executed(lambda: fold_tensors([logits], part, 1, True))
     near(states[0] + states[1].log(), logits.double().logsumexp(1, keepdim=True), 1e-5)
     g = [drawn(5, 1, seed=i, dtype=f32) for i in range(2 + loss.shares)]
-    called = linear.Linear(of_row.text, False, True, -100, False, "run_to_run", "test")
+    called = linear.Linear(of_row.text, False, True, -100, False, "test")
     function = linear._of_logits(called.ends([logits, logits, target]), True)
     places = torch.arange(640, dtype=torch.int32)[256:512]
     rows = [t.expand(5, 256) for t in (*states, *g, target.int())]

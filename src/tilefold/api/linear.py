@@ -80,7 +80,6 @@ class Linear(Call):
     has_target: bool
     ignore_index: int
     validate: bool
-    guarantee: str
     call: str
 
     def parts(self, tensors: Sequence[Tensor]) -> Parts:
@@ -111,9 +110,7 @@ class Linear(Call):
         return [tensors[0].new_empty((rows, 1), dtype=d) for d in itertools.chain(*self.dtypes(tensors))]
 
     def _fold(self, tensors: Sequence[Tensor], monoid: Monoid, dims: Any, **named: Any) -> list[Tensor]:
-        return fold_tensors(
-            tensors, monoid, dims, dims == 1, guarantee=self.guarantee, call=self.call, **named
-        )
+        return fold_tensors(tensors, monoid, dims, dims == 1, call=self.call, **named)
 
     def _places(self, target: Tensor, classes: int) -> Tensor:
         """The targets' classes, -1 of those that are none."""
@@ -250,9 +247,7 @@ class Once(Call):
 
 ARGUMENTS: tuple[str, ...] = tuple(field.name for field in fields(Linear))
 # The same as torch's schemas of operations have them.
-SCHEMA = (
-    "str monoid, bool has_bias, bool has_target, int ignore_index, bool validate, str guarantee, str call"
-)
+SCHEMA = "str monoid, bool has_bias, bool has_target, int ignore_index, bool validate, str call"
 
 
 @kept_outside_modes(256)

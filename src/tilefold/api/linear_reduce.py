@@ -15,7 +15,7 @@ from tilefold.api.losses import as_index
 from tilefold.api.recorded import asks_gradient
 from tilefold.errors import ArgumentError, DtypeError, GradientError, ShapeError
 from tilefold.planner.products.operands import as_autocast
-from tilefold.problem.validate import check_flags, check_guarantee, check_monoid, check_tensors
+from tilefold.problem.validate import check_flags, check_monoid, check_tensors
 from tilefold.runtime.overrides import listed, overridden, override
 
 CALL = "linear_reduce"
@@ -24,7 +24,7 @@ CALL = "linear_reduce"
 def linear_reduce(
     input: Tensor, linear_weight: Tensor, monoid: Monoid,
     *, target: Tensor | None = None, linear_bias: Tensor | None = None, beside: Sequence[Tensor] = (),
-    ignore_index: int = -100, validate: bool = False, guarantee: str = "run_to_run",
+    ignore_index: int = -100, validate: bool = False,
 ) -> Any:  # fmt: skip
     """Fold each row of a product with a monoid, without holding the product: the general form of `linear_cross_entropy`.
 
@@ -44,7 +44,6 @@ def linear_reduce(
         beside: values of each class, [V] each, that lift takes after the logit. They have no gradient.
         ignore_index: of rows with this target the target's logit is 0, with gradient 0.
         validate: check on a GPU, too, that targets are classes, for which the call waits. On a CPU they always are.
-        guarantee: as in `reduce`, of the folds. The products are torch's.
 
     Returns:
         What `project` gives, of the shape of `target`; with `target` a pair of that and of the targets' logits. Logits are
@@ -57,7 +56,8 @@ def linear_reduce(
     derivative. Saved are the inputs and each row's state.
 
     Memory: the logits and cotangents of a chunk, and backward the input's gradient in float32: of 8192x4096 in bfloat16 260
-    MB, whatever V is (`tilefold.api.linear` has the arithmetic). The same bits from run to run; no atomics.
+    MB, whatever V is (`tilefold.api.linear` has the arithmetic). The same bits from run to run, where torch's products give
+    these; no atomics. Chunks depend on the number of rows, so that a row's bits do, too.
 
     Raises:
         TargetError: a target is no class. On a GPU without `validate` its logit is NaN.
@@ -77,7 +77,7 @@ def linear_reduce(
         relevant = [input, linear_weight, target, linear_bias, *beside]
         named = {"target": target, "linear_bias": linear_bias, "beside": beside, "ignore_index": ignore_index}
         return override(
-            linear_reduce, relevant, input, linear_weight, monoid, **named, validate=validate, guarantee=guarantee
+            linear_reduce, relevant, input, linear_weight, monoid, **named, validate=validate
         )  # fmt: skip
     check_monoid(monoid, CALL)
     if len(beside) != monoid.algebra.inputs - 1:
@@ -88,7 +88,7 @@ def linear_reduce(
     input, linear_weight, linear_bias, _ = as_autocast(input, linear_weight, linear_bias, None)
     check_product(CALL, input, linear_weight, target, linear_bias, beside)
     made = folded_product(
-        CALL, input, linear_weight, monoid, target, linear_bias, beside, ignore_index, validate, guarantee
+        CALL, input, linear_weight, monoid, target, linear_bias, beside, ignore_index, validate
     )
     results = len(made) - (target is not None)
     packed = monoid.pack(made[:results])
@@ -97,7 +97,7 @@ def linear_reduce(
 
 def folded_product(
     call: str, x: Tensor, w: Tensor, monoid: Monoid, target: Tensor | None, bias: Tensor | None,
-    beside: Sequence[Tensor], ignore_index: Any, validate: Any, guarantee: Any,
+    beside: Sequence[Tensor], ignore_index: Any, validate: Any,
 ) -> list[Tensor]:  # fmt: skip
     """The monoid's results of each row, and with targets the targets' logits, in the rows' shape: of tensors that fit.
 
@@ -105,13 +105,12 @@ def folded_product(
         As `linear_reduce`.
     """
     check_flags(call, validate=validate)
-    check_guarantee(guarantee, call)
     index = as_index(call, ignore_index)
     rows = x.shape[:-1]
     x = x.flatten(0, -2) if x.ndim > 2 else x if x.ndim == 2 else x.unsqueeze(0)
     given = [x, w, *([] if bias is None else [bias]), *beside]
     given += [] if target is None else [target.reshape(-1)]
-    linear = Linear(monoid.text, bias is not None, target is not None, index, validate, guarantee, call)
+    linear = Linear(monoid.text, bias is not None, target is not None, index, validate, call)
     made = linear_tensors(given, linear)
     return [t.reshape(rows) for t in made[: len(made) - len(monoid.total.fields)]]
 

@@ -20,14 +20,14 @@ from tilefold.runtime.modes import as_widened
 from tilefold.runtime.overrides import overridden
 from tilefold.runtime.uncompiled import constant_in_graphs
 
-CALL = "linear_cross_entropy"
+CALL, GUARANTEE = "linear_cross_entropy", "run_to_run"
 
 
 def linear_cross_entropy(
     input: Tensor, linear_weight: Tensor, target: Tensor,
     *, linear_bias: Tensor | None = None, weight: Tensor | None = None, reduction: str = "mean",
     ignore_index: int | None = None, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float | None = None,
-    return_lse: bool = False, validate: bool = False, guarantee: str = "run_to_run",
+    return_lse: bool = False, validate: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Cross-entropy of the logits input @ linear_weight.T + linear_bias, which are never held.
 
@@ -42,7 +42,7 @@ def linear_cross_entropy(
         linear_bias: [V], of the input's dtype.
         weight: of each class, [V]. It has no gradient.
         ignore_index: as in `cross_entropy`; None is -100.
-        reduction, label_smoothing, z_loss, softcap, validate, guarantee: as in `cross_entropy`.
+        reduction, label_smoothing, z_loss, softcap, validate: as in `cross_entropy`.
         return_lse: also give each row's log-sum-exp, of the shape of `target`: float32, of float64 inputs float64.
 
     Dtypes: the loss has the input's dtype (inside of torch.autocast operands are converted, and the loss is float32). Logits
@@ -60,7 +60,7 @@ def linear_cross_entropy(
 
     Source: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models" (2024).
     """
-    options = (reduction, ignore_index, label_smoothing, z_loss, softcap, return_lse, validate, guarantee)
+    options = (reduction, ignore_index, label_smoothing, z_loss, softcap, return_lse, validate)
     if not is_dynamo_compiling() and overridden(input, linear_weight, target, linear_bias, weight):
         return redirected(
             linear_cross_entropy, {}, input, linear_weight, target, linear_bias, weight, *options
@@ -72,18 +72,18 @@ def linear_cross_entropy(
     check_product(CALL, x, w, target, bias, ())
     check_tensors([x, *weights], CALL, names=(None, "weight")[: 1 + len(weights)], differentiable=True)
     chosen = checked_options(
-        CALL, reduction, index, label_smoothing, z_loss, softcap, return_lse, validate, guarantee
+        CALL, reduction, index, label_smoothing, z_loss, softcap, return_lse, validate, GUARANTEE
     )
     check_weight(CALL, weight, w.shape[0])
     dtype, classes = as_widened("cross_entropy", [x]) or x.dtype, operator.index(w.shape[0])
     loss = Loss(dim=1, members=0, probabilities=False, weighted=weight is not None, dtype=dtype, **chosen)
     of_row, of_rows = _monoids(tuple(getattr(loss, name) for name in ARGUMENTS), classes)
     beside = weights if loss.shares else []
-    made = folded_product(CALL, x, w, of_row, target, bias, beside, loss.ignore_index, validate, guarantee)
+    made = folded_product(CALL, x, w, of_row, target, bias, beside, loss.ignore_index, validate)
     each = 2 + loss.varies + loss.shares
     values = [*made[:each], target, made[-1], *(t[target.clamp(0, classes - 1)] for t in weights)]
     dims = () if reduction == "none" else None
-    lost = fold_tensors(values, of_rows, dims, False, dtype=dtype, guarantee=guarantee, call=CALL)[0]
+    lost = fold_tensors(values, of_rows, dims, False, dtype=dtype, call=CALL)[0]
     return (lost, made[each]) if return_lse else lost
 
 

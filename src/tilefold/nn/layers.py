@@ -152,7 +152,7 @@ class LinearCrossEntropyLoss(torch.nn.Module):
     Args:
         in_features, num_classes, bias, device, dtype, reduction, weight, ignore_index, label_smoothing: as in torch's; so are
             the parameters of `linear`, their first values and the state dict.
-        z_loss, softcap, return_lse, validate, guarantee: as in `tilefold.linear_cross_entropy`.
+        z_loss, softcap, return_lse, validate: as in `tilefold.linear_cross_entropy`.
 
     Shapes:
         input [N, in_features], [.., in_features] or [in_features]; target, classes, [N], [..] or [].
@@ -185,7 +185,6 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         softcap: float | None = None,
         return_lse: bool = False,
         validate: bool = False,
-        guarantee: str = "run_to_run",
     ) -> None:
         """Make the parameters as torch.nn.Linear does; keep the options, the classes' weight as a buffer."""
         check_sizes("LinearCrossEntropyLoss", in_features=in_features, num_classes=num_classes)
@@ -195,7 +194,7 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         self.register_buffer("weight", weight)
         self.num_classes, self.reduction, self.ignore_index = num_classes, reduction, ignore_index
         self.label_smoothing, self.z_loss, self.softcap = label_smoothing, z_loss, softcap
-        self.return_lse, self.validate, self.guarantee = return_lse, validate, guarantee
+        self.return_lse, self.validate = return_lse, validate
 
     def forward(self, input: Tensor, target: Tensor) -> Any:
         """The loss of rows and their classes; with `return_lse` a pair of it and the rows' log-sum-exp."""
@@ -213,5 +212,4 @@ class LinearCrossEntropyLoss(torch.nn.Module):
             softcap=self.softcap,
             return_lse=self.return_lse,
             validate=self.validate,
-            guarantee=self.guarantee,
         )
