@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
     from tilefold.algebra.monoid import Monoid
     from tilefold.api.dispatch import last_plan
     from tilefold.api.explain import explain_plan
+    from tilefold.api.linear_reduce import linear_reduce
     from tilefold.api.matmul import matmul
     from tilefold.api.reduce import reduce
     from tilefold.api.reduce_many import reduce_many
@@ -41,6 +42,7 @@ if TYPE_CHECKING:  # imported when first asked for: the commands' help needs no 
         cumsum,
         group_norm,
         layer_norm,
+        linear_cross_entropy,
         log_softmax,
         logcumsumexp,
         logsumexp,
@@ -69,6 +71,7 @@ _NAMES = {
     "algebra.monoid": "Monoid",
     "api.dispatch": "last_plan",
     "api.explain": "explain_plan",
+    "api.linear_reduce": "linear_reduce",
     "api.matmul": "matmul",
     "api.reduce": "reduce",
     "api.reduce_many": "reduce_many",
@@ -80,8 +83,9 @@ _NAMES = {
     "checkpoints.live": "describe",
     "functional": (
         "all amax amin aminmax any argmax argmin bitwise_and bitwise_or bitwise_xor clip_grad_norm_ count_nonzero "
-        "cross_entropy cummax cummin cumprod cumsum group_norm layer_norm log_softmax logcumsumexp logsumexp max mean "
-        "min norm normalize prod rms_norm rms_norm_quantized softmax std std_mean sum var var_mean vector_norm"
+        "cross_entropy cummax cummin cumprod cumsum group_norm layer_norm linear_cross_entropy log_softmax logcumsumexp "
+        "logsumexp max mean min norm normalize prod rms_norm rms_norm_quantized softmax std std_mean sum var var_mean "
+        "vector_norm"
     ),
     "runtime.switch": "backend",
 }
@@ -114,6 +118,8 @@ __all__ = [
     "group_norm",
     "last_plan",
     "layer_norm",
+    "linear_cross_entropy",
+    "linear_reduce",
     "log_softmax",
     "logcumsumexp",
     "logsumexp",

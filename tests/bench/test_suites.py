@@ -39,6 +39,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "folds",
         "gradients",
         "host",
+        "linear-losses",
         "losses",
         "many",
         "normalize",

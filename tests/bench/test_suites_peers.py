@@ -113,6 +113,7 @@ MODULES: dict[str, dict[str, Any]] = {
         "liger_layer_norm": liger_layer_norm,
         "liger_rms_norm": liger_rms_norm,
         "liger_cross_entropy": liger_cross_entropy,
+        "liger_fused_linear_cross_entropy": lambda x, w, t: torch.nn.functional.cross_entropy(x @ w.T, t),
     },
     "cuda": {},
     "cuda.compute": {
@@ -142,6 +143,12 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         ("gradients", "liger", {"layer_norm", "rms_norm", "softmax"}),
         ("losses", "quack", {"cross_entropy", "cross_entropy with backward"}),
         ("losses", "liger", {"cross_entropy", "cross_entropy with backward"}),
+        ("linear-losses", "liger", {"linear_cross_entropy", "linear_cross_entropy with backward"}),
+        (
+            "linear-losses",
+            "torch",
+            {"four products", "linear_cross_entropy", "linear_cross_entropy with backward"},
+        ),
         ("scan", "cuda.compute", {"cumsum"}),
         ("segment", "cuda.compute", {"segment sum"}),
     ],

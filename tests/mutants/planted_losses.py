@@ -5,6 +5,8 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 FILE = "tests/functional/test_losses.py"
+LINEAR = "tests/functional/test_linear_losses.py"
+OF_PRODUCTS = f"{LINEAR}::test_losses_and_gradients_are_those_of_the_product"
 SHARDED = "tests/distributed/test_sharded.py"
 DRAWN = f"{FILE}::test_losses_and_gradients_are_torchs"
 
@@ -12,8 +14,8 @@ LOSSES = (
     Mutant(
         "a target that is no class has the loss of the first one",
         "api/losses.py",
-        "math.where(inside, value, NAN)",
-        "math.where(inside, value, value)",
+        "value * math.where(ignored | inside, 1.0, NAN)",
+        "value",
         (f"{FILE}::test_where_nothing_checks_targets_such_a_row_is_nan",),
     ),
     Mutant(
@@ -68,8 +70,8 @@ LOSSES = (
     Mutant(
         "targets are not checked again where a call is repeated",
         "api/losses.py",
-        "dispatch.noted(lambda t: self._checked(t, classes), target)",
-        "self._checked(target, classes)",
+        "dispatch.noted(checked, target)",
+        "checked(target)",
         (f"{FILE}::test_a_target_that_is_no_class_is_refused[4]",),
     ),
     Mutant(
@@ -113,5 +115,61 @@ LOSSES = (
         "fits = (begins[1:] == ends[:-1]).all() & (ends[-1] == self.classes)",
         "fits = (begins[1:] == begins[1:]).all()",
         (f"{SHARDED}::test_losses_that_are_refused",),
+    ),
+    Mutant(
+        "a target's logit is that of the first chunk",
+        "api/linear.py",
+        "gather(1, places.clamp(min=0) // size)",
+        "gather(1, places.clamp(min=0) // size * 0)",
+        (OF_PRODUCTS,),
+    ),
+    Mutant(
+        "a target's own cotangent goes to one place of every chunk",
+        "api/linear.py",
+        "t[start:stop].expand(shape) for t in columns",
+        "t[: stop - start].expand(shape) for t in columns",
+        (OF_PRODUCTS,),
+    ),
+    Mutant(
+        "rows' gradients are those of the last chunk",
+        "api/linear.py",
+        "of_x = _added(of_x, made, w[start:stop])",
+        "of_x = _added(None, made, w[start:stop])",
+        (OF_PRODUCTS,),
+    ),
+    Mutant(
+        "positions count from 0 in each chunk",
+        "api/linear.py",
+        "classes_from[start].expand",
+        "classes_from[0].expand",
+        (f"{LINEAR}::test_how_often_a_target_is_among_the_largest",),
+    ),
+    Mutant(
+        "an ignored target that is a class gives its logit",
+        "api/linear.py",
+        " & (target != self.ignore_index)",
+        "",
+        (f"{LINEAR}::test_the_logit_of_an_ignored_target",),
+    ),
+    Mutant(
+        "chunks are as large as the rows are few",
+        "api/linear.py",
+        "// (rows * (wide + x.dtype.itemsize))",
+        "// (wide + x.dtype.itemsize)",
+        (f"{LINEAR}::test_no_logits_are_held", f"{LINEAR}::test_chunks_keep_to_their_memory"),
+    ),
+    Mutant(
+        "a fold whose derivative reads more than the total is differentiated",
+        "api/linear.py",
+        "if ends.places and not (ends.total_is_enough and not ends.gradient.shares_ties):",
+        "if False:",
+        (f"{LINEAR}::test_refusals_of_folds",),
+    ),
+    Mutant(
+        "the derivative of a log-sum-exp takes a logit for what is lifted of it",
+        "algebra/derivatives/folds.py",
+        "program.lift.graph(*v[n:])[0]",
+        "v[n]",
+        (OF_PRODUCTS,),
     ),
 )

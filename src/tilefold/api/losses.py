@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from tilefold import math, monoids
+from tilefold.algebra.derivatives.folds import project_as
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import compute_dtype
@@ -36,7 +37,8 @@ from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of
 from tilefold.api.gradients import converted
 from tilefold.api.recorded import DIFFERENTIATED, OPERATIONS, is_differentiated, is_plainly_differentiated
-from tilefold.errors import TargetError
+from tilefold.errors import ArgumentError, KindError, TargetError, shown
+from tilefold.problem.canonical import whole_number
 from tilefold.problem.validate import is_abstract
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import is_seen
@@ -132,7 +134,10 @@ class Loss(Call):
 
     @kept_outside_modes(256)
     def of_rows(self, classes: int) -> Monoid:
-        """The fold of a row's logits, and of what is beside them: largest, logarithm, the sums of shares, lse."""
+        """The fold of a row's logits, and of what is beside them: largest, logarithm, the sums of shares, lse.
+
+        Where it is differentiated, the logarithm answers for the largest logit, too.
+        """
         fields = ("max", "sum", *("share",) * self.varies, *("first",) * self.shares)
 
         def lift(x: Any, *beside: Any) -> Any:
@@ -153,7 +158,11 @@ class Loss(Call):
             lse = math.where(abs(largest) == INFINITY, largest, largest + logarithm)
             return largest, logarithm, *sums, *(lse,) * self.shows_lse
 
-        return Monoid(
+        def slopes(largest: Any, total: Any, *sums: Any) -> Any:
+            lse = largest + math.log(total)
+            return 0.0, lse, *sums, *(lse,) * self.shows_lse
+
+        made = Monoid(
             combine,
             (-INFINITY, *(0,) * (len(fields) - 1)),
             fields=fields,
@@ -164,9 +173,11 @@ class Loss(Call):
             check=False,
             name=self.call,
         )
+        project_as(made.algebra.project, trace(slopes, len(fields)))
+        return made
 
     @property
-    def _beside_rows(self) -> tuple[str, ...]:
+    def beside_rows(self) -> tuple[str, ...]:
         """A row's values: of its fold, of its target, of that one's weight."""
         sums = ("share",) * self.varies + ("first",) * self.shares
         own = () if self.probabilities else ("target", "logit", *("weight",) * self.weighted)
@@ -181,8 +192,8 @@ class Loss(Call):
         """A row's value: 0 where its target is ignored, NaN where it is no class."""
         if "target" not in v:
             return value
-        inside = (v["target"] >= 0) & (v["target"] < classes)
-        return math.where(v["target"] == self.ignore_index, 0.0, math.where(inside, value, NAN))
+        ignored, inside = v["target"] == self.ignore_index, (v["target"] >= 0) & (v["target"] < classes)
+        return math.where(ignored, 0.0, value * math.where(ignored | inside, 1.0, NAN))
 
     def _lost(self, v: Values, classes: int) -> tuple[Any, Any]:
         """A row's loss and weight."""
@@ -200,7 +211,7 @@ class Loss(Call):
     @kept_outside_modes(256)
     def of_losses(self, classes: int) -> Monoid:
         """The fold of the rows' values: the loss, and of a mean the weights' sum."""
-        names, mean = self._beside_rows, self.reduction == "mean"
+        names, mean = self.beside_rows, self.reduction == "mean"
 
         def lift(*values: Any) -> Any:
             lost, weight = self._lost(dict(zip(names, values, strict=True)), classes)
@@ -329,12 +340,12 @@ class Loss(Call):
 
     def named(self, rows: Sequence[Tensor]) -> Values:
         """What `of_rows` makes, by name."""
-        return dict(zip((*self._beside_rows[: 2 + self.varies + self.shares], "lse"), rows, strict=False))
+        return dict(zip((*self.beside_rows[: 2 + self.varies + self.shares], "lse"), rows, strict=False))
 
     def reduced(self, made: Values, x: Tensor) -> list[Tensor]:
         """The results, of all values of rows."""
         classes = self.classes_of(x)
-        values = [made[name] for name in self._beside_rows]
+        values = [made[name] for name in self.beside_rows]
         if self.reduction == "none":
             (loss,) = self._each(self.of_losses(classes), values, self.dtype)
             made["loss"] = loss.squeeze(self.dim)
@@ -355,23 +366,8 @@ class Loss(Call):
         )
 
     def check_targets(self, target: Tensor, classes: int) -> None:
-        """Refuse targets that are no classes, where they are looked at.
-
-        Raises:
-            TargetError: there are some.
-        """
-        if self.validate or target.device.type == "cpu":
-            dispatch.noted(lambda t: self._checked(t, classes), target)
-
-    def _checked(self, target: Tensor, classes: int) -> list[Tensor]:
-        if not is_abstract(target):
-            wrong = target[((target < 0) | (target >= classes)) & (target != self.ignore_index)]
-            if wrong.numel():
-                raise TargetError(
-                    f"{self.call}: targets must be classes in [0, {classes - 1}] or `ignore_index` {self.ignore_index}, got "
-                    f"{wrong[0].item()} (Target is out of bounds); mask it with `ignore_index`"
-                )
-        return []
+        """`check_targets` of this loss."""
+        check_targets(target, classes, self.ignore_index, self.validate, self.call)
 
     def unwritten(self, x: Tensor) -> list[Tensor]:
         """Memory of the results' shapes and dtypes."""
@@ -441,6 +437,45 @@ class Loss(Call):
         if torch._C._functorch.maybe_current_level() is not None:  # no in-place write into what is not mapped
             return [of_x.scatter(self.dim, chosen, own)]
         return [of_x.scatter_(self.dim, chosen, own)]
+
+
+def check_targets(target: Tensor, classes: int, ignore_index: int, validate: bool, call: str) -> None:
+    """Refuse targets that are no classes, where they are looked at: on a CPU, and elsewhere to `validate`.
+
+    Raises:
+        TargetError: there are some.
+    """
+
+    def checked(target: Tensor) -> list[Tensor]:
+        if not is_abstract(target):
+            wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
+            if wrong.numel():
+                raise TargetError(
+                    f"{call}: targets must be classes in [0, {classes - 1}] or `ignore_index` {ignore_index}, got "
+                    f"{wrong[0].item()} (Target is out of bounds); mask it with `ignore_index`"
+                )
+        return []
+
+    if validate or target.device.type == "cpu":
+        dispatch.noted(checked, target)
+
+
+def as_index(call: str, ignore_index: Any) -> int:
+    """The target of rows that are left out.
+
+    Raises:
+        ArgumentError, KindError: it is none.
+    """
+    index = whole_number(ignore_index)
+    if index is None:
+        raise KindError(
+            f"{call}: `ignore_index` must be an int, got {shown(ignore_index)}; write a whole number"
+        )
+    if not -(2**63) <= index < 2**63:
+        raise ArgumentError(
+            f"{call}: `ignore_index` must be an int of 64 bits, got {shown(index)}; write a smaller number"
+        )
+    return index
 
 
 def _taking(count: int, function: Any) -> Any:

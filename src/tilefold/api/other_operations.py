@@ -6,6 +6,8 @@
     tilefold::transpose         a tensor with two dims swapped in memory
     tilefold::product           a product with its epilogue and its row's fold
     tilefold::cross_entropy     a loss, and what its backward reads of rows
+    tilefold::linear            a fold of a product's rows, the targets' logits, and the rows' states
+    tilefold::linear_gradient   the cotangents of its tensors
 
 As in `operations`: schemas have no shapes, and each call on tensors without data gives results of its shapes.
 """
@@ -23,6 +25,8 @@ from tilefold.api import dispatch
 from tilefold.api import topk as selections
 from tilefold.api import transpose as transposes
 from tilefold.api.differentiated import applied
+from tilefold.api.linear import SCHEMA as LINEAR
+from tilefold.api.linear import Linear, Once
 from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss
 from tilefold.api.move_gradients import Selection, Swap
 from tilefold.api.operations import Tensors, Where, all_mapped, fresh, in_front, register
@@ -232,6 +236,52 @@ def _differentiated_loss(tensors: Sequence[Tensor], loss: Loss, key: Any) -> Ten
     return applied(loss, lambda given: fresh(loss.run(given), given), tensors, None if loss.in_place else key)
 
 
+# ------------------------------------------------------------------------------------------------ folds of products
+
+
+def _linear_of(inputs: Tensors, *arguments: Any) -> Linear:
+    return Linear(*arguments)
+
+
+def _linear(inputs: Tensors, *arguments: Any) -> Tensors:
+    with torch.no_grad():
+        return fresh(Linear(*arguments).run(inputs), inputs)
+
+
+def _shape_of_linear(inputs: Tensors, *arguments: Any) -> Tensors:
+    return Linear(*arguments).unwritten(inputs)
+
+
+def _mapped_linear(info: Any, where: tuple[Where], inputs: Tensors, *arguments: Any) -> Any:
+    return _one_by_one(info, where, (inputs,), lambda x: OPERATIONS.linear(x, *arguments))
+
+
+def _differentiated_linear(tensors: Sequence[Tensor], linear: Linear) -> Tensors:
+    return applied(linear, lambda given: fresh(linear.run(given), given), tensors)
+
+
+def _linear_gradient(saved: Tensors, grads: Tensors, wrt: list[int], *arguments: Any) -> Tensors:
+    with torch.no_grad():
+        return fresh(Linear(*arguments).gradients(saved, grads, wrt), [*saved, *grads])
+
+
+def _shape_of_linear_gradient(saved: Tensors, grads: Tensors, wrt: list[int], *arguments: Any) -> Tensors:
+    return [saved[i].new_empty(saved[i].shape) for i in wrt]
+
+
+def _mapped_linear_gradient(
+    info: Any, where: tuple[Where, Where], saved: Tensors, grads: Tensors, *arguments: Any
+) -> Any:
+    return _one_by_one(
+        info, where, (saved, grads), lambda s, g=grads: OPERATIONS.linear_gradient(s, g, *arguments)
+    )
+
+
+def _linear_gradient_of(saved: Tensors, grads: Tensors, wrt: list[int], *arguments: Any) -> Once:
+    return Once(Linear(*arguments).call)
+
+
+DIFFERENTIATED["linear"] = _differentiated_linear
 DIFFERENTIATED["product"] = _differentiated_product
 DIFFERENTIATED["cross_entropy"] = _differentiated_loss
 
@@ -262,4 +312,9 @@ register(
     "cross_entropy",
     f"(Tensor[] inputs, {SCHEMA})",
     _cross_entropy, _shape_of_losses, _mapped_losses, _loss_of,
+)  # fmt: skip
+register("linear", f"(Tensor[] inputs, {LINEAR})", _linear, _shape_of_linear, _mapped_linear, _linear_of)
+register(
+    "linear_gradient", f"(Tensor[] saved, Tensor[] grads, int[] wrt, {LINEAR})",
+    _linear_gradient, _shape_of_linear_gradient, _mapped_linear_gradient, _linear_gradient_of,
 )  # fmt: skip

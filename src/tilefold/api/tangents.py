@@ -28,11 +28,13 @@ from tilefold.api import transpose as transposes
 from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of
 from tilefold.api.gradients import Fold, Like, cells, converted, fold_of
+from tilefold.api.linear import Linear
 from tilefold.api.losses import Loss
 from tilefold.api.map_gradients import Map
 from tilefold.api.move_gradients import Selection, Swap
 from tilefold.api.product_gradients import Multiplied
 from tilefold.api.segment_gradients import Segmented
+from tilefold.errors import GradientError
 from tilefold.planner.products.epilogue import accumulator_dtype
 from tilefold.problem.canonical import broadcast_shape
 from tilefold.runtime.caching import kept_outside_modes
@@ -309,3 +311,13 @@ def _of_loss(
                     call=call.call,
                 )
     return _like(found, made)
+
+
+@tangents_of.register
+def _of_linear(
+    call: Linear, tensors: Sequence[Tensor], made: Sequence[Tensor], given: Sequence[Tensor | None]
+) -> Tangents:
+    raise GradientError(
+        f"{call.call}: a fold of a product has no forward derivative, got a tensor that carries one; multiply first, and "
+        "fold the logits"
+    )

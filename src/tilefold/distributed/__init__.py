@@ -4,8 +4,8 @@
     scan        every prefix
     cross_entropy   of logits whose classes are spread
 
-`parts` makes two monoids of one: that of a shard's states, and that of their fold. `exchange` gathers states, `gradient` is
-a shard's own backward, `agreement` compares what ranks ask for.
+`api.parts` makes two monoids of one: that of a shard's states, and that of their fold. `exchange` gathers states, `gradient`
+is a shard's own backward, `agreement` compares what ranks ask for.
 """
 
 from tilefold.distributed.losses import cross_entropy as cross_entropy

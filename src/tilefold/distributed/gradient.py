@@ -16,9 +16,9 @@ from tilefold.api import gradients
 from tilefold.api.ends import Ends, ends_of, function_of
 from tilefold.api.gradients import as_rows, cells, converted, from_rows, states_of
 from tilefold.api.operations import LIBRARY, fresh
+from tilefold.api.parts import finish_text, turned
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.scan import scan_tensors
-from tilefold.distributed.parts import finish_text, turned
 from tilefold.errors import GradientError
 from tilefold.problem.canonical import broadcast_shape
 

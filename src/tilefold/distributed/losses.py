@@ -14,12 +14,12 @@ from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
 from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss, Values
 from tilefold.api.operations import LIBRARY, fresh
+from tilefold.api.parts import finish_text, partial_text
 from tilefold.api.recorded import OPERATIONS
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import Ranks, gathered_states, process_group, ranks_of
 from tilefold.distributed.gradient import check_order
-from tilefold.distributed.parts import finish_text, partial_text
 from tilefold.errors import ArgumentError, ShapeError, shown
 from tilefold.functional.losses import checked_loss
 from tilefold.problem.canonical import whole_number

@@ -14,6 +14,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import gradients
 from tilefold.api.ends import ends_of
+from tilefold.api.parts import finish_text, partial_text, result_dtypes
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed import gradient
@@ -26,7 +27,6 @@ from tilefold.distributed.exchange import (
     process_group,
     ranks_of,
 )
-from tilefold.distributed.parts import finish_text, partial_text, result_dtypes
 from tilefold.errors import EmptyError
 from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
 from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs

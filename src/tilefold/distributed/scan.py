@@ -11,10 +11,10 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import text
 from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api.parts import Dtypes, algebra_of, finish_text, partial_text, turned, with_base
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
 from tilefold.distributed.exchange import first_positions, gathered_states, positions_of
-from tilefold.distributed.parts import Dtypes, algebra_of, finish_text, partial_text, turned, with_base
 from tilefold.distributed.reduce import agreed, fold_of_text
 from tilefold.errors import EmptyError, GradientError
 from tilefold.problem.canonical import broadcast_shape, one_dim

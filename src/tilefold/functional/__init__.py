@@ -38,6 +38,7 @@ from tilefold.functional.extremes import argmax as argmax
 from tilefold.functional.extremes import argmin as argmin
 from tilefold.functional.extremes import max as max
 from tilefold.functional.extremes import min as min
+from tilefold.functional.linear_losses import linear_cross_entropy as linear_cross_entropy
 from tilefold.functional.losses import cross_entropy as cross_entropy
 from tilefold.functional.moments import std as std
 from tilefold.functional.moments import std_mean as std_mean
@@ -71,7 +72,8 @@ from tilefold.functional.truth import count_nonzero as count_nonzero
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
     "clip_grad_norm_", "count_nonzero", "cross_entropy", "cummax", "cummin", "cumprod", "cumsum", "group_norm",
-    "layer_norm", "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "normalize", "prod", "rms_norm",
-    "rms_norm_quantized", "softmax", "std", "std_mean", "sum", "var", "var_mean", "vector_norm",
+    "layer_norm", "linear_cross_entropy", "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm",
+    "normalize", "prod", "rms_norm", "rms_norm_quantized", "softmax", "std", "std_mean", "sum", "var", "var_mean",
+    "vector_norm",
 ]  # fmt: skip
 hint_at_names(__name__, __all__)

@@ -55,7 +55,9 @@ def redirected(function: Callable[..., Result], names: Mapping[str, Any], *value
     return result
 
 
-_TENSORS = ("input", "x", "dim_or_other", "other", "target", "weight", "bias", "residual", "out")
+_TENSORS = (
+    "input", "x", "dim_or_other", "other", "target", "weight", "bias", "linear_weight", "linear_bias", "residual", "out",
+)  # fmt: skip
 
 
 def _rename(

@@ -9,11 +9,10 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from tilefold.api import dispatch
-from tilefold.api.losses import Loss, loss_tensors
+from tilefold.api.losses import Loss, as_index, loss_tensors
 from tilefold.api.recorded import asks_gradient
 from tilefold.errors import ArgumentError, GradientError, KindError, ShapeError, is_one_of, shown
 from tilefold.functional.arguments import as_number, need_float, redirected
-from tilefold.problem.canonical import whole_number
 from tilefold.problem.validate import GUARANTEES, check_flags, check_tensors
 from tilefold.runtime.modes import as_widened
 from tilefold.runtime.overrides import overridden
@@ -99,28 +98,14 @@ def checked_loss(
     Raises:
         As `cross_entropy`.
     """
-    check_flags(call, return_lse=return_lse, inplace_backward=inplace_backward, validate=validate)
     given = [x, target] if weight is None else [x, target, weight]
     check_tensors(given, call, names=(None, "target", "weight")[: len(given)], differentiable=True)
     need_float(x.dtype, call)
-    for name, value, names in (("reduction", reduction, REDUCTIONS), ("guarantee", guarantee, GUARANTEES)):
-        if not is_one_of(value, names):
-            raise ArgumentError(
-                f"{call}: `{name}` must be one of {', '.join(names)}, got {shown(value)} (not a valid value); name "
-                "one of these"
-            )
-    index = whole_number(ignore_index)
-    if index is None:
-        raise KindError(
-            f"{call}: `ignore_index` must be an int, got {shown(ignore_index)}; write a whole number"
-        )
-    if not -(2**63) <= index < 2**63:
-        raise ArgumentError(
-            f"{call}: `ignore_index` must be an int of 64 bits, got {shown(index)}; write a smaller number"
-        )
-    smoothing = _number(call, label_smoothing, "label_smoothing", 0.0, 1.0)
-    z = _number(call, z_loss, "z_loss", 0.0, 2.0**100)
-    cap = None if softcap is None else _number(call, softcap, "softcap", *CAPS)
+    check_flags(call, inplace_backward=inplace_backward)
+    options = checked_options(
+        call, reduction, ignore_index, label_smoothing, z_loss, softcap, return_lse, validate, guarantee
+    )
+    index = options["ignore_index"]
     dim = min(1, x.ndim - 1)
     if x.ndim == 0 or x.shape[dim] < least:
         raise ShapeError(
@@ -140,22 +125,59 @@ def checked_loss(
             f"{call}: `ignore_index` must be negative where targets are floating point probabilities, got {index} (not "
             "supported for floating point target); give ignored rows a probability of 0"
         )
-    if weight is not None:
-        if weight.shape != x.shape[dim : dim + 1] or not weight.is_floating_point():
-            got = f"{list(weight.shape)} of {weight.dtype}"
-            raise ShapeError(
-                f"{call}: `weight` must be floats, one for each of {x.shape[dim]} classes, got {got}; reshape or convert it"
-            )
-        if asks_gradient([weight]):
-            raise GradientError(
-                f"{call}: `weight` has no derivative here (nor in torch), got one that requires grad; detach() it"
-            )
+    check_weight(call, weight, x.shape[dim])
     dtype = as_widened(call, [x]) or x.dtype
     loss = Loss(
-        dim, 0, reduction, index, smoothing, z, cap, soft, weight is not None, return_lse, validate, dtype, guarantee,
-        inplace_backward,
+        dim=dim, members=0, probabilities=soft, weighted=weight is not None, dtype=dtype, in_place=inplace_backward, **options
     )  # fmt: skip
     return loss, given
+
+
+def checked_options(
+    call: str, reduction: Any, ignore_index: Any, label_smoothing: Any, z_loss: Any, softcap: Any, return_lse: Any,
+    validate: Any, guarantee: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The fields of a `Loss` that a caller chooses.
+
+    Raises:
+        ArgumentError, KindError: one has no such value.
+    """
+    check_flags(call, return_lse=return_lse, validate=validate)
+    for name, value, names in (("reduction", reduction, REDUCTIONS), ("guarantee", guarantee, GUARANTEES)):
+        if not is_one_of(value, names):
+            raise ArgumentError(
+                f"{call}: `{name}` must be one of {', '.join(names)}, got {shown(value)} (not a valid value); name "
+                "one of these"
+            )
+    return {
+        "reduction": reduction,
+        "ignore_index": as_index(call, ignore_index),
+        "label_smoothing": _number(call, label_smoothing, "label_smoothing", 0.0, 1.0),
+        "z_loss": _number(call, z_loss, "z_loss", 0.0, 2.0**100),
+        "softcap": None if softcap is None else _number(call, softcap, "softcap", *CAPS),
+        "shows_lse": return_lse,
+        "validate": validate,
+        "guarantee": guarantee,
+    }
+
+
+def check_weight(call: str, weight: Tensor | None, classes: int) -> None:
+    """Refuse weights that are not one float a class, or that ask for a gradient.
+
+    Raises:
+        ShapeError, GradientError: they are such.
+    """
+    if weight is None:
+        return
+    if weight.shape != (classes,) or not weight.is_floating_point():
+        got = f"{list(weight.shape)} of {weight.dtype}"
+        raise ShapeError(
+            f"{call}: `weight` must be floats, one for each of {classes} classes, got {got}; reshape or convert it"
+        )
+    if asks_gradient([weight]):
+        raise GradientError(
+            f"{call}: `weight` has no derivative here (nor in torch), got one that requires grad; detach() it"
+        )
 
 
 def _number(call: str, value: Any, name: str, least: float, most: float) -> float:

@@ -1,7 +1,7 @@
 """Modules with torch's names and parameters, and `swap`, which puts them into a model."""
 
 from tilefold.errors import hint_at_names
-from tilefold.nn.layers import CrossEntropyLoss, Linear
+from tilefold.nn.layers import CrossEntropyLoss, Linear, LinearCrossEntropyLoss
 from tilefold.nn.rows import GroupNorm, LayerNorm, LogSoftmax, RMSNorm, Softmax
 from tilefold.nn.swapping import swap
 
@@ -10,6 +10,7 @@ __all__ = [
     "GroupNorm",
     "LayerNorm",
     "Linear",
+    "LinearCrossEntropyLoss",
     "LogSoftmax",
     "RMSNorm",
     "Softmax",

@@ -1,4 +1,4 @@
-"""`Linear` and `CrossEntropyLoss`."""
+"""`Linear`, `CrossEntropyLoss` and `LinearCrossEntropyLoss`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from tilefold.api.matmul import matmul
 from tilefold.errors import ArgumentError, is_one_of, shown
+from tilefold.functional.linear_losses import linear_cross_entropy
 from tilefold.functional.losses import cross_entropy
 from tilefold.nn.parameters import check_parameters, check_sizes
 from tilefold.planner.products.epilogue import NAMED
@@ -142,4 +143,73 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
             inplace_backward=self.inplace_backward,
             validate=self.validate,
             guarantee=self.guarantee,
+        )
+
+
+class LinearCrossEntropyLoss(torch.nn.Module):
+    """torch.nn.LinearCrossEntropyLoss (torch 2.13) by `tilefold.linear_cross_entropy`: the logits are never held.
+
+    Args:
+        in_features, num_classes, bias, device, dtype, reduction, weight, ignore_index, label_smoothing: as in torch's; so are
+            the parameters of `linear`, their first values and the state dict.
+        z_loss, softcap, return_lse, validate: as in `tilefold.linear_cross_entropy`.
+
+    Shapes:
+        input [N, in_features], [.., in_features] or [in_features]; target, classes, [N], [..] or [].
+
+    To share the weights of a model's embedding, call the function with them, or set `loss.linear.weight = embedding.weight`.
+
+    Dtypes, gradients, memory, what is guaranteed and errors are those of `tilefold.linear_cross_entropy`.
+
+    Example:
+        >>> loss = tilefold.nn.LinearCrossEntropyLoss(3, 1000)
+        >>> loss(torch.zeros(5, 3), torch.arange(5))
+        tensor(6.9078, grad_fn=<_FunctionBackward>)
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        bias: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+        softcap: float | None = None,
+        return_lse: bool = False,
+        validate: bool = False,
+    ) -> None:
+        """Make the parameters as torch.nn.Linear does; keep the options, the classes' weight as a buffer."""
+        check_sizes("LinearCrossEntropyLoss", in_features=in_features, num_classes=num_classes)
+        check_parameters("LinearCrossEntropyLoss", device, dtype, bias=bias)
+        super().__init__()
+        self.linear = torch.nn.Linear(in_features, num_classes, bias, device, dtype)
+        self.register_buffer("weight", weight)
+        self.num_classes, self.reduction, self.ignore_index = num_classes, reduction, ignore_index
+        self.label_smoothing, self.z_loss, self.softcap = label_smoothing, z_loss, softcap
+        self.return_lse, self.validate = return_lse, validate
+
+    def forward(self, input: Tensor, target: Tensor) -> Any:
+        """The loss of rows and their classes; with `return_lse` a pair of it and the rows' log-sum-exp."""
+        bias: Tensor | None = self.linear.bias
+        return linear_cross_entropy(
+            input,
+            self.linear.weight,
+            target,
+            linear_bias=bias,
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
+            softcap=self.softcap,
+            return_lse=self.return_lse,
+            validate=self.validate,
         )

@@ -47,7 +47,8 @@ _FORMS: dict[Graph, tuple[Graph, Graph]] = {}
 def differentiate_as(combine: Graph, form: Graph, joined: Graph) -> None:
     """Take the derivatives of `form` for those of `combine`, whose values it has.
 
-    And for those of (a total, an element of it) `joined`, in which a total has the extremes of its elements.
+    And for those of (a total, the first field of an element of it) `joined`, in which a total has the extremes of its
+    elements, whose other fields are as the first monoid's of that combine.
     """
     _FORMS[combine] = form, joined
 
@@ -180,7 +181,7 @@ class Gradient:
         n, program = self.n, self.program
         taken = [*program.state, *program.lift.input_dtypes]
         if (form := _FORMS.get(self.algebra.combine)) is not None:
-            return infer(form[1], taken)
+            return infer(trace(lambda *v: form[1](*v[:n], program.lift.graph(*v[n:])[0]), len(taken)), taken)
         block = specialize(self.states, self.elements_read).absorb if self.algebra.commutative else None
         largest = _extremes(program.combine.graph, n)
         counts = _counts(program.lift.graph, program.combine.graph, n)
