@@ -40,6 +40,22 @@ def group_of(size: int) -> Any:
     return dist.new_group(list(range(size)), timeout=timedelta(seconds=120))
 
 
+def here(t: torch.Tensor) -> torch.Tensor:
+    """A drawn tensor on this rank's device."""
+    return t.cuda() if dist.get_backend() == "nccl" else t
+
+
+def sizes_of(*sizes: int) -> list[int]:
+    """A length a rank: the last one has those of ranks that there are not."""
+    n = dist.get_world_size()
+    return [*sizes[: n - 1], sum(sizes[n - 1 :])]
+
+
+def groups_of() -> dict[int, Any]:
+    """A group of each size."""
+    return {n: group_of(n) for n in range(1, dist.get_world_size() + 1)}
+
+
 def listed(made: Any) -> list[torch.Tensor]:
     return [made] if isinstance(made, torch.Tensor) else list(made)
 
@@ -59,10 +75,10 @@ def fold(function: Any, tensors: list[torch.Tensor], *arguments: Any, **named: A
 
 def drawn(seed: int, count: int) -> int:
     """Random monoids, shapes, dims and uneven shards. Gives how many folds were compared."""
-    groups, done, wrong = {n: group_of(n) for n in (1, 2, 3, 4)}, 0, list[str]()
+    groups, done, wrong = groups_of(), 0, list[str]()
     for case in range(seed, seed + count):
         draw = random.Random(case)
-        name, size = draw.choice(sorted(CATALOGUE)), draw.choice([1, 2, 3, 4])
+        name, size = draw.choice(sorted(CATALOGUE)), draw.choice(list(groups))
         monoid, rank = CATALOGUE[name], dist.get_rank()
         integers = [torch.bool] if name in ("ANY", "ALL") else [torch.int8, torch.int64]
         dtype = draw.choice(integers if name in BITS else [torch.float64, torch.float32, torch.float64])
@@ -78,7 +94,8 @@ def drawn(seed: int, count: int) -> int:
             continue
         generator = torch.Generator().manual_seed(case)
         whole = [
-            torch.randint(-2, 3, shape, generator=generator).to(dtype) for _ in range(monoid.algebra.inputs)
+            here(torch.randint(-2, 3, shape, generator=generator).to(dtype))
+            for _ in range(monoid.algebra.inputs)
         ]
         own = [t.split(sizes, axis)[rank] for t in whole]
         wanted = fold(tilefold.reduce, whole, monoid, dims, keepdim)
@@ -95,15 +112,16 @@ def drawn(seed: int, count: int) -> int:
 def gradients(names: list[str], tied: bool) -> None:
     """Uneven and empty shards: each rank's gradient is its part of the whole one's."""
     torch.manual_seed(0)
-    group, sizes, rank = group_of(3), [3, 0, 2], dist.get_rank()
+    rank, sizes = dist.get_rank(), sizes_of(3, 0, 2)[:3]
+    group = group_of(len(sizes))
     for name in names:
         monoid = CATALOGUE[name]
         for dims in ((1,), (0, 1), None):
-            whole = [torch.randn(2, 5, 2, dtype=torch.float64) for _ in range(monoid.algebra.inputs)]
+            whole = [here(torch.randn(2, 5, 2, dtype=torch.float64)) for _ in range(monoid.algebra.inputs)]
             whole = [(x.round() if tied else x).requires_grad_() for x in whole]
             wanted = listed(fold(tilefold.reduce, whole, monoid, dims))
             seeds = [torch.randn_like(t) if t.requires_grad else None for t in wanted]
-            if rank >= 3:
+            if rank >= len(sizes):
                 continue
             own = [t.detach().split(sizes, 1)[rank].clone().requires_grad_() for t in whole]
             got = listed(fold(sharded.reduce, own, monoid, dims, sharded_dim=1, group=group))
@@ -125,7 +143,7 @@ def compiled(names: list[str]) -> None:
     torch.manual_seed(0)
     group, rank = group_of(2), dist.get_rank()
     for name in names:
-        monoid, x = CATALOGUE[name], torch.randint(-2, 3, (2, 5)).double()
+        monoid, x = CATALOGUE[name], here(torch.randint(-2, 3, (2, 5)).double())
         if rank >= 2:
             continue
         torch.compiler.reset()
@@ -143,7 +161,7 @@ def compiled(names: list[str]) -> None:
         same(of_whole.split([3, 2], 1)[rank], of_own)
     if rank < 2:
         torch.compiler.reset()
-        x = torch.randint(-2, 3, (2, 5)).double()
+        x = here(torch.randint(-2, 3, (2, 5)).double())
         call = torch.compile(
             lambda t: sharded.scan(t, monoids.SUM, 1, sharded_dim=1, group=group),
             fullgraph=True,
@@ -154,10 +172,10 @@ def compiled(names: list[str]) -> None:
 
 def losses(seed: int, count: int) -> int:
     """Drawn options, shapes and shards of cross-entropy: loss, log-sum-exp and gradients are the whole one's."""
-    groups, rank, wrong = {n: group_of(n) for n in (1, 2, 3, 4)}, dist.get_rank(), list[str]()
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
     for case in range(seed, seed + count):
         draw, generator = random.Random(case), torch.Generator().manual_seed(case)
-        size, dtype = draw.choice([1, 2, 3, 4]), draw.choice([torch.float64, torch.float32, torch.bfloat16])
+        size, dtype = draw.choice(list(groups)), draw.choice([torch.float64, torch.float32, torch.bfloat16])
         sizes = [draw.choice([0, 1, 3, 6]) for _ in range(size)]
         sizes[draw.randrange(size)] = 5
         if draw.random() < 0.4:
@@ -171,19 +189,21 @@ def losses(seed: int, count: int) -> int:
             "softcap": draw.choice([None, None, 2.0]),
             "return_lse": True,
         }
-        x = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        x = here(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
         if draw.random() < 0.2:
             x.view(-1)[draw.randrange(x.numel())] = draw.choice([float("nan"), -float("inf")])
         rows = [n for d, n in enumerate(shape) if d != dim]
         soft = draw.random() < 0.3
         if soft:
-            target = torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
+            target = here(torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype))
         else:
-            target = torch.randint(0, sum(sizes), rows, generator=generator)
+            target = here(torch.randint(0, sum(sizes), rows, generator=generator))
             if target.numel() and draw.random() < 0.3:
                 options["ignore_index"] = int(target.view(-1)[0])
         weight = (
-            torch.rand(sum(sizes), generator=generator, dtype=torch.float64) if draw.random() < 0.4 else None
+            here(torch.rand(sum(sizes), generator=generator, dtype=torch.float64))
+            if draw.random() < 0.4
+            else None
         )
         if rank >= size:
             continue
@@ -195,7 +215,7 @@ def losses(seed: int, count: int) -> int:
         got = sharded.cross_entropy(
             own[0], own[1] if soft else target, part, sizes=given, group=groups[size], **options
         )
-        seeds = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype) for t in wanted]
+        seeds = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in wanted]
         of_whole, of_own = (torch.autograd.grad(m, i, seeds) for m, i in ((wanted, whole), (got, own)))
         try:
             close(wanted, got, dtype)
@@ -254,10 +274,10 @@ def losses_beside(what: str) -> str | None:
 def scans() -> None:
     """Prefixes of each rank's part, with positions and in order."""
     torch.manual_seed(1)
-    sizes, rank = [2, 0, 3, 1], dist.get_rank()
+    sizes, rank = sizes_of(2, 0, 3, 1), dist.get_rank()
     for name in ("SUM", "LOGSUMEXP", "AFFINE", "CUMMAX", "LAST", "WELFORD", "SHIFTS"):
         monoid = CATALOGUE[name]
-        whole = [torch.randint(-2, 3, (2, 6)).double() for _ in range(monoid.algebra.inputs)]
+        whole = [here(torch.randint(-2, 3, (2, 6)).double()) for _ in range(monoid.algebra.inputs)]
         own = [t.split(sizes, 1)[rank] for t in whole]
         for reverse in (False, True):
             for exclusive in (False, True) if monoid.algebra.identity is not None else (False,):
@@ -275,9 +295,9 @@ def scans() -> None:
 def named() -> None:
     """The usual folds, of bfloat16 too, whose states are float32."""
     torch.manual_seed(2)
-    sizes, rank = [4, 1, 0, 2], dist.get_rank()
+    sizes, rank = sizes_of(4, 1, 0, 2), dist.get_rank()
     for dtype in (torch.float64, torch.bfloat16):
-        x = torch.randint(-3, 4, (3, 7)).to(dtype)
+        x = here(torch.randint(-3, 4, (3, 7)).to(dtype))
         own = x.split(sizes, 1)[rank]
         for name in sharded.__all__:
             if name not in ("reduce", "scan", "cross_entropy"):
@@ -319,7 +339,7 @@ def exchanged() -> list[int]:
 
     exchange.gathered = counted
     try:
-        own = torch.ones(5, 3 + dist.get_rank(), dtype=torch.bfloat16)
+        own = here(torch.ones(5, 3 + dist.get_rank(), dtype=torch.bfloat16))
         for call in (
             lambda: sharded.logsumexp(own, 1, sharded_dim=1),
             lambda: sharded.argmax(own, 1, sharded_dim=1),
@@ -341,24 +361,26 @@ def exchanged() -> list[int]:
 def bits(late: int) -> list[bytes]:
     """Sums of floats whose grouping shows, where one rank comes late."""
     torch.manual_seed(3)
-    x, rank = torch.randn(8, 4000), dist.get_rank()
+    x, rank = here(torch.randn(8, 4000)), dist.get_rank()
     if rank == late:
         time.sleep(0.2)
-    own = x.split([1500, 7, 1493, 1000], 1)[rank]
+    own = x.split(sizes_of(1500, 7, 1493, 1000), 1)[rank]
     made = [
         sharded.sum(own, 1, sharded_dim=1),
         sharded.logsumexp(own, 1, sharded_dim=1),
         sharded.var(own, sharded_dim=1),
     ]
-    return [t.numpy().tobytes() for t in made]
+    return [t.cpu().numpy().tobytes() for t in made]
 
 
 def disagreeing(what: str) -> str:
     """The error of a call that one rank makes otherwise."""
     os.environ["TILEFOLD_CHECK_RANKS"] = "1"
-    odd = dist.get_rank() == 2
-    x = torch.ones(
-        5 if odd and what == "shape" else 4, 3, dtype=torch.float64 if odd and what == "dtype" else None
+    odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
+    x = here(
+        torch.ones(
+            5 if odd and what == "shape" else 4, 3, dtype=torch.float64 if odd and what == "dtype" else None
+        )
     )
     monoid = monoids.MAX if odd and what == "monoid" else monoids.SUM
     guarantee = "batch_invariant" if odd and what == "guarantee" else "run_to_run"
@@ -370,12 +392,12 @@ def disagreeing(what: str) -> str:
 
 def nothing() -> str:
     """The error of a fold of no elements without an identity."""
-    return error_of(lambda: sharded.reduce(torch.ones(2, 0), monoids.FIRST, 1, sharded_dim=1))
+    return error_of(lambda: sharded.reduce(here(torch.ones(2, 0)), monoids.FIRST, 1, sharded_dim=1))
 
 
 def second_derivative() -> str:
     """The error of asking for one."""
-    x = torch.ones(3, requires_grad=True)
+    x = here(torch.ones(3)).requires_grad_()
     made = sharded.logsumexp(x, 0, sharded_dim=0)
     return error_of(lambda: torch.autograd.grad(made, x, create_graph=True), tilefold.errors.GradientError)
 
