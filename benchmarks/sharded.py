@@ -61,6 +61,17 @@ def cases(
         lambda s, w, n: sharded.scan(s, monoids.SUM, 1, sharded_dim=1),
         True,
     )
+    for name in ("softmax", "log_softmax"):
+        local, own = getattr(tilefold, name), getattr(sharded, name)
+        yield name, lambda x, f=local: f(x, 1), lambda s, w, n, f=own: f(s, 1, sharded_dim=1), True
+    for name in ("layer_norm", "rms_norm"):
+        local, own = getattr(tilefold, name), getattr(sharded, name)
+        yield (
+            name,
+            lambda x, f=local: f(x, x.shape[1:], w),
+            lambda s, w, n, f=own: f(s, s.shape[1:], w, sharded_dim=1),
+            True,
+        )
     yield (
         "cross_entropy",
         lambda x: tilefold.cross_entropy(x, target, label_smoothing=0.1),
@@ -199,6 +210,32 @@ def of_folds(device: str, shapes: list[tuple[int, int]], rounds: int) -> None:
         report(f"logsumexp {rows}x({columns}x{size}) bf16", calls, rounds, cuda, 20, True)
 
 
+def of_rows(device: str, rows: int, columns: int, rounds: int) -> None:
+    """Softmax and norms over a sharded dim beside those of a shard alone: forward, then both."""
+    size, cuda = dist.get_world_size(), device != "cpu"
+    x = torch.randn(rows, columns, device=device).bfloat16().requires_grad_()
+    w = torch.randn(columns, device=device).bfloat16().requires_grad_()
+    g = torch.randn_like(x)
+    for name in ("softmax", "layer_norm", "rms_norm"):
+        given = (1,) if name == "softmax" else ((columns,), w)
+        wrt = (x,) if name == "softmax" else (x, w)
+
+        def own(name: str = name, given: Any = given) -> Tensor:
+            return getattr(sharded, name)(x, *given, sharded_dim=1)  # type: ignore[no-any-return]  # a tensor
+
+        def local(name: str = name, given: Any = given) -> Tensor:
+            return getattr(tilefold, name)(x, *given)  # type: ignore[no-any-return]  # a tensor
+
+        def both(call: Callable[[], Tensor], wrt: Any = wrt) -> Call:
+            return lambda: torch.autograd.grad(call(), wrt, g)
+
+        title = f"{name} {rows}x({columns}x{size}) bf16"
+        with torch.no_grad():
+            report(title, {f"distributed.{name}": own, f"local {name}": local}, rounds, cuda, 20, True)
+        runs = {f"distributed.{name}": both(own), f"local {name}": both(local)}
+        report(f"{title}, both", runs, rounds, cuda, 10, True)
+
+
 def of_losses(device: str, rows: int, classes: int, rounds: int) -> None:
     """Cross-entropy of sharded classes, forward and backward, beside the local one of a shard and torch's loss_parallel."""
     size, cuda = dist.get_world_size(), device != "cpu"
@@ -250,6 +287,7 @@ def main() -> int:
         name = torch.cuda.get_device_name() if cuda else "CPU, gloo"
         print(f"{dist.get_world_size()} ranks, {name}, torch {torch.__version__}", flush=True)
     of_folds(device, [(64, 256)] if tiny else [(16384, 8192), (16384, 512)], asked.rounds)
+    of_rows(device, *((64, 256) if tiny else (16384, 8192)), asked.rounds)
     of_losses(device, *((32, 512) if tiny else (8192, 131072)), asked.rounds)
     dist.destroy_process_group()
     return 0 if good else 1

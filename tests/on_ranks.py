@@ -31,6 +31,26 @@ CATALOGUE = (
     | {f"NORM({order})": monoids.NORM(order) for order in (0.0, 1.0, 2.0, 3.0, float("inf"))}
     | {"SHIFTS": SHIFTS}
 )
+FOLDS = (
+    "sum", "prod", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "var", "std", "vector_norm",
+)  # fmt: skip
+# The function of each element and of its row's results, by the monoid; with what is asked of rows.
+MAPS: dict[str, tuple[Any, Any]] = {
+    "SUM": (lambda x, total: x / total, lambda total: (total, total * total)),
+    "LOGSUMEXP": (lambda x, lse, weight: ((x - lse) * weight, x > lse), None),
+    "WELFORD": (
+        lambda x, count, mean, squares: (x - mean) * squares / count,
+        lambda count, mean, squares: mean,
+    ),
+    "NORM(2.0)": (lambda x, norm, weight: x * norm * weight + weight, None),
+    "MEAN": (lambda x, mean: x - mean, None),
+}
+UNDERIVED: dict[str, Any] = {
+    "MAX": lambda x, largest: (x - largest, x == largest),
+    "SHIFTS": lambda x, first, last, total: x * first + last - total,
+    "AFFINE": lambda a, b, scale, shift: a * scale + b * shift,
+    "BITWISE_XOR": lambda x, every: x ^ every,
+}
 BITS = ("ANY", "ALL", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR")
 
 
@@ -170,6 +190,28 @@ def compiled(names: list[str]) -> None:
         same(x.cumsum(1).split([3, 2], 1)[rank], call(x.split([3, 2], 1)[rank]))
 
 
+def compiled_maps() -> None:
+    """Forward and backward are one graph each, with the same bits; a weight's gradient is of this rank's part."""
+    torch.manual_seed(4)
+    group, rank = group_of(2), dist.get_rank()
+    x, w = here(torch.randn(3, 5)), here(torch.randn(5))
+    if rank >= 2:
+        return
+    torch.compiler.reset()
+    own, weight = (t.split([3, 2], -1)[rank].clone().requires_grad_() for t in (x, w))
+
+    def both(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        normed = sharded.layer_norm(x, x.shape[1:], w, sharded_dim=1, group=group)
+        return sharded.softmax(normed, 1, sharded_dim=1, group=group)
+
+    seed = torch.randn_like(own)
+    calls = [both, torch.compile(both, fullgraph=True, backend="aot_eager")]
+    plain, graph = (
+        [m, *torch.autograd.grad(m, (own, weight), seed)] for m in (f(own, weight) for f in calls)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(plain, graph, strict=True))
+
+
 def losses(seed: int, count: int) -> int:
     """Drawn options, shapes and shards of cross-entropy: loss, log-sum-exp and gradients are the whole one's."""
     groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
@@ -222,6 +264,90 @@ def losses(seed: int, count: int) -> int:
             close([t.split(sizes, dim)[rank] for t in of_whole], of_own, dtype)
         except AssertionError as error:
             wrong.append(f"case {case}: {dtype} {shape} shards {sizes} {options}: {error}")
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
+def maps(seed: int, count: int) -> int:
+    """Drawn rows, functions and shards: each rank's results and gradients are its part of the whole's."""
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        size = draw.choice(list(groups))
+        dtype = draw.choice([torch.float64, torch.float32, torch.bfloat16])
+        ndim = draw.choice([1, 2, 3])
+        axis = draw.randrange(ndim)
+        sizes = [draw.choice([0, 1, 3, 6]) for _ in range(size)]
+        sizes[draw.randrange(size)] = 5
+        shape = [sum(sizes) if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
+        names = ["softmax", "log_softmax", "layer_norm", "rms_norm", "reduce_map", "reduce_map"]
+        name, k = draw.choice(names), draw.randint(1, ndim)
+        what = draw.choice([*MAPS, *UNDERIVED]) if name == "reduce_map" else name
+
+        def made(shape: Any, generator: Any = generator, dtype: Any = dtype) -> torch.Tensor:
+            return here(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
+
+        named, dims = dict[str, Any](), sorted({axis, *draw.sample(range(ndim), draw.randrange(ndim + 1))})
+        inputs, beside = [made(shape)], list[torch.Tensor]()
+        if name in ("layer_norm", "rms_norm"):
+            dims = list(range(ndim - k, ndim))
+            beside = [made(shape[ndim - k :]) for _ in range(draw.choice([0, 1, 1 + (name == "layer_norm")]))]
+            inputs += [made(shape)] * (draw.random() < 0.3)
+        elif name == "reduce_map":
+            monoid = sharded.named.MEAN if what == "MEAN" else CATALOGUE[what]
+            inputs = [made(shape) for _ in range(monoid.algebra.inputs)]
+            beside = [made(shape[axis:])] if what in ("LOGSUMEXP", "NORM(2.0)") else []
+            if what == "BITWISE_XOR":
+                inputs = [(t * 100).to(torch.int64) for t in inputs]
+        elif draw.random() < 0.3:
+            named["dtype"] = draw.choice([torch.float32, torch.float64, torch.bfloat16])
+        derives = what not in UNDERIVED and draw.random() < 0.8
+        if rank >= size:
+            continue
+
+        def part(t: torch.Tensor, d: int = axis - ndim, sizes: Any = sizes, n: int = shape[axis]) -> Any:
+            return t.split(sizes, d)[rank] if t.ndim >= -d and t.shape[d] == n else t
+
+        def call(
+            module: Any, inputs: Any, beside: Any, more: Any, name: str = name, what: str = what, k: int = k,
+            dims: Any = dims, ndim: int = ndim, named: Any = named,
+        ) -> Any:  # fmt: skip
+            x = inputs[0]
+            if name == "reduce_map":
+                monoid = sharded.named.MEAN if what == "MEAN" else CATALOGUE[what]
+                function, rows = MAPS[what] if what in MAPS else (UNDERIVED[what], None)
+                return fold(
+                    module.reduce_map, inputs, monoid, function, dims, extras=beside, rows=rows, **more
+                )
+            if name in ("layer_norm", "rms_norm"):
+                residual = inputs[1] if len(inputs) > 1 else None
+                return getattr(module, name)(x, x.shape[ndim - k :], *beside, residual=residual, **more)
+            return getattr(module, name)(x, dims, **named, **more)
+
+        whole = [t.clone().requires_grad_(derives) for t in (*inputs, *beside)]
+        own = [part(t).detach().clone().requires_grad_(derives) for t in (*inputs, *beside)]
+        m = len(inputs)
+        wanted = listed(call(tilefold, whole[:m], whole[m:], {}))
+        got = listed(call(sharded, own[:m], own[m:], {"sharded_dim": axis, "group": groups[size]}))
+        pairs = [
+            (part(a) if a.shape[axis] == shape[axis] else a, b) for a, b in zip(wanted, got, strict=True)
+        ]
+        if derives:
+            floats = [i for i, t in enumerate(wanted) if t.is_floating_point()]
+            seeds = [made(wanted[i].shape).to(wanted[i].dtype) for i in floats]
+            of_whole = torch.autograd.grad([wanted[i] for i in floats], whole, seeds)
+            seeds = [part(s) if s.shape[axis] == shape[axis] else s for s in seeds]
+            of_own = torch.autograd.grad([got[i] for i in floats], own, seeds)
+            n = len(whole) if axis in dims else m  # of sharded rows, weights have what this rank's rows give
+            pairs += [(part(a), b) for a, b in zip(of_whole[:n], of_own[:n], strict=True)]
+        try:
+            assert [t.requires_grad for t in wanted] == [t.requires_grad for t in got]
+            for a, b in pairs:
+                close([a], [b], max(dtype, named.get("dtype", dtype), key=lambda d: torch.finfo(d).eps))
+        except AssertionError as error:
+            wrong.append(
+                f"case {case}: {what} {dtype} {shape} dims {dims} shards {sizes} of {axis} {named}: {error}"
+            )
     assert not wrong, "\n".join(wrong)
     return count
 
@@ -299,11 +425,10 @@ def named() -> None:
     for dtype in (torch.float64, torch.bfloat16):
         x = here(torch.randint(-3, 4, (3, 7)).to(dtype))
         own = x.split(sizes, 1)[rank]
-        for name in sharded.__all__:
-            if name not in ("reduce", "scan", "cross_entropy"):
-                order = (3.0,) if name == "vector_norm" else ()
-                wanted = getattr(tilefold, name)(x, *order, dim=1)
-                same(wanted, getattr(sharded, name)(own, *order, dim=1, sharded_dim=1))
+        for name in FOLDS:
+            order = (3.0,) if name == "vector_norm" else ()
+            wanted = getattr(tilefold, name)(x, *order, dim=1)
+            same(wanted, getattr(sharded, name)(own, *order, dim=1, sharded_dim=1))
     assert sharded.mean(own, 1, dtype=torch.float32, sharded_dim=1).dtype == torch.float32
 
 
@@ -395,11 +520,18 @@ def nothing() -> str:
     return error_of(lambda: sharded.reduce(here(torch.ones(2, 0)), monoids.FIRST, 1, sharded_dim=1))
 
 
-def second_derivative() -> str:
+def second_derivative(name: str) -> str:
     """The error of asking for one."""
     x = here(torch.ones(3)).requires_grad_()
-    made = sharded.logsumexp(x, 0, sharded_dim=0)
+    made = getattr(sharded, name)(x, 0, sharded_dim=0).sum()
     return error_of(lambda: torch.autograd.grad(made, x, create_graph=True), tilefold.errors.GradientError)
+
+
+def underived() -> str:
+    """The error of asking for a gradient of what is made of a maximum."""
+    x = here(torch.ones(3)).requires_grad_()
+    call = lambda: sharded.reduce_map(x, monoids.MAX, lambda x, m: x - m, 0, sharded_dim=0)  # noqa: E731  # one call
+    return error_of(call, tilefold.errors.GradientError)
 
 
 def killed() -> tuple[float, str]:

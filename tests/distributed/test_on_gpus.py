@@ -36,6 +36,14 @@ def test_losses_are_those_of_all_classes(two):
     assert two.run(on_ranks.losses, 6000, 60)[0] == 60
 
 
+def test_maps_of_sharded_rows_are_those_of_the_whole(two):
+    assert two.run(on_ranks.maps, 7000, 100)[0] == 100
+
+
+def test_compiled_maps_are_one_graph_forward_and_backward(two):
+    two.run(on_ranks.compiled_maps)
+
+
 def test_scans_begin_with_the_state_of_the_ranks_before(two):
     two.run(on_ranks.scans)
 

@@ -14,6 +14,7 @@ from ranks import Ranks
 from tilefold.errors import ArgumentError
 
 LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
+MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "150"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
 
 
@@ -45,8 +46,19 @@ def test_compiled_calls_are_one_graph_forward_and_backward(four):
     four.run(on_ranks.compiled, ["LOGSUMEXP", "MAX_WITH_INDEX"])
 
 
-def test_there_is_no_second_derivative(four):
-    assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative))
+def test_compiled_maps_are_one_graph_forward_and_backward(four):
+    four.run(on_ranks.compiled_maps)
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "softmax"])
+def test_there_is_no_second_derivative(four, name):
+    assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative, name))
+
+
+def test_a_map_of_extremes_has_no_gradient(four):
+    assert all(
+        "where those of its fold need the total alone" in error for error in four.run(on_ranks.underived)
+    )
 
 
 def test_a_loss_of_sharded_classes_is_that_of_all(four):
@@ -68,6 +80,10 @@ def test_losses_that_are_refused(four, what, said):
 
 def test_a_compiled_loss_is_one_graph_with_the_same_bits(four):
     assert four.run(on_ranks.losses_beside, "compiled") == [None] * 4
+
+
+def test_maps_of_sharded_rows_are_those_of_the_whole(four):
+    assert four.run(on_ranks.maps, 3000, MAPS)[0] == MAPS
 
 
 def test_scans_begin_with_the_state_of_the_ranks_before(four):
