@@ -182,12 +182,21 @@ def compiled(names: list[str]) -> None:
     if rank < 2:
         torch.compiler.reset()
         x = here(torch.randint(-2, 3, (2, 5)).double())
+        whole = x.clone().requires_grad_()
         call = torch.compile(
             lambda t: sharded.scan(t, monoids.SUM, 1, sharded_dim=1, group=group),
             fullgraph=True,
             backend="aot_eager",
         )
         same(x.cumsum(1).split([3, 2], 1)[rank], call(x.split([3, 2], 1)[rank]))
+        best = torch.compile(
+            lambda t: sharded.topk(t, 3, 1, sharded_dim=1, group=group), fullgraph=True, backend="aot_eager"
+        )
+        own = x.split([3, 2], 1)[rank].clone().requires_grad_()
+        wanted, got = tilefold.topk(whole, 3, 1), best(own)
+        assert torch.equal(wanted.indices, got.indices)
+        (a,), (b,) = (torch.autograd.grad(m.values.sum(), t) for m, t in ((wanted, whole), (got, own)))
+        same(a.split([3, 2], 1)[rank], b)
 
 
 def compiled_maps() -> None:
@@ -210,6 +219,49 @@ def compiled_maps() -> None:
         [m, *torch.autograd.grad(m, (own, weight), seed)] for m in (f(own, weight) for f in calls)
     )
     assert all(torch.equal(a, b) for a, b in zip(plain, graph, strict=True))
+
+
+def selections(seed: int, count: int) -> int:
+    """The best of drawn shards, many of them equal: values and positions are the whole's, and each rank has its gradient."""
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
+    dtypes = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn]
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        size, dtype, largest = draw.choice(list(groups)), draw.choice(dtypes), draw.random() < 0.5
+        sizes = [draw.choice([0, 1, 4, 40]) for _ in range(size)]
+        sizes[draw.randrange(size)] = 5
+        axis, ndim = draw.choice([(0, 1), (0, 2), (1, 2), (1, 3)])
+        shape = [sum(sizes) if d == axis else draw.choice([1, 3]) for d in range(ndim)]
+        x = torch.randint(0 if dtype == torch.uint8 else -2, 3, shape, generator=generator).float()
+        if dtype.is_floating_point and draw.random() < 0.5:
+            odd = draw.choice([float("nan"), torch.finfo(dtype).min])
+            x = torch.where(torch.rand(shape, generator=generator) < 0.3, odd, x)
+        x = here(x.to(dtype))
+        k = draw.randint(0, min(shape[axis], 32))
+        if rank >= size:
+            continue
+        derives = dtype in (torch.float32, torch.bfloat16)
+        whole = x.clone().requires_grad_(derives)
+        own = x.split(sizes, axis)[rank].clone().requires_grad_(derives)
+        wanted = tilefold.topk(whole, k, axis, largest)
+        got = sharded.topk(own, k, axis, largest, sharded_dim=axis, group=groups[size])
+        pairs = [(wanted.values.detach(), got.values.detach()), (wanted.indices, got.indices)]
+        if derives:
+            g = here(torch.randn(wanted.values.shape, generator=generator)).to(dtype)
+            (a,), (b,) = (torch.autograd.grad(m.values, t, g) for m, t in ((wanted, whole), (got, own)))
+            pairs.append((a.split(sizes, axis)[rank], b))
+        try:
+            for a, b in pairs:
+                torch.testing.assert_close(b.double(), a.double(), rtol=0, atol=0, equal_nan=True)
+        except AssertionError as error:
+            wrong.append(f"case {case}: {dtype} {shape} k {k} of shards {sizes}, largest {largest}: {error}")
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
+def too_many() -> str:
+    """The error of more elements than all ranks have."""
+    return error_of(lambda: sharded.topk(torch.ones(2, 1), 9, sharded_dim=1), tilefold.errors.ShapeError)
 
 
 def losses(seed: int, count: int) -> int:
@@ -511,6 +563,23 @@ def disagreeing(what: str) -> str:
     guarantee = "batch_invariant" if odd and what == "guarantee" else "run_to_run"
     try:
         return error_of(lambda: sharded.reduce(x, monoid, 1, sharded_dim=1, guarantee=guarantee))
+    finally:
+        del os.environ["TILEFOLD_CHECK_RANKS"]
+
+
+def disagreeing_map(what: str) -> str:
+    """The error of a softmax or a selection that one rank asks for otherwise."""
+    os.environ["TILEFOLD_CHECK_RANKS"] = "1"
+    odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
+    x = here(torch.ones(4, 3)).requires_grad_(not (odd and what == "what requires grad"))
+    try:
+        if what == "k":
+            return error_of(lambda: sharded.topk(x, 2 if odd else 3, sharded_dim=1))
+        if what == "function":
+            function = (lambda x, total: x - total) if odd else (lambda x, total: x / total)
+            return error_of(lambda: sharded.reduce_map(x, monoids.SUM, function, 1, sharded_dim=1))
+        dtype = torch.float64 if odd and what == "read as" else None
+        return error_of(lambda: sharded.softmax(x, 1, dtype, sharded_dim=1))
     finally:
         del os.environ["TILEFOLD_CHECK_RANKS"]
 

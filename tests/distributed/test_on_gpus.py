@@ -44,6 +44,10 @@ def test_compiled_maps_are_one_graph_forward_and_backward(two):
     two.run(on_ranks.compiled_maps)
 
 
+def test_selections_are_those_of_the_whole(two):
+    assert two.run(on_ranks.selections, 8000, 100)[0] == 100
+
+
 def test_scans_begin_with_the_state_of_the_ranks_before(two):
     two.run(on_ranks.scans)
 

@@ -15,6 +15,7 @@ from tilefold.errors import ArgumentError
 
 LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
 MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "150"))
+SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "150"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
 
 
@@ -86,6 +87,17 @@ def test_maps_of_sharded_rows_are_those_of_the_whole(four):
     assert four.run(on_ranks.maps, 3000, MAPS)[0] == MAPS
 
 
+def test_selections_are_those_of_the_whole(four):
+    assert four.run(on_ranks.selections, 4000, SELECTIONS)[0] == SELECTIONS
+
+
+def test_more_than_all_ranks_have_is_refused_on_each(four):
+    assert all(
+        "`k` must be at most 4, the length of dim 1 on all ranks" in error
+        for error in four.run(on_ranks.too_many)
+    )
+
+
 def test_scans_begin_with_the_state_of_the_ranks_before(four):
     four.run(on_ranks.scans)
 
@@ -113,6 +125,13 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
     assert len(set(errors)) == 1
     assert f"ranks must agree on {what}" in errors[0]
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
+
+
+@pytest.mark.parametrize("what", ["function", "read as", "what requires grad", "k"])
+def test_ranks_that_disagree_of_a_map_are_named(four, what):
+    for error in four.run(on_ranks.disagreeing_map, what):
+        assert f"ranks must agree on {what}" in error
+        assert re.search("on ranks 0, 1, 3 and .* on rank 2;", error)
 
 
 def test_nothing_on_all_ranks_needs_an_identity(four):

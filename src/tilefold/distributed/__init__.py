@@ -3,6 +3,7 @@
     reduce      any monoid; `sum`, `mean`, `argmax` and other usual folds are it with a monoid of the catalogue
     scan        every prefix
     reduce_map  a function of every element and of its row's fold; `softmax`, `log_softmax`, `layer_norm`, `rms_norm`
+    topk        the best elements of all shards, with positions in the whole tensor
     cross_entropy   of logits whose classes are spread
 
 `parts` makes two monoids of one: that of a shard's states, and that of their fold. `exchange` gathers states, `gradient` is
@@ -28,8 +29,9 @@ from tilefold.distributed.rows import log_softmax as log_softmax
 from tilefold.distributed.rows import rms_norm as rms_norm
 from tilefold.distributed.rows import softmax as softmax
 from tilefold.distributed.scan import scan as scan
+from tilefold.distributed.topk import topk as topk
 
 __all__ = [
     "amax", "amin", "argmax", "argmin", "cross_entropy", "layer_norm", "log_softmax", "logsumexp", "mean", "prod", "reduce",
-    "reduce_map", "rms_norm", "scan", "softmax", "std", "sum", "var", "vector_norm",
+    "reduce_map", "rms_norm", "scan", "softmax", "std", "sum", "topk", "var", "vector_norm",
 ]  # fmt: skip

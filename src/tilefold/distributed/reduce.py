@@ -122,8 +122,8 @@ def fold_shards(
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
-    facts = {"dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype}
-    axis, ranks = agreed(tensors, shape, monoid, sharded_dim, group, mesh, guarantee, facts, call)
+    facts = {"monoid": monoid, "dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype}
+    axis, ranks = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     if axis is None or axis not in dims:
         return fold_tensors(
             tensors, monoid, dims, keepdim, dtype=dtype, convert=convert, guarantee=guarantee, call=call
@@ -141,8 +141,8 @@ def fold_shards(
 
 
 def agreed(
-    tensors: Sequence[Tensor], shape: Sequence[int], monoid: Monoid, sharded_dim: int | None, group: Any, mesh: Any,
-    guarantee: str, facts: dict[str, Any], call: str,
+    tensors: Sequence[Tensor], shape: Sequence[int], sharded_dim: int | None, group: Any, mesh: Any, guarantee: str,
+    facts: dict[str, Any], call: str,
 ) -> tuple[int | None, Ranks]:  # fmt: skip
     """The sharded dim, and the group, whose ranks make the same call."""
     axis = None if sharded_dim is None else one_dim(sharded_dim, len(shape), call, "sharded_dim")
@@ -151,10 +151,9 @@ def agreed(
         own = {
             "shape": [n for d, n in enumerate(shape) if d != axis],
             "dtype": [t.dtype for t in tensors],
-            "monoid": f"{monoid.name} {monoid.text}",
             "guarantee": guarantee,
             "sharded_dim": axis,
-            **facts,
+            **{name: f"{f.name} {f.text}" if isinstance(f, Monoid) else f for name, f in facts.items()},
         }
         check_ranks(own, lambda: process_group(group, mesh, call), call)
     return axis, ranks

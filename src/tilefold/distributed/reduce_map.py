@@ -112,10 +112,11 @@ def map_shards(
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
     facts = {
-        "dim": dims, "read as": convert, "function": apply.text, "dtype of extra tensors": [t.dtype for t in extras],
+        "monoid": monoid, "dim": dims, "read as": convert, "function": apply.text,
+        "dtype of extra tensors": [t.dtype for t in extras],
         "what requires grad": [t.requires_grad for t in every],
     }  # fmt: skip
-    axis, ranks = agreed(tensors, shape, monoid, sharded_dim, group, mesh, guarantee, facts, call)
+    axis, ranks = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     if axis is None or axis not in dims:
         return map_tensors(
             tensors,
