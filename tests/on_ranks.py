@@ -31,6 +31,26 @@ CATALOGUE = (
     | {f"NORM({order})": monoids.NORM(order) for order in (0.0, 1.0, 2.0, 3.0, float("inf"))}
     | {"SHIFTS": SHIFTS}
 )
+FOLDS = (
+    "sum", "prod", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "var", "std", "vector_norm",
+)  # fmt: skip
+# The function of each element and of its row's results, by the monoid; with what is asked of rows.
+MAPS: dict[str, tuple[Any, Any]] = {
+    "SUM": (lambda x, total: x / total, lambda total: (total, total * total)),
+    "LOGSUMEXP": (lambda x, lse, weight: ((x - lse) * weight, x > lse), None),
+    "WELFORD": (
+        lambda x, count, mean, squares: (x - mean) * squares / count,
+        lambda count, mean, squares: mean,
+    ),
+    "NORM(2.0)": (lambda x, norm, weight: x * norm * weight + weight, None),
+    "MEAN": (lambda x, mean: x - mean, None),
+}
+UNDERIVED: dict[str, Any] = {
+    "MAX": lambda x, largest: (x - largest, x == largest),
+    "SHIFTS": lambda x, first, last, total: x * first + last - total,
+    "AFFINE": lambda a, b, scale, shift: a * scale + b * shift,
+    "BITWISE_XOR": lambda x, every: x ^ every,
+}
 BITS = ("ANY", "ALL", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR")
 
 
@@ -38,6 +58,22 @@ BITS = ("ANY", "ALL", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR")
 def group_of(size: int) -> Any:
     """The first ranks; all of them ask for it."""
     return dist.new_group(list(range(size)), timeout=timedelta(seconds=120))
+
+
+def here(t: torch.Tensor) -> torch.Tensor:
+    """A drawn tensor on this rank's device."""
+    return t.cuda() if dist.get_backend() == "nccl" else t
+
+
+def sizes_of(*sizes: int) -> list[int]:
+    """A length a rank: the last one has those of ranks that there are not."""
+    n = dist.get_world_size()
+    return [*sizes[: n - 1], sum(sizes[n - 1 :])]
+
+
+def groups_of() -> dict[int, Any]:
+    """A group of each size."""
+    return {n: group_of(n) for n in range(1, dist.get_world_size() + 1)}
 
 
 def listed(made: Any) -> list[torch.Tensor]:
@@ -59,10 +95,10 @@ def fold(function: Any, tensors: list[torch.Tensor], *arguments: Any, **named: A
 
 def drawn(seed: int, count: int) -> int:
     """Random monoids, shapes, dims and uneven shards. Gives how many folds were compared."""
-    groups, done, wrong = {n: group_of(n) for n in (1, 2, 3, 4)}, 0, list[str]()
+    groups, done, wrong = groups_of(), 0, list[str]()
     for case in range(seed, seed + count):
         draw = random.Random(case)
-        name, size = draw.choice(sorted(CATALOGUE)), draw.choice([1, 2, 3, 4])
+        name, size = draw.choice(sorted(CATALOGUE)), draw.choice(list(groups))
         monoid, rank = CATALOGUE[name], dist.get_rank()
         integers = [torch.bool] if name in ("ANY", "ALL") else [torch.int8, torch.int64]
         dtype = draw.choice(integers if name in BITS else [torch.float64, torch.float32, torch.float64])
@@ -78,7 +114,8 @@ def drawn(seed: int, count: int) -> int:
             continue
         generator = torch.Generator().manual_seed(case)
         whole = [
-            torch.randint(-2, 3, shape, generator=generator).to(dtype) for _ in range(monoid.algebra.inputs)
+            here(torch.randint(-2, 3, shape, generator=generator).to(dtype))
+            for _ in range(monoid.algebra.inputs)
         ]
         own = [t.split(sizes, axis)[rank] for t in whole]
         wanted = fold(tilefold.reduce, whole, monoid, dims, keepdim)
@@ -95,15 +132,16 @@ def drawn(seed: int, count: int) -> int:
 def gradients(names: list[str], tied: bool) -> None:
     """Uneven and empty shards: each rank's gradient is its part of the whole one's."""
     torch.manual_seed(0)
-    group, sizes, rank = group_of(3), [3, 0, 2], dist.get_rank()
+    rank, sizes = dist.get_rank(), sizes_of(3, 0, 2)[:3]
+    group = group_of(len(sizes))
     for name in names:
         monoid = CATALOGUE[name]
         for dims in ((1,), (0, 1), None):
-            whole = [torch.randn(2, 5, 2, dtype=torch.float64) for _ in range(monoid.algebra.inputs)]
+            whole = [here(torch.randn(2, 5, 2, dtype=torch.float64)) for _ in range(monoid.algebra.inputs)]
             whole = [(x.round() if tied else x).requires_grad_() for x in whole]
             wanted = listed(fold(tilefold.reduce, whole, monoid, dims))
             seeds = [torch.randn_like(t) if t.requires_grad else None for t in wanted]
-            if rank >= 3:
+            if rank >= len(sizes):
                 continue
             own = [t.detach().split(sizes, 1)[rank].clone().requires_grad_() for t in whole]
             got = listed(fold(sharded.reduce, own, monoid, dims, sharded_dim=1, group=group))
@@ -125,7 +163,7 @@ def compiled(names: list[str]) -> None:
     torch.manual_seed(0)
     group, rank = group_of(2), dist.get_rank()
     for name in names:
-        monoid, x = CATALOGUE[name], torch.randint(-2, 3, (2, 5)).double()
+        monoid, x = CATALOGUE[name], here(torch.randint(-2, 3, (2, 5)).double())
         if rank >= 2:
             continue
         torch.compiler.reset()
@@ -143,21 +181,95 @@ def compiled(names: list[str]) -> None:
         same(of_whole.split([3, 2], 1)[rank], of_own)
     if rank < 2:
         torch.compiler.reset()
-        x = torch.randint(-2, 3, (2, 5)).double()
+        x = here(torch.randint(-2, 3, (2, 5)).double())
+        whole = x.clone().requires_grad_()
         call = torch.compile(
             lambda t: sharded.scan(t, monoids.SUM, 1, sharded_dim=1, group=group),
             fullgraph=True,
             backend="aot_eager",
         )
         same(x.cumsum(1).split([3, 2], 1)[rank], call(x.split([3, 2], 1)[rank]))
+        best = torch.compile(
+            lambda t: sharded.topk(t, 3, 1, sharded_dim=1, group=group), fullgraph=True, backend="aot_eager"
+        )
+        own = x.split([3, 2], 1)[rank].clone().requires_grad_()
+        wanted, got = tilefold.topk(whole, 3, 1), best(own)
+        assert torch.equal(wanted.indices, got.indices)
+        (a,), (b,) = (torch.autograd.grad(m.values.sum(), t) for m, t in ((wanted, whole), (got, own)))
+        same(a.split([3, 2], 1)[rank], b)
+
+
+def compiled_maps() -> None:
+    """Forward and backward are one graph each, with the same bits; a weight's gradient is of this rank's part."""
+    torch.manual_seed(4)
+    group, rank = group_of(2), dist.get_rank()
+    x, w = here(torch.randn(3, 5)), here(torch.randn(5))
+    if rank >= 2:
+        return
+    torch.compiler.reset()
+    own, weight = (t.split([3, 2], -1)[rank].clone().requires_grad_() for t in (x, w))
+
+    def both(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        normed = sharded.layer_norm(x, x.shape[1:], w, sharded_dim=1, group=group)
+        return sharded.softmax(normed, 1, sharded_dim=1, group=group)
+
+    seed = torch.randn_like(own)
+    calls = [both, torch.compile(both, fullgraph=True, backend="aot_eager")]
+    plain, graph = (
+        [m, *torch.autograd.grad(m, (own, weight), seed)] for m in (f(own, weight) for f in calls)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(plain, graph, strict=True))
+
+
+def selections(seed: int, count: int) -> int:
+    """The best of drawn shards, many of them equal: values and positions are the whole's, and each rank has its gradient."""
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
+    dtypes = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn]
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        size, dtype, largest = draw.choice(list(groups)), draw.choice(dtypes), draw.random() < 0.5
+        sizes = [draw.choice([0, 1, 4, 40]) for _ in range(size)]
+        sizes[draw.randrange(size)] = 5
+        axis, ndim = draw.choice([(0, 1), (0, 2), (1, 2), (1, 3)])
+        shape = [sum(sizes) if d == axis else draw.choice([1, 3]) for d in range(ndim)]
+        x = torch.randint(0 if dtype == torch.uint8 else -2, 3, shape, generator=generator).float()
+        if dtype.is_floating_point and draw.random() < 0.5:
+            odd = draw.choice([float("nan"), torch.finfo(dtype).min])
+            x = torch.where(torch.rand(shape, generator=generator) < 0.3, odd, x)
+        x = here(x.to(dtype))
+        k = draw.randint(0, min(shape[axis], 32))
+        if rank >= size:
+            continue
+        derives = dtype in (torch.float32, torch.bfloat16)
+        whole = x.clone().requires_grad_(derives)
+        own = x.split(sizes, axis)[rank].clone().requires_grad_(derives)
+        wanted = tilefold.topk(whole, k, axis, largest)
+        got = sharded.topk(own, k, axis, largest, sharded_dim=axis, group=groups[size])
+        pairs = [(wanted.values.detach(), got.values.detach()), (wanted.indices, got.indices)]
+        if derives:
+            g = here(torch.randn(wanted.values.shape, generator=generator)).to(dtype)
+            (a,), (b,) = (torch.autograd.grad(m.values, t, g) for m, t in ((wanted, whole), (got, own)))
+            pairs.append((a.split(sizes, axis)[rank], b))
+        try:
+            for a, b in pairs:
+                torch.testing.assert_close(b.double(), a.double(), rtol=0, atol=0, equal_nan=True)
+        except AssertionError as error:
+            wrong.append(f"case {case}: {dtype} {shape} k {k} of shards {sizes}, largest {largest}: {error}")
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
+def too_many() -> str:
+    """The error of more elements than all ranks have."""
+    return error_of(lambda: sharded.topk(torch.ones(2, 1), 9, sharded_dim=1), tilefold.errors.ShapeError)
 
 
 def losses(seed: int, count: int) -> int:
     """Drawn options, shapes and shards of cross-entropy: loss, log-sum-exp and gradients are the whole one's."""
-    groups, rank, wrong = {n: group_of(n) for n in (1, 2, 3, 4)}, dist.get_rank(), list[str]()
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
     for case in range(seed, seed + count):
         draw, generator = random.Random(case), torch.Generator().manual_seed(case)
-        size, dtype = draw.choice([1, 2, 3, 4]), draw.choice([torch.float64, torch.float32, torch.bfloat16])
+        size, dtype = draw.choice(list(groups)), draw.choice([torch.float64, torch.float32, torch.bfloat16])
         sizes = [draw.choice([0, 1, 3, 6]) for _ in range(size)]
         sizes[draw.randrange(size)] = 5
         if draw.random() < 0.4:
@@ -171,19 +283,21 @@ def losses(seed: int, count: int) -> int:
             "softcap": draw.choice([None, None, 2.0]),
             "return_lse": True,
         }
-        x = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        x = here(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
         if draw.random() < 0.2:
             x.view(-1)[draw.randrange(x.numel())] = draw.choice([float("nan"), -float("inf")])
         rows = [n for d, n in enumerate(shape) if d != dim]
         soft = draw.random() < 0.3
         if soft:
-            target = torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
+            target = here(torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype))
         else:
-            target = torch.randint(0, sum(sizes), rows, generator=generator)
+            target = here(torch.randint(0, sum(sizes), rows, generator=generator))
             if target.numel() and draw.random() < 0.3:
                 options["ignore_index"] = int(target.view(-1)[0])
         weight = (
-            torch.rand(sum(sizes), generator=generator, dtype=torch.float64) if draw.random() < 0.4 else None
+            here(torch.rand(sum(sizes), generator=generator, dtype=torch.float64))
+            if draw.random() < 0.4
+            else None
         )
         if rank >= size:
             continue
@@ -195,13 +309,97 @@ def losses(seed: int, count: int) -> int:
         got = sharded.cross_entropy(
             own[0], own[1] if soft else target, part, sizes=given, group=groups[size], **options
         )
-        seeds = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype) for t in wanted]
+        seeds = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in wanted]
         of_whole, of_own = (torch.autograd.grad(m, i, seeds) for m, i in ((wanted, whole), (got, own)))
         try:
             close(wanted, got, dtype)
             close([t.split(sizes, dim)[rank] for t in of_whole], of_own, dtype)
         except AssertionError as error:
             wrong.append(f"case {case}: {dtype} {shape} shards {sizes} {options}: {error}")
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
+def maps(seed: int, count: int) -> int:
+    """Drawn rows, functions and shards: each rank's results and gradients are its part of the whole's."""
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        size = draw.choice(list(groups))
+        dtype = draw.choice([torch.float64, torch.float32, torch.bfloat16])
+        ndim = draw.choice([1, 2, 3])
+        axis = draw.randrange(ndim)
+        sizes = [draw.choice([0, 1, 3, 6]) for _ in range(size)]
+        sizes[draw.randrange(size)] = 5
+        shape = [sum(sizes) if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
+        names = ["softmax", "log_softmax", "layer_norm", "rms_norm", "reduce_map", "reduce_map"]
+        name, k = draw.choice(names), draw.randint(1, ndim)
+        what = draw.choice([*MAPS, *UNDERIVED]) if name == "reduce_map" else name
+
+        def made(shape: Any, generator: Any = generator, dtype: Any = dtype) -> torch.Tensor:
+            return here(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
+
+        named, dims = dict[str, Any](), sorted({axis, *draw.sample(range(ndim), draw.randrange(ndim + 1))})
+        inputs, beside = [made(shape)], list[torch.Tensor]()
+        if name in ("layer_norm", "rms_norm"):
+            dims = list(range(ndim - k, ndim))
+            beside = [made(shape[ndim - k :]) for _ in range(draw.choice([0, 1, 1 + (name == "layer_norm")]))]
+            inputs += [made(shape)] * (draw.random() < 0.3)
+        elif name == "reduce_map":
+            monoid = sharded.named.MEAN if what == "MEAN" else CATALOGUE[what]
+            inputs = [made(shape) for _ in range(monoid.algebra.inputs)]
+            beside = [made(shape[axis:])] if what in ("LOGSUMEXP", "NORM(2.0)") else []
+            if what == "BITWISE_XOR":
+                inputs = [(t * 100).to(torch.int64) for t in inputs]
+        elif draw.random() < 0.3:
+            named["dtype"] = draw.choice([torch.float32, torch.float64, torch.bfloat16])
+        derives = what not in UNDERIVED and draw.random() < 0.8
+        if rank >= size:
+            continue
+
+        def part(t: torch.Tensor, d: int = axis - ndim, sizes: Any = sizes, n: int = shape[axis]) -> Any:
+            return t.split(sizes, d)[rank] if t.ndim >= -d and t.shape[d] == n else t
+
+        def call(
+            module: Any, inputs: Any, beside: Any, more: Any, name: str = name, what: str = what, k: int = k,
+            dims: Any = dims, ndim: int = ndim, named: Any = named,
+        ) -> Any:  # fmt: skip
+            x = inputs[0]
+            if name == "reduce_map":
+                monoid = sharded.named.MEAN if what == "MEAN" else CATALOGUE[what]
+                function, rows = MAPS[what] if what in MAPS else (UNDERIVED[what], None)
+                return fold(
+                    module.reduce_map, inputs, monoid, function, dims, extras=beside, rows=rows, **more
+                )
+            if name in ("layer_norm", "rms_norm"):
+                residual = inputs[1] if len(inputs) > 1 else None
+                return getattr(module, name)(x, x.shape[ndim - k :], *beside, residual=residual, **more)
+            return getattr(module, name)(x, dims, **named, **more)
+
+        whole = [t.clone().requires_grad_(derives) for t in (*inputs, *beside)]
+        own = [part(t).detach().clone().requires_grad_(derives) for t in (*inputs, *beside)]
+        m = len(inputs)
+        wanted = listed(call(tilefold, whole[:m], whole[m:], {}))
+        got = listed(call(sharded, own[:m], own[m:], {"sharded_dim": axis, "group": groups[size]}))
+        pairs = [
+            (part(a) if a.shape[axis] == shape[axis] else a, b) for a, b in zip(wanted, got, strict=True)
+        ]
+        if derives:
+            floats = [i for i, t in enumerate(wanted) if t.is_floating_point()]
+            seeds = [made(wanted[i].shape).to(wanted[i].dtype) for i in floats]
+            of_whole = torch.autograd.grad([wanted[i] for i in floats], whole, seeds)
+            seeds = [part(s) if s.shape[axis] == shape[axis] else s for s in seeds]
+            of_own = torch.autograd.grad([got[i] for i in floats], own, seeds)
+            n = len(whole) if axis in dims else m  # of sharded rows, weights have what this rank's rows give
+            pairs += [(part(a), b) for a, b in zip(of_whole[:n], of_own[:n], strict=True)]
+        try:
+            assert [t.requires_grad for t in wanted] == [t.requires_grad for t in got]
+            for a, b in pairs:
+                close([a], [b], max(dtype, named.get("dtype", dtype), key=lambda d: torch.finfo(d).eps))
+        except AssertionError as error:
+            wrong.append(
+                f"case {case}: {what} {dtype} {shape} dims {dims} shards {sizes} of {axis} {named}: {error}"
+            )
     assert not wrong, "\n".join(wrong)
     return count
 
@@ -254,10 +452,10 @@ def losses_beside(what: str) -> str | None:
 def scans() -> None:
     """Prefixes of each rank's part, with positions and in order."""
     torch.manual_seed(1)
-    sizes, rank = [2, 0, 3, 1], dist.get_rank()
+    sizes, rank = sizes_of(2, 0, 3, 1), dist.get_rank()
     for name in ("SUM", "LOGSUMEXP", "AFFINE", "CUMMAX", "LAST", "WELFORD", "SHIFTS"):
         monoid = CATALOGUE[name]
-        whole = [torch.randint(-2, 3, (2, 6)).double() for _ in range(monoid.algebra.inputs)]
+        whole = [here(torch.randint(-2, 3, (2, 6)).double()) for _ in range(monoid.algebra.inputs)]
         own = [t.split(sizes, 1)[rank] for t in whole]
         for reverse in (False, True):
             for exclusive in (False, True) if monoid.algebra.identity is not None else (False,):
@@ -275,15 +473,14 @@ def scans() -> None:
 def named() -> None:
     """The usual folds, of bfloat16 too, whose states are float32."""
     torch.manual_seed(2)
-    sizes, rank = [4, 1, 0, 2], dist.get_rank()
+    sizes, rank = sizes_of(4, 1, 0, 2), dist.get_rank()
     for dtype in (torch.float64, torch.bfloat16):
-        x = torch.randint(-3, 4, (3, 7)).to(dtype)
+        x = here(torch.randint(-3, 4, (3, 7)).to(dtype))
         own = x.split(sizes, 1)[rank]
-        for name in sharded.__all__:
-            if name not in ("reduce", "scan", "cross_entropy"):
-                order = (3.0,) if name == "vector_norm" else ()
-                wanted = getattr(tilefold, name)(x, *order, dim=1)
-                same(wanted, getattr(sharded, name)(own, *order, dim=1, sharded_dim=1))
+        for name in FOLDS:
+            order = (3.0,) if name == "vector_norm" else ()
+            wanted = getattr(tilefold, name)(x, *order, dim=1)
+            same(wanted, getattr(sharded, name)(own, *order, dim=1, sharded_dim=1))
     assert sharded.mean(own, 1, dtype=torch.float32, sharded_dim=1).dtype == torch.float32
 
 
@@ -319,7 +516,7 @@ def exchanged() -> list[int]:
 
     exchange.gathered = counted
     try:
-        own = torch.ones(5, 3 + dist.get_rank(), dtype=torch.bfloat16)
+        own = here(torch.ones(5, 3 + dist.get_rank(), dtype=torch.bfloat16))
         for call in (
             lambda: sharded.logsumexp(own, 1, sharded_dim=1),
             lambda: sharded.argmax(own, 1, sharded_dim=1),
@@ -341,24 +538,26 @@ def exchanged() -> list[int]:
 def bits(late: int) -> list[bytes]:
     """Sums of floats whose grouping shows, where one rank comes late."""
     torch.manual_seed(3)
-    x, rank = torch.randn(8, 4000), dist.get_rank()
+    x, rank = here(torch.randn(8, 4000)), dist.get_rank()
     if rank == late:
         time.sleep(0.2)
-    own = x.split([1500, 7, 1493, 1000], 1)[rank]
+    own = x.split(sizes_of(1500, 7, 1493, 1000), 1)[rank]
     made = [
         sharded.sum(own, 1, sharded_dim=1),
         sharded.logsumexp(own, 1, sharded_dim=1),
         sharded.var(own, sharded_dim=1),
     ]
-    return [t.numpy().tobytes() for t in made]
+    return [t.cpu().numpy().tobytes() for t in made]
 
 
 def disagreeing(what: str) -> str:
     """The error of a call that one rank makes otherwise."""
     os.environ["TILEFOLD_CHECK_RANKS"] = "1"
-    odd = dist.get_rank() == 2
-    x = torch.ones(
-        5 if odd and what == "shape" else 4, 3, dtype=torch.float64 if odd and what == "dtype" else None
+    odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
+    x = here(
+        torch.ones(
+            5 if odd and what == "shape" else 4, 3, dtype=torch.float64 if odd and what == "dtype" else None
+        )
     )
     monoid = monoids.MAX if odd and what == "monoid" else monoids.SUM
     guarantee = "batch_invariant" if odd and what == "guarantee" else "run_to_run"
@@ -368,16 +567,40 @@ def disagreeing(what: str) -> str:
         del os.environ["TILEFOLD_CHECK_RANKS"]
 
 
+def disagreeing_map(what: str) -> str:
+    """The error of a softmax or a selection that one rank asks for otherwise."""
+    os.environ["TILEFOLD_CHECK_RANKS"] = "1"
+    odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
+    x = here(torch.ones(4, 3)).requires_grad_(not (odd and what == "what requires grad"))
+    try:
+        if what == "k":
+            return error_of(lambda: sharded.topk(x, 2 if odd else 3, sharded_dim=1))
+        if what == "function":
+            function = (lambda x, total: x - total) if odd else (lambda x, total: x / total)
+            return error_of(lambda: sharded.reduce_map(x, monoids.SUM, function, 1, sharded_dim=1))
+        dtype = torch.float64 if odd and what == "read as" else None
+        return error_of(lambda: sharded.softmax(x, 1, dtype, sharded_dim=1))
+    finally:
+        del os.environ["TILEFOLD_CHECK_RANKS"]
+
+
 def nothing() -> str:
     """The error of a fold of no elements without an identity."""
-    return error_of(lambda: sharded.reduce(torch.ones(2, 0), monoids.FIRST, 1, sharded_dim=1))
+    return error_of(lambda: sharded.reduce(here(torch.ones(2, 0)), monoids.FIRST, 1, sharded_dim=1))
 
 
-def second_derivative() -> str:
+def second_derivative(name: str) -> str:
     """The error of asking for one."""
-    x = torch.ones(3, requires_grad=True)
-    made = sharded.logsumexp(x, 0, sharded_dim=0)
+    x = here(torch.ones(3)).requires_grad_()
+    made = getattr(sharded, name)(x, 0, sharded_dim=0).sum()
     return error_of(lambda: torch.autograd.grad(made, x, create_graph=True), tilefold.errors.GradientError)
+
+
+def underived() -> str:
+    """The error of asking for a gradient of what is made of a maximum."""
+    x = here(torch.ones(3)).requires_grad_()
+    call = lambda: sharded.reduce_map(x, monoids.MAX, lambda x, m: x - m, 0, sharded_dim=0)  # noqa: E731  # one call
+    return error_of(call, tilefold.errors.GradientError)
 
 
 def killed() -> tuple[float, str]:

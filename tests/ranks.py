@@ -1,4 +1,4 @@
-"""Processes of one gloo group, which run the same function by turns."""
+"""Processes of one group, by gloo or each with a GPU by NCCL, which run the same function by turns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 
-def _serve(rank: int, size: int, store: str, timeout_s: float, pipe: Any) -> None:
+def _serve(rank: int, size: int, store: str, timeout_s: float, engine: str, pipe: Any) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    if engine == "nccl":
+        torch.cuda.set_device(rank)
     dist.init_process_group(
-        "gloo",
+        engine,
         init_method=f"file://{store}",
         rank=rank,
         world_size=size,
@@ -33,13 +35,13 @@ def _serve(rank: int, size: int, store: str, timeout_s: float, pipe: Any) -> Non
 class Ranks:
     """So many processes, each a rank: `run` calls a function of a module in all of them."""
 
-    def __init__(self, size: int, folder: Path, timeout_s: float = 120) -> None:
+    def __init__(self, size: int, folder: Path, timeout_s: float = 120, engine: str = "gloo") -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tilefold.distributed"])  # one import of torch for all
         self.pipes, self.processes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            arguments = (rank, size, str(folder / "store"), timeout_s, theirs)
+            arguments = (rank, size, str(folder / "store"), timeout_s, engine, theirs)
             self.processes.append(context.Process(target=_serve, args=arguments, daemon=True))
             self.processes[-1].start()
             self.pipes.append(ours)

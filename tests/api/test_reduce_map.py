@@ -123,6 +123,17 @@ def test_dtype_converts_first(backend: str) -> None:
     check(tf.softmax(y, 1, torch.bfloat16), torch.softmax(y.bfloat16().double(), 1), torch.bfloat16)
 
 
+@pytest.mark.parametrize("shape", [(1, 5), (1, 1, 5)], ids=str)
+def test_an_extra_tensor_of_one_row_of_all_dims_has_its_gradient(shape: tuple[int, ...]) -> None:
+    x, weight = (
+        torch.randn(shape, dtype=torch.float64),
+        torch.randn(5, dtype=torch.float64, requires_grad=True),
+    )
+    made = tf.reduce_map(x, monoids.SUM, lambda x, total, w: x * total * w, extras=weight)
+    (got,) = torch.autograd.grad(made.sum(), weight)
+    torch.testing.assert_close(got, (x * x.sum()).reshape(5))
+
+
 def test_several_inputs_extras_and_outputs(backend: str) -> None:
     x, y, e = cut(4, 1, 9), cut(5, 1), cut(9)
     dot = tf.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, commutative=True, check=False)

@@ -14,6 +14,8 @@ from ranks import Ranks
 from tilefold.errors import ArgumentError
 
 LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
+MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "150"))
+SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "150"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
 
 
@@ -45,8 +47,19 @@ def test_compiled_calls_are_one_graph_forward_and_backward(four):
     four.run(on_ranks.compiled, ["LOGSUMEXP", "MAX_WITH_INDEX"])
 
 
-def test_there_is_no_second_derivative(four):
-    assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative))
+def test_compiled_maps_are_one_graph_forward_and_backward(four):
+    four.run(on_ranks.compiled_maps)
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "softmax"])
+def test_there_is_no_second_derivative(four, name):
+    assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative, name))
+
+
+def test_a_map_of_extremes_has_no_gradient(four):
+    assert all(
+        "where those of its fold need the total alone" in error for error in four.run(on_ranks.underived)
+    )
 
 
 def test_a_loss_of_sharded_classes_is_that_of_all(four):
@@ -68,6 +81,21 @@ def test_losses_that_are_refused(four, what, said):
 
 def test_a_compiled_loss_is_one_graph_with_the_same_bits(four):
     assert four.run(on_ranks.losses_beside, "compiled") == [None] * 4
+
+
+def test_maps_of_sharded_rows_are_those_of_the_whole(four):
+    assert four.run(on_ranks.maps, 3000, MAPS)[0] == MAPS
+
+
+def test_selections_are_those_of_the_whole(four):
+    assert four.run(on_ranks.selections, 4000, SELECTIONS)[0] == SELECTIONS
+
+
+def test_more_than_all_ranks_have_is_refused_on_each(four):
+    assert all(
+        "`k` must be at most 4, the length of dim 1 on all ranks" in error
+        for error in four.run(on_ranks.too_many)
+    )
 
 
 def test_scans_begin_with_the_state_of_the_ranks_before(four):
@@ -97,6 +125,13 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
     assert len(set(errors)) == 1
     assert f"ranks must agree on {what}" in errors[0]
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
+
+
+@pytest.mark.parametrize("what", ["function", "read as", "what requires grad", "k"])
+def test_ranks_that_disagree_of_a_map_are_named(four, what):
+    for error in four.run(on_ranks.disagreeing_map, what):
+        assert f"ranks must agree on {what}" in error
+        assert re.search("on ranks 0, 1, 3 and .* on rank 2;", error)
 
 
 def test_nothing_on_all_ranks_needs_an_identity(four):

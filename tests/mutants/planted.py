@@ -15,6 +15,7 @@ from mutants.planted_modules import MODULES
 from mutants.planted_operations import OPERATIONS
 from mutants.planted_quantized import QUANTIZED
 from mutants.planted_scans import SCANS
+from mutants.planted_sharded import SHARDED
 from mutants.planted_tools import TOOLS
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -595,6 +596,7 @@ MUTANTS = (
     *MAPS,
     *GRADIENTS,
     *LOSSES,
+    *SHARDED,
     *MODULES,
     *MANY,
     *OPERATIONS,

@@ -319,16 +319,20 @@ def spread(correction: float, root: bool, with_mean: bool) -> Monoid:
     return moments(project, ("std" if root else "var") + ("_mean" if with_mean else ""))
 
 
+def _counting(sums: Sums, one: float = 1) -> Sums:
+    """The same with how many elements there are in front."""
+    return Sums(
+        (0, *sums.powers),
+        (0, *sums.identity),
+        lambda x: (one, *sums.lift(x)),
+        lambda a, b: (a[0] + b[0], *sums.combine(a[1:], b[1:])),
+        lambda x: (math.block_count(x), *sums.begin(x)),
+        lambda state, x: (state[0] + math.block_count(x), *sums.absorb(state[1:], x)),
+    )
+
+
 def _counted() -> Monoid:
     """Welford's own count is a float, which is exact up to 2^24 elements only."""
-    sums = Sums(
-        (0, *_WELFORD.powers),
-        (0, *_WELFORD.identity),
-        lambda x: (1, *_welford_lift(x)),
-        lambda a, b: (a[0] + b[0], *_welford_combine(a[1:], b[1:])),
-        lambda x: (math.block_count(x), *_welford_begin(x)),
-        lambda state, x: (state[0] + math.block_count(x), *_welford_absorb(state[1:], x)),
-    )
 
     def finish(elements: Any, *state: Any) -> Moments:
         *held, units = state
@@ -337,7 +341,7 @@ def _counted() -> Monoid:
         return Moments(elements, times(mean, units.unit), squares)
 
     return _in_both(
-        sums,
+        _counting(_WELFORD),
         ("elements", "count", "pivot", "sum", "squares"),
         finish,
         lambda elements, *state: _moments_hold(*state),
@@ -406,22 +410,24 @@ def _powers_hold(total: Any, least: Any, beside: Any = 0.0) -> Any:
     return (total + beside >= least * 2.0**30) & (total < INFINITY)
 
 
-def squares(project: Function, name: str, *, of_sums: bool = False, beside: float = 0.0) -> Monoid:
-    """`project(total, units)` of the sum of squares in those units.
+def squares(
+    project: Function, name: str, *, of_sums: bool = False, beside: float = 0.0, counts: bool = False
+) -> Monoid:
+    """`project(total, units)` of the sum of squares in those units; with `counts` `project(count, total, units)`.
 
     `of_sums`: an element is the sum of two inputs'. `beside` is added to that sum, whatever is done with it then.
     """
     sums = _sums_of(lambda x: x * x, 2)
 
-    def limits(total: Any) -> tuple[Any, Any]:
-        below = total + beside < LEAST_SQUARES[torch.float32] * 2.0**30
-        return below, ~(total < INFINITY)
+    def limits(*state: Any) -> tuple[Any, Any]:
+        below = state[-1] + beside < LEAST_SQUARES[torch.float32] * 2.0**30
+        return below, ~(state[-1] < INFINITY)
 
     return _in_both(
-        sums,
-        ("sum",),
+        _counting(sums, 1.0) if counts else sums,
+        ("count", "sum") if counts else ("sum",),
         project,
-        lambda total, least: _powers_hold(total, least, beside),
+        lambda *state: _powers_hold(state[-2], state[-1], beside),
         name,
         of_sums,
         limits=limits,

@@ -161,7 +161,7 @@ class Map(Call):
         if not plan.reads:  # no result that has a cotangent is made of these
             return {}
         values = self._values(plan.reads, dict(zip(self._kept(wrt), saved, strict=True)), given)
-        whole = [i for i in wrt if i < self.count or tuple(self.sizes[i]) == self.shape]
+        whole = [i for i in wrt if i < self.count or self._wide_size(i) == list(self.shape)]
         column = [n if d in self.dims else 1 for d, n in enumerate(self.shape)]
         sums = [i for i in wrt if i not in whole and self._wide_size(i) == column]
         function = plan.alone(tuple(wrt.index(i) for i in whole)) if whole else None

@@ -23,6 +23,7 @@ from tilefold.algebra.fields import declared_dtypes
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api import gradients
 from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 Dtypes = tuple[torch.dtype, ...]
 
@@ -93,6 +94,19 @@ def with_base(algebra: Algebra) -> Algebra:
     )
 
 
+@constant_in_graphs
+def takes_positions(written: str) -> bool:
+    """Whether a monoid of that text lifts an element's position."""
+    return monoid_of(written).algebra.index
+
+
+@constant_in_graphs
+def own_dims(written: str, dims: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """Those of the reduced dims that a shard's own fold has: none before the sharded one where the order counts."""
+    return dims if monoid_of(written).commutative else tuple(d for d in dims if d >= axis)
+
+
+@constant_in_graphs
 @kept_outside_modes(512)
 def partial_text(written: str, elements: Dtypes, ties: bool) -> str:
     """The monoid of a shard's fold: states are its results. One that takes positions takes the shard's first, too."""
@@ -102,6 +116,7 @@ def partial_text(written: str, elements: Dtypes, ties: bool) -> str:
     return text.dumps(replace(placed, dtypes=tuple(r if r == "index" else d for r, d in rules)))
 
 
+@constant_in_graphs
 @kept_outside_modes(512)
 def finish_text(written: str, elements: Dtypes, ties: bool, results: bool) -> str:
     """The monoid that folds states, to results or to a state."""
@@ -138,6 +153,7 @@ def turned(written: str) -> str:
     return written if algebra.commutative else text.dumps(opposite(algebra))
 
 
+@constant_in_graphs
 @kept_outside_modes(512)
 def result_dtypes(written: str, elements: Dtypes, dtype: torch.dtype | None) -> Dtypes:
     """The dtypes of the whole fold's results."""

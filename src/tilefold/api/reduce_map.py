@@ -112,11 +112,45 @@ def reduce_map(
                 [4.]])
     """
     tensors = as_inputs(inputs, monoid, "reduce_map")
-    beside = _as_extras(extras)
+    beside = as_extras(extras)
     relevant = [*tensors, *beside, *listed(out)]
     if overridden(*relevant):
         named = {"extras": extras, "rows": rows, "out": out, "guarantee": guarantee}
         return override(reduce_map, relevant, inputs, monoid, apply, dim, **named)
+    applied = function_of_rows(tensors, monoid, apply, beside, rows)
+    if rows is not None and out is not None:
+        raise ArgumentError(
+            "reduce_map: `out` must be None where `rows` is given, got both; copy the results with Tensor.copy_"
+        )
+    made = map_tensors(tensors, monoid, applied, dim, extras=beside, out=out, guarantee=guarantee)
+    results = made[0] if len(made) == 1 else tuple(made)
+    return rebuildable(results) if classed(relevant) else results
+
+
+def as_extras(extras: Any) -> list[Tensor]:
+    """The extra tensors as a list.
+
+    Raises:
+        KindError: they are none.
+    """
+    if isinstance(extras, Tensor) or overridden(extras):
+        return [extras]
+    if not isinstance(extras, Sequence) or isinstance(extras, str):
+        raise KindError(
+            f"reduce_map: `extras` must be a tensor or a sequence of tensors, got {type(extras).__name__}; "
+            "use torch.as_tensor"
+        )
+    return list(extras)
+
+
+def function_of_rows(
+    tensors: Sequence[Tensor], monoid: Monoid, apply: Any, extras: Sequence[Tensor], rows: Any
+) -> Traced:
+    """What a map makes of elements and of their row's results.
+
+    Raises:
+        ArityError, TraceError, ArgumentError, KindError: the functions, or the tensors, do not fit the fold.
+    """
     if not isinstance(apply, Traced) and not is_function(apply):
         raise KindError(
             f"reduce_map: `apply` must be a function, got {type(apply).__name__}; write one of an element, the fold's "
@@ -126,27 +160,9 @@ def reduce_map(
         raise KindError(
             f"reduce_map: `rows` must be a function or None, got {type(rows).__name__}; write one of the fold's results"
         )
-    if rows is not None and out is not None:
-        raise ArgumentError(
-            "reduce_map: `out` must be None where `rows` is given, got both; copy the results with Tensor.copy_"
-        )
     check_count(tensors, monoid, "reduce_map")
     folded = projected(monoid)
-    applied = _applied(apply, len(tensors) + folded + len(beside) - 1, rows, folded - 1)
-    made = map_tensors(tensors, monoid, applied, dim, extras=beside, out=out, guarantee=guarantee)
-    results = made[0] if len(made) == 1 else tuple(made)
-    return rebuildable(results) if classed(relevant) else results
-
-
-def _as_extras(extras: Any) -> list[Tensor]:
-    if isinstance(extras, Tensor) or overridden(extras):
-        return [extras]
-    if not isinstance(extras, Sequence) or isinstance(extras, str):
-        raise KindError(
-            f"reduce_map: `extras` must be a tensor or a sequence of tensors, got {type(extras).__name__}; "
-            "use torch.as_tensor"
-        )
-    return list(extras)
+    return _applied(apply, len(tensors) + folded + len(extras) - 1, rows, folded - 1)
 
 
 @constant_in_graphs
@@ -218,7 +234,7 @@ def map_tensors(
         return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
-    expanded = [_expanded(t, shape, call) for t in every]
+    expanded = [expanded_to(shape, t, call) for t in every]
     elements = tuple(convert or t.dtype for t in tensors)
     row = make_row_map(monoid.total, apply, elements, tuple(t.dtype for t in extras))
     targets = check_out(out, row.results, shape, expanded, call, in_place=True)
@@ -235,7 +251,12 @@ def map_tensors(
     return dispatch.run(request, expanded, key, targets)
 
 
-def _expanded(t: Tensor, shape: tuple[int, ...], call: str) -> Tensor:
+def expanded_to(shape: Sequence[int], t: Tensor, call: str) -> Tensor:
+    """A tensor repeated to the inputs' shape.
+
+    Raises:
+        ShapeError: it does not broadcast to it.
+    """
     if t.shape == shape:
         return t
     try:

@@ -92,7 +92,7 @@ def _selected(
 ) -> Sequence[Tensor]:
     if out is None and isinstance(x, Tensor) and is_seen([x]):
         return recorded_selection(x, k, dim, largest, guarantee)
-    along, k = _checked(x, k, dim, largest, ordered, guarantee, out is None)
+    along, k = checked_selection(x, k, dim, largest, ordered, guarantee, out is None)
     if out is None and is_differentiated([x]):
         return recorded_selection(x, k, dim, largest, guarantee)
     shape = tuple(k if d == along else n for d, n in enumerate(x.shape))
@@ -115,27 +115,32 @@ def _selected(
     return dispatch.run(request, [seen], key, targets)
 
 
-def _checked(
-    x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: str, differentiable: bool
-) -> tuple[int, int]:
-    """The dim and k, of a call that may run."""
-    check_is_tensor(x, "topk")
-    check_tensors([x], "topk", differentiable=differentiable)
-    check_guarantee(guarantee, "topk")
+def checked_selection(
+    x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: str, differentiable: bool, call: str = "topk",
+    whole: bool = True,
+) -> tuple[int, int]:  # fmt: skip
+    """The dim and k, of a call that may run. `whole`: the tensor has all that k counts.
+
+    Raises:
+        ShapeError, ArgumentError, DimError, KindError, DtypeError, DeviceError: it may not.
+    """
+    check_is_tensor(x, call)
+    check_tensors([x], call, differentiable=differentiable)
+    check_guarantee(guarantee, call)
     for name, value in (("largest", largest), ("sorted", ordered)):
         if not isinstance(value, bool):
-            raise KindError(f"topk: `{name}` must be True or False, got {shown(value)}; write bool(...)")
-    along = one_dim(dim, x.ndim, "topk")
+            raise KindError(f"{call}: `{name}` must be True or False, got {shown(value)}; write bool(...)")
+    along = one_dim(dim, x.ndim, call)
     number, length = whole_number(k), x.shape[along] if x.ndim else 1
     if number is None:
-        raise KindError(f"topk: `k` must be an int, got {shown(k)}; say how many elements to take")
-    if not 0 <= number <= length:
+        raise KindError(f"{call}: `k` must be an int, got {shown(k)}; say how many elements to take")
+    if number < 0 or (whole and number > length):
         raise ShapeError(
-            f"topk: `k` must be in [0, {length}], the length of dim {along}, got {shown(number)} (selected index k out of "
+            f"{call}: `k` must be in [0, {length}], the length of dim {along}, got {shown(number)} (selected index k out of "
             "range); choose one of these"
         )
     if number > MOST:
-        raise ArgumentError(f"topk: `k` must be at most {MOST}, got {number}; use torch.topk for more")
+        raise ArgumentError(f"{call}: `k` must be at most {MOST}, got {number}; use torch.topk for more")
     return along, number
 
 

@@ -2,6 +2,8 @@
 
     reduce      any monoid; `sum`, `mean`, `argmax` and other usual folds are it with a monoid of the catalogue
     scan        every prefix
+    reduce_map  a function of every element and of its row's fold; `softmax`, `log_softmax`, `layer_norm`, `rms_norm`
+    topk        the best elements of all shards, with positions in the whole tensor
     cross_entropy   of logits whose classes are spread
 
 `api.parts` makes two monoids of one: that of a shard's states, and that of their fold. `exchange` gathers states, `gradient`
@@ -21,9 +23,15 @@ from tilefold.distributed.named import sum as sum
 from tilefold.distributed.named import var as var
 from tilefold.distributed.named import vector_norm as vector_norm
 from tilefold.distributed.reduce import reduce as reduce
+from tilefold.distributed.reduce_map import reduce_map as reduce_map
+from tilefold.distributed.rows import layer_norm as layer_norm
+from tilefold.distributed.rows import log_softmax as log_softmax
+from tilefold.distributed.rows import rms_norm as rms_norm
+from tilefold.distributed.rows import softmax as softmax
 from tilefold.distributed.scan import scan as scan
+from tilefold.distributed.topk import topk as topk
 
 __all__ = [
-    "amax", "amin", "argmax", "argmin", "cross_entropy", "logsumexp", "mean", "prod", "reduce", "scan", "std", "sum", "var",
-    "vector_norm",
+    "amax", "amin", "argmax", "argmin", "cross_entropy", "layer_norm", "log_softmax", "logsumexp", "mean", "prod", "reduce",
+    "reduce_map", "rms_norm", "scan", "softmax", "std", "sum", "topk", "var", "vector_norm",
 ]  # fmt: skip

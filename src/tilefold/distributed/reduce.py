@@ -116,17 +116,15 @@ def fold_shards(
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
-    facts = {"dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype}
-    axis, ranks = agreed(tensors, shape, monoid, sharded_dim, group, mesh, guarantee, facts, call)
+    facts = {"monoid": monoid, "dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype}
+    axis, ranks = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     if axis is None or axis not in dims:
         return fold_tensors(
             tensors, monoid, dims, keepdim, dtype=dtype, convert=convert, guarantee=guarantee, call=call
         )
-    ordered = () if monoid.commutative else tuple(d for d in dims if d < axis)
     sharded = Sharded(
-        monoid.text, monoid.algebra.index, dims, tuple(d for d in dims if d not in ordered), keepdim, axis, ranks, dtype,
-        convert, guarantee, asks_gradient(tensors),
-    )  # fmt: skip
+        monoid.text, dims, keepdim, axis, ranks, dtype, convert, guarantee, asks_gradient(tensors)
+    )
     if sharded.ties:
         return list(_Function.apply(sharded, *tensors))  # type: ignore[no-untyped-call]  # torch's own
     states, _ = sharded.exchanged(tensors)
@@ -137,8 +135,8 @@ def fold_shards(
 
 
 def agreed(
-    tensors: Sequence[Tensor], shape: Sequence[int], monoid: Monoid, sharded_dim: int | None, group: Any, mesh: Any,
-    guarantee: str, facts: dict[str, Any], call: str,
+    tensors: Sequence[Tensor], shape: Sequence[int], sharded_dim: int | None, group: Any, mesh: Any, guarantee: str,
+    facts: dict[str, Any], call: str,
 ) -> tuple[int | None, Ranks]:  # fmt: skip
     """The sharded dim, and the group, whose ranks make the same call."""
     axis = None if sharded_dim is None else one_dim(sharded_dim, len(shape), call, "sharded_dim")
@@ -147,10 +145,9 @@ def agreed(
         own = {
             "shape": [n for d, n in enumerate(shape) if d != axis],
             "dtype": [t.dtype for t in tensors],
-            "monoid": f"{monoid.name} {monoid.text}",
             "guarantee": guarantee,
             "sharded_dim": axis,
-            **facts,
+            **{name: f"{f.name} {f.text}" if isinstance(f, Monoid) else f for name, f in facts.items()},
         }
         check_ranks(own, lambda: process_group(group, mesh, call), call)
     return axis, ranks
@@ -167,15 +164,10 @@ def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
 
 @dataclass(frozen=True)
 class Sharded:
-    """A fold over a sharded dim: `own` are those of `dims` that a shard's fold has.
-
-    `ties`: a gradient is asked for, and states count what ties.
-    """
+    """A fold over a sharded dim. `ties`: a gradient is asked for, and states count what ties."""
 
     monoid: str
-    index: bool
     dims: tuple[int, ...]
-    own: tuple[int, ...]
     keepdim: bool
     axis: int
     ranks: Ranks
@@ -184,6 +176,11 @@ class Sharded:
     guarantee: str
     ties: bool
 
+    @property
+    def own(self) -> tuple[int, ...]:
+        """Those of `dims` that a shard's fold has."""
+        return own_dims(self.monoid, self.dims, self.axis)
+
     def elements(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
         """The dtypes that elements are read as."""
         return tuple([self.convert or t.dtype for t in tensors])
@@ -191,31 +188,37 @@ class Sharded:
     def exchanged(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The states of all ranks, and each element's position where the monoid takes it."""
         places: list[Tensor] = []
-        given, convert = list(tensors), self.convert
+        given, convert, own = list(tensors), self.convert, self.own
         shape = broadcast_shape(tensors, CALL)
-        if self.index:
+        if takes_positions(self.monoid):
             where = positions_of(shape[self.axis], tensors[0].device, self.ranks)
             outer = [d for d in self.dims if d < self.axis]
             inner = [d for d in self.dims if d > self.axis]
-            base = first_positions(shape, outer, inner, self.axis, where, self.own == self.dims)
+            base = first_positions(shape, outer, inner, self.axis, where, own == self.dims)
             given = [t if convert is None else t.to(convert) for t in tensors] + [base]
             convert = None
             if self.ties:
-                sizes = [n if d in self.own else 1 for d, n in enumerate(shape)]
+                sizes = [n if d in own else 1 for d, n in enumerate(shape)]
                 count = math.prod(sizes)
                 places = [torch.arange(count, device=base.device).reshape(sizes) + base]
-        text = _partial(self.monoid, self.elements(tensors), self.ties)
-        states = fold_of_text(given, text, self.own, True, None, convert, self.guarantee)
+        text = partial_text(self.monoid, self.elements(tensors), self.ties)
+        states = fold_of_text(given, text, own, True, None, convert, self.guarantee)
         return gathered_states(states, self.axis, self.ranks), places
 
     def finished(self, states: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results, of all ranks' states."""
         elements = self.elements(tensors)
-        dtypes = _dtypes(self.monoid, elements, self.dtype)
+        dtypes = result_dtypes(self.monoid, elements, self.dtype)
         asked = next((d for d in dtypes if d.is_floating_point), None)
-        text = _finish(self.monoid, elements, self.ties)
+        text = finish_text(self.monoid, elements, self.ties, True)
         made = fold_of_text(states, text, self.dims, self.keepdim, asked, None, self.guarantee)
         return [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=True)]
+
+    def computed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The results in the dtypes that they are computed in, of all ranks' elements."""
+        states, _ = self.exchanged(tensors)
+        text = finish_text(self.monoid, self.elements(tensors), self.ties, True)
+        return fold_of_text(states, text, self.dims, self.keepdim, self.dtype, None, self.guarantee)
 
 
 def fold_of_text(
@@ -237,23 +240,6 @@ def fold_of_text(
         guarantee=guarantee,
         call=CALL,
     )
-
-
-@constant_in_graphs
-def _partial(monoid: str, elements: tuple[torch.dtype, ...], ties: bool) -> str:
-    return partial_text(monoid, elements, ties)
-
-
-@constant_in_graphs
-def _finish(monoid: str, elements: tuple[torch.dtype, ...], ties: bool) -> str:
-    return finish_text(monoid, elements, ties, True)
-
-
-@constant_in_graphs
-def _dtypes(
-    monoid: str, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None
-) -> tuple[torch.dtype, ...]:
-    return result_dtypes(monoid, elements, dtype)
 
 
 @constant_in_graphs

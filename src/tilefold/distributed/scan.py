@@ -62,8 +62,14 @@ def scan(
     check_inputs(tensors, monoid, guarantee, CALL, differentiable=True)
     shape, dtype = broadcast_shape(tensors, CALL), as_dtype(dtype, CALL)
     along = one_dim(dim, len(shape), CALL)
-    facts = {"dim": along, "exclusive": exclusive, "reverse": reverse, "result dtype": dtype}
-    axis, ranks = agreed(tensors, shape, monoid, sharded_dim, group, mesh, guarantee, facts, CALL)
+    facts = {
+        "monoid": monoid,
+        "dim": along,
+        "exclusive": exclusive,
+        "reverse": reverse,
+        "result dtype": dtype,
+    }
+    axis, ranks = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, CALL)
     form: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse, "guarantee": guarantee}
     if axis != along:
         return monoid.pack(scan_tensors(tensors, monoid, along, dtype=dtype, call=CALL, **form))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math as numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -82,17 +82,11 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
     key, made = dispatch.again(named_key, [x], call, dim, (dtype, guarantee)) if out is None else (None, None)
     if made is not None:
         return made[0]
-    check_is_tensor(x, call)
-    if dim is None:
-        raise KindError(
-            f"{call}: `dim` must be an int or a sequence of ints, got None; name the dim whose sum is 1"
-        )
-    dtype = as_dtype(dtype, call)
-    dims = normalize_dims(dim, x.ndim, call)
+    dims, dtype = checked_shares(call, x, dim, dtype)
     if not (x.numel() or dtype or out is not None or x.is_floating_point()):
         return torch.empty_like(x)  # torch checks nothing if there are no elements
     need_float(dtype or x.dtype, call)
-    monoid, apply = kept(_shares, logarithm)
+    monoid, apply = shares(logarithm)
     single = len(dims) == 1 and (dtype or x.dtype).itemsize > 1
     library = LibraryMap(f"torch.{call}", (dims[0] - x.ndim, dtype)) if single else None
     return map_tensors(
@@ -107,6 +101,26 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
         call=call,
         key=key,
     )[0]
+
+
+def checked_shares(call: str, x: Any, dim: Any, dtype: Any) -> tuple[tuple[int, ...], torch.dtype | None]:
+    """The dims of a softmax, and the dtype that it reads elements as.
+
+    Raises:
+        DimError, KindError, DtypeError: the call does not fit.
+    """
+    check_is_tensor(x, call)
+    if dim is None:
+        raise KindError(
+            f"{call}: `dim` must be an int or a sequence of ints, got None; name the dim whose sum is 1"
+        )
+    dtype = as_dtype(dtype, call)
+    return normalize_dims(dim, x.ndim, call), dtype
+
+
+def shares(logarithm: bool) -> tuple[Monoid, Traced]:
+    """The fold and the function of a softmax, or of its logarithm."""
+    return kept(_shares, logarithm)
 
 
 def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
@@ -217,28 +231,56 @@ def _row_norm(
         given = (residual is not None, weight is not None, bias is not None)
         key, made = dispatch.again(named_key, every, call, normalized_shape, (eps, given, guarantee))
         if made is not None:
-            return _with_sum(made, x, residual, out)
+            return with_sum(made, x, residual, out)
+    norm = norm_of(call, x, normalized_shape, weight, bias, eps, residual)
+    alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*norm.tensors, *norm.extras))
+    taken = (weight is not None, bias is not None)[: 1 + (call == "layer_norm")]
+    form = (len(norm.dims), norm.eps, taken, residual is not None)
+    library = LibraryMap(f"torch.{call}", form) if alike else None
+    made = map_tensors(
+        norm.tensors, norm.monoid, norm.apply, norm.dims, extras=norm.extras, out=out, guarantee=guarantee, library=library,
+        call=call, names=norm.names, key=key,
+    )  # fmt: skip
+    return with_sum(made, x, residual, out)
+
+
+class Norm(NamedTuple):
+    """A norm of rows as a map: tensors that are folded and extra ones, with their names in messages."""
+
+    tensors: list[Tensor]
+    extras: list[Tensor]
+    names: tuple[str | None, ...]
+    dims: tuple[int, ...]
+    eps: float
+    monoid: Monoid
+    apply: Traced
+
+
+def norm_of(
+    call: str, x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: Any, residual: Any, counts: bool = False
+) -> Norm:  # fmt: skip
+    """The map that a call of `layer_norm` or `rms_norm` asks for. `counts`: its fold counts a row's elements, and
+    `normalized_shape` says nothing of how many they are.
+
+    Raises:
+        ShapeError, DtypeError, KindError: the call does not fit.
+    """
+    name = call.removeprefix("distributed.")
     sizes = checked_sizes(call, x, normalized_shape, weight, bias, residual)
     k, which = len(sizes), (weight is not None, bias is not None)
     tensors = [x] if residual is None else [x, residual]
     wide = residual is not None and residual.dtype == torch.float64
     small = as_epsilon(eps, torch.float64 if wide else x.dtype, call)
     extras = [t for t in (weight, bias) if t is not None]
-    names = (None, *named(residual=residual, weight=weight, bias=bias))
-    length = 0 if call == "layer_norm" else int(numbers.prod(sizes))  # a graph of rms_norm is of one length
-    monoid, apply = kept(_norms, call, length, small, which, residual is not None)
-    alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*tensors, *extras))
-    taken = which if call == "layer_norm" else which[:1]
-    library = LibraryMap(f"torch.{call}", (k, small, taken, residual is not None)) if alike else None
-    dims = tuple(range(x.ndim - k, x.ndim))
-    made = map_tensors(
-        tensors, monoid, apply, dims, extras=extras, out=out, guarantee=guarantee, library=library, call=call, names=names,
-        key=key,
-    )  # fmt: skip
-    return _with_sum(made, x, residual, out)
+    names = (None, *named(residual=residual), *named(weight=weight, bias=bias))
+    length = (
+        0 if counts or name == "layer_norm" else int(numbers.prod(sizes))
+    )  # a graph of rms_norm is of one length
+    monoid, apply = kept(_norms, name, length, small, which, residual is not None, counts)
+    return Norm(tensors, extras, names, tuple(range(x.ndim - k, x.ndim)), small, monoid, apply)
 
 
-def _with_sum(made: Sequence[Tensor], x: Tensor, residual: Tensor | None, out: Any) -> Result:
+def with_sum(made: Sequence[Tensor], x: Tensor, residual: Tensor | None, out: Any) -> Result:
     """A norm's result, and beside it the sum that was normalized, if there is one."""
     if residual is None:
         return made[0]
@@ -293,7 +335,7 @@ def _sizes(shape: Any, call: str) -> tuple[int, ...]:
 
 def as_epsilon(eps: Any, dtype: torch.dtype, call: str) -> float:
     """`eps` as a number; where none is given that of the dtype that is computed in."""
-    if eps is None and call.startswith("rms_norm"):
+    if eps is None and call.rpartition(".")[2].startswith("rms_norm"):
         return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
     number = as_number(eps)
     if number is None:
@@ -302,9 +344,12 @@ def as_epsilon(eps: Any, dtype: torch.dtype, call: str) -> float:
 
 
 def _norms(
-    call: str, length: int, eps: float, which: tuple[bool, bool], of_sums: bool
+    call: str, length: int, eps: float, which: tuple[bool, bool], of_sums: bool, counts: bool = False
 ) -> tuple[Monoid, Traced]:
-    """The fold of a row and the map of an element: with a weight and a bias if they are given, and the sum beside it."""
+    """The fold of a row and the map of an element: with a weight and a bias if they are given, and the sum beside it.
+
+    `counts`: the fold gives how many elements a row has, last, and `length` is not read.
+    """
     centred = call == "layer_norm"
     weighted, biased = which
 
@@ -313,22 +358,25 @@ def _norms(
         taken = iter(values[2 if of_sums else 1 :])
         made = x * next(taken)
         made = (made - next(taken)) * next(taken) if centred else made * next(taken)
+        if counts:
+            next(taken)
         made = made * next(taken) if weighted else made
         made = made + next(taken) if biased else made
         return (made, x) if of_sums else made
 
-    values = 1 + of_sums + 2 + centred + weighted + biased
-    monoid = _centred(eps, of_sums) if centred else _scaled(length, eps, of_sums)
-    return monoid, graph_of(apply, values).but(rule=_rule_of_norms(centred, which, of_sums))
+    values = 1 + of_sums + 2 + centred + counts + weighted + biased
+    monoid = _centred(eps, of_sums, counts) if centred else _scaled(length, eps, of_sums, counts)
+    return monoid, graph_of(apply, values).but(rule=_rule_of_norms(centred, which, of_sums, counts))
 
 
-def _rule_of_norms(centred: bool, which: tuple[bool, bool], of_sums: bool) -> tuple[Graph, ...]:
-    """The backward of a norm: of what it read, and of each row's mean, if it has one, and reciprocal root.
+def _rule_of_norms(centred: bool, which: tuple[bool, bool], of_sums: bool, counts: bool) -> tuple[Graph, ...]:
+    """The backward of a norm: of what it read, and of each row's mean, if it has one, reciprocal root, and count, if it
+    has one.
 
     With z = (x - mean) root and o = gy weight:  gx = root (o - (sum o + z sum o z) / length),  gw = gy z,  gb = gy.
     """
     inputs, extras, results = 1 + of_sums, sum(which), 1 + of_sums
-    rows = 1 + centred
+    rows = 1 + centred + counts
 
     def values(v: Sequence[Any]) -> tuple[Any, ...]:
         x = v[0] + v[1] if of_sums else v[0]
@@ -339,8 +387,18 @@ def _rule_of_norms(centred: bool, which: tuple[bool, bool], of_sums: bool) -> tu
             v[at + results + rows :][:rows],
             v[at + results + 2 * rows :],
         )
-        z = (x - row[0]) * row[-1] if centred else x * row[-1]
-        return gy, of_sum, z, gy * v[inputs] if which[0] else gy, row[-1], of_row, length, sums
+        root = row[centred]
+        z = (x - row[0]) * root if centred else x * root
+        return (
+            gy,
+            of_sum,
+            z,
+            gy * v[inputs] if which[0] else gy,
+            root,
+            of_row,
+            row[-1] if counts else length,
+            sums,
+        )
 
     def terms(*v: Any) -> Any:
         _, _, z, o, _, _, _, _ = values(v)
@@ -349,38 +407,40 @@ def _rule_of_norms(centred: bool, which: tuple[bool, bool], of_sums: bool) -> tu
     def cotangents(*v: Any) -> Any:
         gy, of_sum, z, o, root, of_row, length, sums = values(v)
         along = z * sums[0] + sums[1] if centred else z * sums[0]
-        of_root = z * (of_row[-1] * root * root)
+        of_root = z * (of_row[centred] * root * root)
         of_rows = (of_row[0] - of_root if centred else -of_root) / length
         gx = root * (o - along / length) + of_rows + of_sum
         return (*[gx] * inputs, *[gy * z] * which[0], *[gy] * which[1])
 
     def row_of(factor: Any, *rest: Any) -> Any:
-        *mean, root = rest
-        return (*(m / factor for m in mean), root * factor)
+        mean, root, count = rest[:centred], rest[centred], rest[centred + 1 :]
+        return (*(m / factor for m in mean), root * factor, *count)
 
     n = inputs + extras + 2 * results + 2 * rows + 1
-    return trace(row_of, 2 + centred), trace(terms, n), trace(cotangents, n + rows)
+    return trace(row_of, 1 + rows), trace(terms, n), trace(cotangents, n + 1 + centred)
 
 
-def _centred(eps: float, of_sums: bool) -> Monoid:
+def _centred(eps: float, of_sums: bool, counts: bool) -> Monoid:
     """The factor of a row, and the mean and the reciprocal standard deviation of the multiplied row."""
 
     def project(count: Any, mean: Any, squares: Any, units: powers.Units) -> Any:
         factor, size, root = deviation(squares / count, eps, units)
-        return factor, powers.times(mean, size), root
+        return (factor, powers.times(mean, size), root, *[count] * counts)
 
     return powers.moments(project, "layer_norm", of_sums=of_sums, beside=eps)
 
 
-def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
+def _scaled(length: int, eps: float, of_sums: bool, counts: bool) -> Monoid:
     """The factor of a row, and the reciprocal root mean square of the multiplied row."""
+
     count = max(1, length)
 
-    def project(total: Any, units: powers.Units) -> Any:
-        factor, _, root = deviation(total / count, eps, units)
-        return factor, root
+    def project(*state: Any) -> Any:
+        *counted, total, units = state
+        factor, _, root = deviation(total / (counted[0] if counts else count), eps, units)
+        return (factor, root, *counted)
 
-    return powers.squares(project, "rms_norm", of_sums=of_sums, beside=eps * count)
+    return powers.squares(project, "rms_norm", of_sums=of_sums, beside=eps * count, counts=counts)
 
 
 def deviation(square: Any, eps: float, units: powers.Units) -> tuple[Any, Any, Any]:

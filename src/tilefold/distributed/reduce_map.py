@@ -1,0 +1,345 @@
+"""`tilefold.distributed.reduce_map`: a sharded fold, and each rank's map of its own part.
+
+Backward is the same again: a sharded fold of what cotangents sum to along each row, and a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold import monoids
+from tilefold.algebra.dtypes import promote
+from tilefold.algebra.expression import Graph, trace
+from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api.ends import function_of, monoid_of_algebra
+from tilefold.api.map_rules import Rules, rules_of
+from tilefold.api.parts import Dtypes
+from tilefold.api.recorded import asks_gradient
+from tilefold.api.reduce_map import as_extras, expanded_to, function_of_rows, map_tensors
+from tilefold.distributed.exchange import Ranks
+from tilefold.distributed.gradient import check_order
+from tilefold.distributed.reduce import Sharded, agreed, fold_of_text
+from tilefold.errors import GradientError
+from tilefold.planner.products.functions import Traced, of_text
+from tilefold.planner.products.row import make_row_map
+from tilefold.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.problem.validate import as_dtype, as_inputs, check_inputs, check_tensors
+from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import as_widened
+from tilefold.runtime.uncompiled import constant_in_graphs
+
+CALL = "distributed.reduce_map"
+Name = tuple[str, int]
+
+
+def reduce_map(
+    inputs: Tensor | Sequence[Tensor],
+    monoid: Monoid,
+    apply: Callable[..., Any],
+    dim: int | Sequence[int] | None = None,
+    *,
+    sharded_dim: int | None,
+    extras: Tensor | Sequence[Tensor] = (),
+    rows: Callable[..., Any] | None = None,
+    group: Any = None,
+    mesh: Any = None,
+    guarantee: str = "run_to_run",
+) -> Any:
+    """Fold a tensor of which each rank of a group holds a part, and make something of every element: `tilefold.reduce_map`.
+
+    Each rank folds its own part, the states are gathered by one exchange, and each rank maps its part with the results of all
+    parts. It reads its elements twice, and writes the map's once. Every rank of the group must make the call.
+
+    Args:
+        inputs, sharded_dim, group, mesh: as in `tilefold.distributed.reduce`.
+        monoid, apply, dim, rows: as in `tilefold.reduce_map`. A monoid that takes positions gets those of the whole tensor.
+        extras: further tensors that broadcast to this rank's part and are not folded: of a tensor that lies along the
+            sharded dim, as a weight, this rank's part.
+        guarantee: as in `tilefold.reduce`, for all folds.
+
+    Returns:
+        This rank's part of `tilefold.reduce_map`'s results; what `rows` gives is the same on every rank.
+        The exchange moves the states, as in `tilefold.distributed.reduce`.
+
+        Gradients: cotangents of elements are this rank's, those of `rows` the same on every rank. Each rank gets the gradient
+        of its own part, by one exchange of what is summed along each row: 4 bytes (of float64 8) for each result of the fold
+        that `apply` reads. An extra tensor gets what this rank's elements have to do with it: where all ranks have the same
+        one, add these up. There is no second derivative.
+
+    Raises:
+        As `tilefold.reduce_map` and `tilefold.distributed.reduce`; and
+        GradientError: a gradient is asked of a fold whose elements' derivatives need more than its total (of a maximum, of a
+            monoid that does not commute).
+
+    Example:
+        >>> share = lambda x, total: x / total
+        >>> tilefold.distributed.reduce_map(shard, tilefold.monoids.SUM, share, 1, sharded_dim=1)  # doctest: +SKIP
+    """
+    tensors, beside = as_inputs(inputs, monoid, CALL), as_extras(extras)
+    applied = function_of_rows(tensors, monoid, apply, beside, rows)
+    made = map_shards(
+        tensors, monoid, applied, dim, extras=beside, sharded_dim=sharded_dim, group=group, mesh=mesh, guarantee=guarantee
+    )  # fmt: skip
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def map_shards(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    apply: Traced,
+    dim: int | Sequence[int] | None,
+    *,
+    sharded_dim: int | None,
+    extras: Sequence[Tensor] = (),
+    convert: torch.dtype | None = None,
+    group: Any = None,
+    mesh: Any = None,
+    guarantee: str = "run_to_run",
+    call: str = CALL,
+    names: Sequence[str | None] | None = None,
+) -> list[Tensor]:
+    """`reduce_map` of a function that was run, without packing. `convert` reads every element as that dtype."""
+    every, count = [*tensors, *extras], len(tensors)
+    names = (*[None] * count, *["extras"] * len(extras)) if names is None else names
+    check_inputs(tensors, monoid, guarantee, call, names[:count], differentiable=True)
+    check_tensors(every, call, names=names, differentiable=True)
+    convert = as_dtype(convert, call) or as_widened(call.removeprefix("distributed."), tensors)
+    shape = broadcast_shape(tensors, call)
+    dims = normalize_dims(dim, len(shape), call)
+    facts = {
+        "monoid": monoid, "dim": dims, "read as": convert, "function": apply.text,
+        "dtype of extra tensors": [t.dtype for t in extras],
+        "what requires grad": [t.requires_grad for t in every],
+    }  # fmt: skip
+    axis, ranks = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
+    if axis is None or axis not in dims:
+        return map_tensors(
+            tensors,
+            monoid,
+            apply,
+            dims,
+            extras=extras,
+            convert=convert,
+            guarantee=guarantee,
+            call=call,
+            names=names,
+        )
+    if convert is not None:  # a wider dtype is the results' alone: elements are read as they are
+        every[:count] = [t if promote(t.dtype, convert) == convert else t.to(convert) for t in tensors]
+    for t in extras:
+        expanded_to(shape, t, call)
+    wrt = tuple([i for i, t in enumerate(every) if t.requires_grad]) if asks_gradient(every) else ()
+    shards = Shards(
+        monoid.text, apply.text, count, tuple([convert or t.dtype for t in tensors]), tuple([t.dtype for t in extras]),
+        dims, axis, ranks, guarantee, wrt, call,
+    )  # fmt: skip
+    if not wrt:
+        made, rows = shards.forward(every)
+        return [*made, *rows]
+    return list(_Function.apply(shards, *every))  # type: ignore[no-untyped-call]  # torch's own
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A map over a sharded dim: of `count` tensors that are folded, then extra ones. Those at `wrt` ask for a gradient."""
+
+    monoid: str
+    apply: str
+    count: int
+    elements: Dtypes
+    extras: Dtypes
+    dims: tuple[int, ...]
+    axis: int
+    ranks: Ranks
+    guarantee: str
+    wrt: tuple[int, ...]
+    call: str
+
+    @property
+    def _parts(self) -> tuple[str, str, Dtypes, Dtypes]:
+        return self.monoid, self.apply, self.elements, self.extras
+
+    def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """What is made of elements, and the values of rows: those that were asked for, then those that backward reads."""
+        text, function, results, dtypes = _forward(*self._parts, bool(self.wrt), self.call)
+        x, beside = tensors[: self.count], tensors[self.count :]
+        rows = self._folded(text, x)
+        values = self._wide([*x, *rows[:results], *beside], x)
+        return self._each(values, function, dtypes), rows[results:]
+
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], rows: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """What backward reads, beside cotangents."""
+        every = {"input": tensors[: self.count], "extra": tensors[self.count :], "result": made, "row": rows}
+        reads = _reads(*self._parts, self.wrt)
+        return [every[kind][i] for kind, i in reads if kind in every]
+
+    def backward(
+        self, saved: Sequence[Tensor], grads: Sequence[Tensor], sizes: Sequence[Any], dtypes: Dtypes
+    ) -> list[Tensor]:
+        """The cotangents of the tensors at `wrt`."""
+        shape = torch.broadcast_shapes(*sizes[: self.count])  # type: ignore[no-untyped-call]  # torch's own
+        whole = tuple([i for i in self.wrt if i < self.count or sizes[i] == shape])
+        summed = tuple([i for i in self.wrt if i not in whole])
+        terms, cotangents, alone = _backward(*self._parts, self.wrt, whole, summed)
+        kept, results = iter(saved), _results(*self._parts)
+        values = []
+        for kind, i in _reads(*self._parts, self.wrt):
+            value = (
+                grads[i] if kind == "of_result" else grads[results + i] if kind == "of_row" else next(kept)
+            )
+            values.append(value.expand(shape))
+        sums = self._folded(terms, values) if terms else []
+        given = [*values, *(t.expand(shape) for t in sums)]
+        wanted = tuple([dtypes[i] for i in whole])
+        found = dict(zip(whole, self._each(given, cotangents, wanted), strict=True)) if whole else {}
+        for i in whole:
+            if sizes[i] != shape:
+                found[i] = self._over_repeated(found[i], monoids.SUM.text, sizes[i], shape, dtypes[i])
+        for i, text in zip(summed, alone, strict=True):
+            found[i] = self._over_repeated(values, text, sizes[i], shape, dtypes[i])
+        return [found[i] for i in self.wrt]
+
+    def _folded(self, text: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The fold of all ranks' elements."""
+        fold = Sharded(text, self.dims, True, self.axis, self.ranks, None, None, self.guarantee, False)
+        return fold.computed(tensors)
+
+    def _wide(self, tensors: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
+        shape = broadcast_shape(x, self.call)
+        return [t.expand(shape) for t in tensors]
+
+    def _each(self, tensors: Sequence[Tensor], function: str, dtypes: Dtypes) -> list[Tensor]:
+        """A function of each element."""
+        alike = dtypes[0] if len(set(dtypes)) == 1 and dtypes[0].is_floating_point else None
+        made = fold_of_text(tensors, function, (), False, alike, None, self.guarantee)
+        return [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=True)]
+
+    def _over_repeated(
+        self, tensors: Tensor | Sequence[Tensor], text: str, size: Sequence[int], shape: Sequence[int], dtype: torch.dtype
+    ) -> Tensor:  # fmt: skip
+        """A fold of this rank's elements over the dims along which a tensor of that size was repeated."""
+        given = [tensors] if isinstance(tensors, Tensor) else tensors
+        wide = [*[1] * (len(shape) - len(size)), *size]
+        repeated = tuple([d for d, n in enumerate(shape) if wide[d] != n])
+        (made,) = fold_of_text(given, text, repeated, True, dtype, None, self.guarantee)
+        return made.reshape(size)
+
+
+# -------------------------------------------------------------------------------------------------- constants of graphs
+
+
+@constant_in_graphs
+@kept_outside_modes(512)
+def _forward(
+    monoid: str, apply: str, elements: Dtypes, extras: Dtypes, saves: bool, call: str
+) -> tuple[str, str, int, Dtypes]:
+    """The fold whose results are those that the map reads, then the values of rows; the map; how many it reads, and the
+    dtypes of what it makes.
+
+    Raises:
+        DtypeError: the monoid folds no such elements.
+        GradientError: `saves`, and elements' derivatives need more than the values of their row.
+    """
+    rules = _rules(monoid, apply, elements, extras)
+    if saves and not rules.needs_row_alone:
+        raise GradientError(
+            f"{call}: over a sharded dim a map has a derivative where those of its fold need the total alone, got "
+            f"a fold of {rules.gradient.n} fields that need more; call it under torch.no_grad(), or fold with `reduce`"
+        )
+    own, function = rules.saving if saves else (rules.monoid, rules.apply)
+    row = make_row_map(own.total, function, elements, extras)
+    total, more = own.total, function.rows
+    n = len(total.fields)
+    project = total.project or trace(lambda *s: s, n)
+
+    def results(*state: Any) -> tuple[Any, ...]:
+        made = project(*state)
+        return (*made, *(more(*made) if more is not None else ()))
+
+    fold = monoid_of_algebra(replace(total, project=trace(results, n), quick=None))
+    return fold.text, function_of(function.graph).text, len(project.outputs), row.results
+
+
+def _rules(monoid: str, apply: str, elements: Dtypes, extras: Dtypes) -> Rules:
+    return rules_of(monoid_of(monoid), of_text(apply), elements, extras)
+
+
+@constant_in_graphs
+@kept_outside_modes(512)
+def _results(monoid: str, apply: str, elements: Dtypes, extras: Dtypes) -> int:
+    """How many values the map makes of each element."""
+    return _rules(monoid, apply, elements, extras).results
+
+
+def _plan(monoid: str, apply: str, elements: Dtypes, extras: Dtypes, wrt: tuple[int, ...]) -> Any:
+    rules = _rules(monoid, apply, elements, extras)
+    asked = (True,) * rules.results + tuple(i < rules.asked for i in range(rules.rows))
+    return rules.backward(wrt, asked)
+
+
+@constant_in_graphs
+@kept_outside_modes(512)
+def _reads(
+    monoid: str, apply: str, elements: Dtypes, extras: Dtypes, wrt: tuple[int, ...]
+) -> tuple[Name, ...]:
+    """The values that the backward reads, by kind."""
+    values = _rules(monoid, apply, elements, extras).values
+    return tuple(values[p] for p in _plan(monoid, apply, elements, extras, wrt).reads)
+
+
+@constant_in_graphs
+@kept_outside_modes(512)
+def _backward(
+    monoid: str, apply: str, elements: Dtypes, extras: Dtypes, wrt: tuple[int, ...], whole: tuple[int, ...],
+    summed: tuple[int, ...],
+) -> tuple[str, str, tuple[str, ...]]:  # fmt: skip
+    """Of those values: the fold along each row; with its results, the cotangents of `whole`; folds to those of `summed`."""
+    plan = _plan(monoid, apply, elements, extras, wrt)
+    made = plan.made
+    outputs = tuple(made.outputs[wrt.index(i)] for i in whole)
+    cotangents = trace(Graph(made.arity, made.nodes, outputs), made.arity) if whole else None
+    alone = [plan.alone((wrt.index(i),)) for i in summed]
+    return (
+        plan.summed().text if plan.terms.outputs else "",
+        "" if cotangents is None else function_of(cotangents).text,
+        tuple(one.text for one in alone),
+    )
+
+
+class _Function(torch.autograd.Function):
+    """What autograd sees of a map over a sharded dim."""
+
+    @staticmethod
+    def forward(ctx: Any, shards: Shards, *tensors: Tensor) -> Any:
+        made, rows = shards.forward(tensors)
+        asked = _asked(*shards._parts)
+        given = [*made, *rows[:asked]]
+        ctx.mark_non_differentiable(*[t for t in given if not t.is_floating_point()])
+        ctx.save_for_backward(*shards.saved(tensors, made, rows))
+        ctx.shards = shards
+        ctx.sizes, ctx.dtypes = [t.shape for t in tensors], tuple([t.dtype for t in tensors])
+        return tuple(given)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        shards = ctx.shards
+        check_order(shards.call, "map")
+        made = shards.backward(ctx.saved_tensors, grads, ctx.sizes, ctx.dtypes)
+        found: list[Any] = [None] * len(ctx.sizes)
+        for i, g in zip(shards.wrt, made, strict=True):
+            found[i] = g
+        return None, *found
+
+
+@constant_in_graphs
+@kept_outside_modes(512)
+def _asked(monoid: str, apply: str, elements: Dtypes, extras: Dtypes) -> int:
+    """How many values of each row the caller asked for."""
+    return _rules(monoid, apply, elements, extras).asked

@@ -1,0 +1,72 @@
+"""Sharded calls on two GPUs, by NCCL: what `test_sharded` has of more processes on gloo."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import on_ranks
+from ranks import Ranks
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices"),
+]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    ranks = Ranks(2, tmp_path_factory.mktemp("ranks"), engine="nccl")
+    yield ranks
+    ranks.close()
+
+
+def test_folds_are_those_of_the_whole(two):
+    assert two.run(on_ranks.drawn, 5000, 100)[0] == 100
+
+
+@pytest.mark.parametrize(
+    "names", [["SUM", "LOGSUMEXP", "WELFORD"], ["MAX", "MAX_WITH_INDEX"], ["PROD", "AFFINE"]]
+)
+def test_gradients_are_the_shards_of_the_whole_one(two, names):
+    two.run(on_ranks.gradients, names, "MAX" in names)
+
+
+def test_losses_are_those_of_all_classes(two):
+    assert two.run(on_ranks.losses, 6000, 60)[0] == 60
+
+
+def test_maps_of_sharded_rows_are_those_of_the_whole(two):
+    assert two.run(on_ranks.maps, 7000, 100)[0] == 100
+
+
+def test_compiled_maps_are_one_graph_forward_and_backward(two):
+    two.run(on_ranks.compiled_maps)
+
+
+def test_selections_are_those_of_the_whole(two):
+    assert two.run(on_ranks.selections, 8000, 100)[0] == 100
+
+
+def test_scans_begin_with_the_state_of_the_ranks_before(two):
+    two.run(on_ranks.scans)
+
+
+def test_named_folds_are_those_of_the_whole(two):
+    two.run(on_ranks.named)
+
+
+def test_compiled_calls_are_one_graph_forward_and_backward(two):
+    two.run(on_ranks.compiled, ["LOGSUMEXP", "MAX_WITH_INDEX"])
+
+
+def test_bits_do_not_depend_on_who_is_late(two):
+    runs = [two.run(on_ranks.bits, late) for late in (-1, 0, 1)]
+    assert all(made == runs[0][0] for ranks in runs for made in ranks)
+
+
+@pytest.mark.parametrize("what", ["shape", "dtype", "monoid", "guarantee"])
+def test_ranks_that_disagree_are_named_on_each_rank(two, what):
+    errors = two.run(on_ranks.disagreeing, what)
+    assert len(set(errors)) == 1
+    assert f"ranks must agree on {what}" in errors[0]

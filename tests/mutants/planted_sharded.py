@@ -1,0 +1,53 @@
+"""Faults planted in sharded maps and selections."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+FILE = "tests/distributed/test_sharded.py"
+MAPPED = (f"{FILE}::test_maps_of_sharded_rows_are_those_of_the_whole",)
+
+SHARDED = (
+    Mutant(
+        "a backward sums along this rank's part of a row alone",
+        "distributed/reduce_map.py",
+        "sums = self._folded(terms, values) if terms else []",
+        "sums = fold_of_text(values, terms, self.dims, True, None, None, self.guarantee) if terms else []",
+        MAPPED,
+    ),
+    Mutant(
+        "a norm's count of elements is left out of its backward",
+        "functional/normalized.py",
+        "row[-1] if counts else length, sums",
+        "1.0 if counts else length, sums",
+        MAPPED,
+    ),
+    Mutant(
+        "the cotangents of rows are those of the last results",
+        "distributed/reduce_map.py",
+        'grads[results + i] if kind == "of_row"',
+        'grads[i] if kind == "of_row"',
+        MAPPED,
+    ),
+    Mutant(
+        "what a short part lacks is selected before other ranks' equal elements",
+        "distributed/topk.py",
+        "missing.flatten().to(torch.uint8).argsort(stable=True)",
+        "torch.arange(missing.numel(), device=x.device)",
+        (f"{FILE}::test_selections_are_those_of_the_whole",),
+    ),
+    Mutant(
+        "positions are those in a rank's part",
+        "distributed/topk.py",
+        "starts = lengths.cumsum(0) - lengths",
+        "starts = lengths - lengths",
+        (f"{FILE}::test_selections_are_those_of_the_whole",),
+    ),
+    Mutant(
+        "ranks may ask for other gradients of a map",
+        "distributed/reduce_map.py",
+        '"what requires grad": [t.requires_grad for t in every],',
+        "",
+        (f"{FILE}::test_ranks_that_disagree_of_a_map_are_named",),
+    ),
+)
