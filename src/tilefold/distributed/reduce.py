@@ -14,7 +14,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import gradients
 from tilefold.api.ends import ends_of
-from tilefold.api.parts import finish_text, partial_text, result_dtypes
+from tilefold.api.parts import finish_text, own_dims, partial_text, result_dtypes, takes_positions
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed import gradient
