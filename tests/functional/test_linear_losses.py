@@ -72,7 +72,7 @@ def problems(draw: Any) -> tuple[list[Tensor], Tensor, dict[str, Any]]:
     for name, values in (("label_smoothing", [0.1, 1.0]), ("z_loss", [0.25]), ("softcap", [3.0, 50.0])):
         if draw(st.booleans()):
             options[name] = draw(st.sampled_from(values))
-    return operands, target.to(draw(st.sampled_from([torch.int64, torch.int32]))), options
+    return operands, target.to(draw(st.sampled_from([torch.int64, torch.int32, torch.int16]))), options
 
 
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -428,7 +428,7 @@ def test_a_chunks_kernels_from_their_ptx(smoothing: float) -> None:
     near(states[0] + states[1].log(), logits.double().logsumexp(1, keepdim=True), 1e-5)
     g = [drawn(5, 1, seed=i, dtype=f32) for i in range(2 + loss.shares)]
     called = linear.Linear(of_row.text, False, True, -100, False, "test")
-    function = linear._of_logits(called.ends([logits, logits, target]), True)
+    function = linear._of_logits(called.known([logits, logits, target]).ends, True)
     places = torch.arange(640, dtype=torch.int32)[256:512]
     rows = [t.expand(5, 256) for t in (*states, *g, target.int())]
     (made,), plan = executed(

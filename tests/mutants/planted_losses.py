@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 FILE = "tests/functional/test_losses.py"
 LINEAR = "tests/functional/test_linear_losses.py"
-OF_PRODUCTS = f"{LINEAR}::test_losses_and_gradients_are_those_of_the_product"
+OF_PRODUCTS = f"{LINEAR}::test_losses_of_the_users_own"
 SHARDED = "tests/distributed/test_sharded.py"
 DRAWN = f"{FILE}::test_losses_and_gradients_are_torchs"
 
@@ -170,6 +170,6 @@ LOSSES = (
         "algebra/derivatives/folds.py",
         "program.lift.graph(*v[n:])[0]",
         "v[n]",
-        (OF_PRODUCTS,),
+        (f"{LINEAR}::test_derivatives_of_pairs_of_options[z_loss softcap]",),
     ),
 )

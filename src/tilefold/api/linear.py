@@ -14,7 +14,6 @@ of 256 columns 2560: logits of 84 MB, cotangents of 42 MB and dx of 134 MB are 2
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -68,6 +67,30 @@ class Parts(NamedTuple):
         return [logits, *(t[start:stop].expand(logits.shape) for t in self.beside)]
 
 
+class Known(NamedTuple):
+    """Of a monoid: the folds of a chunk and of states, what is derived of them, dtypes, whether it takes positions."""
+
+    partial: Monoid
+    finish: Monoid
+    ends: Ends
+    results: Dtypes
+    state: Dtypes
+    is_placed: bool
+
+
+@kept_outside_modes(256)
+def _known(monoid: str, elements: Dtypes) -> Known:
+    total = monoid_of(monoid).total
+    return Known(
+        monoid_of(partial_text(monoid, elements, False)),
+        monoid_of(finish_text(monoid, elements, False, True)),
+        ends_of(derived(monoid_of(monoid), elements)),
+        result_dtypes(monoid, elements, None),
+        state_dtypes(total, elements),
+        total.index,
+    )
+
+
 @dataclass(frozen=True)
 class Linear(Call):
     """A fold of the rows of x @ w.T with the monoid of a text, perhaps with a bias and with a target a row.
@@ -89,25 +112,16 @@ class Linear(Call):
         bias = rest.pop(0) if self.has_bias else None
         return Parts(x, w, bias, rest, target)
 
-    def elements(self, tensors: Sequence[Tensor]) -> Dtypes:
-        """The dtypes of what the fold takes."""
+    def known(self, tensors: Sequence[Tensor]) -> Known:
+        """What is derived of the monoid for such tensors."""
         parts = self.parts(tensors)
-        return compute_dtype(parts.x.dtype), *(t.dtype for t in parts.beside)
-
-    def ends(self, tensors: Sequence[Tensor]) -> Ends:
-        """What is derived of the fold."""
-        return ends_of(derived(monoid_of(self.monoid), self.elements(tensors)))
-
-    def dtypes(self, tensors: Sequence[Tensor]) -> tuple[Dtypes, Dtypes, Dtypes]:
-        """Of the monoid's results, the target's logit, the state."""
-        elements = self.elements(tensors)
-        state = state_dtypes(monoid_of(self.monoid).total, elements)
-        return result_dtypes(self.monoid, elements, None), elements[: self.has_target], state
+        return _known(self.monoid, (compute_dtype(parts.x.dtype), *(t.dtype for t in parts.beside)))
 
     def unwritten(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Memory of the results' shapes and dtypes."""
-        rows = tensors[0].shape[0]
-        return [tensors[0].new_empty((rows, 1), dtype=d) for d in itertools.chain(*self.dtypes(tensors))]
+        x, known = tensors[0], self.known(tensors)
+        dtypes = [*known.results, *[compute_dtype(x.dtype)] * self.has_target, *known.state]
+        return [x.new_empty((x.shape[0], 1), dtype=dtype) for dtype in dtypes]
 
     def _fold(self, tensors: Sequence[Tensor], monoid: Monoid, dims: Any, **named: Any) -> list[Tensor]:
         return fold_tensors(tensors, monoid, dims, dims == 1, call=self.call, **named)
@@ -115,7 +129,7 @@ class Linear(Call):
     def _places(self, target: Tensor, classes: int) -> Tensor:
         """The targets' classes, -1 of those that are none."""
         inside = (target >= 0) & (target < classes) & (target != self.ignore_index)
-        return torch.where(inside, target, -1).to(torch.int64).unsqueeze(1)
+        return torch.where(inside, target, -1).unsqueeze(1)
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results.
@@ -123,12 +137,10 @@ class Linear(Call):
         Raises:
             TargetError: a target that is looked at is no class.
         """
-        parts, elements = self.parts(tensors), self.elements(tensors)
+        parts, known = self.parts(tensors), self.known(tensors)
         classes, device, target = parts.w.shape[0], parts.x.device, parts.target
-        partial = monoid_of(partial_text(self.monoid, elements, False))
-        finish = monoid_of(finish_text(self.monoid, elements, False, True))
-        spans, indexed = chunks(parts.x, classes), monoid_of(self.monoid).total.index
-        size, classes_from = spans[0][1], torch.arange(classes, device=device)
+        spans, classes_from = chunks(parts.x, classes), torch.arange(classes, device=device)
+        size = spans[0][1]
         if target is not None:
             check_targets(target, classes, self.ignore_index, self.validate, self.call)
             places = self._places(target, classes)
@@ -136,7 +148,7 @@ class Linear(Call):
         def folded(start: int, stop: int) -> list[Tensor]:
             each = parts.elements(start, stop)
             logits, first = each[0], classes_from[start].expand(each[0].shape)
-            states = self._fold([*each, *[first] * indexed], partial, 1)
+            states = self._fold([*each, *[first] * known.is_placed], known.partial, 1)
             if target is None:
                 return states
             return [*states, logits.gather(1, (places % size).clamp(max=stop - start - 1))]
@@ -149,8 +161,7 @@ class Linear(Call):
             found = states.pop().gather(1, places.clamp(min=0) // size)
             none = torch.where(target == self.ignore_index, 0.0, float("nan")).unsqueeze(1)
             own = [torch.where(places >= 0, found, none.to(found.dtype))]
-        made = self._fold(states, finish, 1, return_state=True)
-        shown = len(made) - len(states)
+        made, shown = self._fold(states, known.finish, 1, return_state=True), len(known.results)
         return [*made[:shown], *own, *made[shown:]]
 
     # -------------------------------------------------------------------------------------------------------- backward
@@ -161,7 +172,7 @@ class Linear(Call):
         Raises:
             GradientError: it does.
         """
-        ends = self.ends(tensors)
+        ends = self.known(tensors).ends
         if ends.places and not (ends.total_is_enough and not ends.gradient.shares_ties):
             raise GradientError(
                 f"{self.call}: to be differentiated a monoid must have a derivative that a logit and its row's state give "
@@ -171,22 +182,20 @@ class Linear(Call):
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with a logit: as the monoid's do, and the target's logit; states are no results."""
-        shown = len(self.dtypes(tensors)[0])
-        return result in self.ends(tensors).places or (self.has_target and result == shown)
+        known = self.known(tensors)
+        return result in known.ends.places or (self.has_target and result == len(known.results))
 
     def saved(
         self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
     ) -> Sequence[Tensor]:
         """The inputs, and the rows' states."""
-        return [*tensors, *made[-len(self.dtypes(tensors)[2]) :]]
+        return [*tensors, *made[-len(self.known(tensors).state) :]]
 
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
         """The cotangents of rows, of the classes' weights and of the bias."""
-        count = len(saved) - len(monoid_of(self.monoid).total.fields)
-        places = self.ends(saved[:count]).places
-        g = [grads[i] for i in places]
-        if self.has_target:
-            g.append(grads[len(grads) - (len(saved) - count) - 1])
+        known, count = self._saved(saved)
+        moving = [*known.ends.places, *[len(known.results)] * self.has_target]
+        g = [grads[i] for i in moving]
         arguments = [getattr(self, name) for name in ARGUMENTS]
         made = OPERATIONS.linear_gradient(list(saved), g, list(wrt), *arguments)
         found: list[Any] = [None] * count
@@ -196,16 +205,15 @@ class Linear(Call):
 
     def gradients(self, saved: Sequence[Tensor], g: Sequence[Tensor], wrt: Sequence[int]) -> list[Tensor]:
         """The cotangents of some of the inputs, of those of results that have one."""
-        count = len(saved) - len(monoid_of(self.monoid).total.fields)
-        parts, totals = self.parts(saved[:count]), saved[count:]
+        known, count = self._saved(saved)
+        parts, function = self.parts(saved[:count]), _of_logits(known.ends, self.has_target)
         x, w, classes = parts.x, parts.w, parts.w.shape[0]
-        function = _of_logits(self.ends(saved[:count]), parts.target is not None)
-        rows, columns = [*totals, *g], list[Tensor]()
+        rows, columns = [*saved[count:], *g], list[Tensor]()
         if parts.target is not None:
             rows.append(self._places(parts.target, classes).to(torch.int32))
             columns.append(torch.arange(classes, dtype=torch.int32, device=x.device))
+        found = {i: saved[i].new_empty(saved[i].shape) for i in wrt if i}
         of_x: Tensor | None = None
-        of_w, of_bias = w.new_empty(w.shape), w.new_empty(classes)
 
         def of_logits(start: int, stop: int) -> Tensor:
             each = parts.elements(start, stop)
@@ -219,12 +227,18 @@ class Linear(Call):
                 if 0 in wrt:
                     of_x = _added(of_x, made, w[start:stop])
                 if 1 in wrt:
-                    _multiply(made.t(), x, of_w[start:stop])
-                if self.has_bias and 2 in wrt:
-                    of_bias[start:stop] = self._fold([made], monoids.SUM, 0, dtype=w.dtype)[0]
-        assert of_x is not None or 0 not in wrt
-        every = [of_x if of_x is None else converted(of_x, x.dtype), of_w, of_bias]
-        return [t for i, t in enumerate(every) if i in wrt and t is not None]
+                    _multiply(made.t(), x, found[1][start:stop])
+                if 2 in wrt:
+                    found[2][start:stop] = self._fold([made], monoids.SUM, 0, dtype=w.dtype)[0]
+                del made  # before the next ones are there
+        if of_x is not None:
+            found[0] = converted(of_x, x.dtype)
+        return [found[i] for i in wrt]
+
+    def _saved(self, saved: Sequence[Tensor]) -> tuple[Known, int]:
+        """What is known of tensors of which states were saved, and how many these tensors are."""
+        count = len(saved) - len(monoid_of(self.monoid).total.fields)
+        return self.known(saved[:count]), count
 
 
 @dataclass(frozen=True)

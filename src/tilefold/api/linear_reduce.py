@@ -109,7 +109,7 @@ def folded_product(
     rows = x.shape[:-1]
     x = x.flatten(0, -2) if x.ndim > 2 else x if x.ndim == 2 else x.unsqueeze(0)
     given = [x, w, *([] if bias is None else [bias]), *beside]
-    given += [] if target is None else [target.reshape(-1)]
+    given += [] if target is None else [target.reshape(-1).to(torch.int64)]
     linear = Linear(monoid.text, bias is not None, target is not None, index, validate, call)
     made = linear_tensors(given, linear)
     return [t.reshape(rows) for t in made[: len(made) - len(monoid.total.fields)]]

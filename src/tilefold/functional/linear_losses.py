@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
@@ -78,7 +79,7 @@ def linear_cross_entropy(
     dtype, classes = as_widened("cross_entropy", [x]) or x.dtype, operator.index(w.shape[0])
     loss = Loss(dim=1, members=0, probabilities=False, weighted=weight is not None, dtype=dtype, **chosen)
     of_row, of_rows = _monoids(tuple(getattr(loss, name) for name in ARGUMENTS), classes)
-    beside = weights if loss.shares else []
+    beside, target = weights if loss.shares else [], target.to(torch.int64)
     made = folded_product(CALL, x, w, of_row, target, bias, beside, loss.ignore_index, validate)
     each = 2 + loss.varies + loss.shares
     values = [*made[:each], target, made[-1], *(t[target.clamp(0, classes - 1)] for t in weights)]
