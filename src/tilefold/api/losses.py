@@ -77,6 +77,8 @@ class Loss(Call):
         "share",
         "chosen",
         "total",
+        "logit",
+        "weight",
     )  # of the results, what backward reads
 
     @property
@@ -98,8 +100,8 @@ class Loss(Call):
 
     @property
     def owned(self) -> tuple[str, ...]:
-        """Values of a row's target among the results: none, backward reads them again."""
-        return ()
+        """Values of a row's target among the results: its logit; backward reads its weight again."""
+        return ("logit",) * (not self.probabilities)
 
     def classes_of(self, x: Tensor) -> int:
         """How many classes there are."""
@@ -108,7 +110,7 @@ class Loss(Call):
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element; the largest one counts as a constant, which the logarithm answers for."""
         name = self.results[result]
-        return name in ("loss", "lse", "logarithm") or (name == "share" and self.probabilities)
+        return name in ("loss", "lse", "logarithm", "logit") or (name == "share" and self.probabilities)
 
     # ------------------------------------------------------------------------------------------------------- functions
 
@@ -250,7 +252,9 @@ class Loss(Call):
                 return made
             p = math.exp((self._capped(v["logit"]) - v["largest"]) - v["logarithm"])
             shared = self._share(classes, [v["weight"]] if self.weighted else [])
-            return *made, self._through_cap(v["logit"], p * factor - g * (own + shared))
+            return *made, self._through_cap(v["logit"], p * factor - g * (own + shared)) + v.get(
+                "of_logit", 0.0
+            )
 
         return function_of(trace(run, len(names)))
 
@@ -320,6 +324,7 @@ class Loss(Call):
         found = {
             name: dispatch.noted(lambda t, i: [t.expand(x.shape).gather(self.dim, i)], t, made["chosen"])[0]
             for name, t in read.items()
+            if name not in made
         }
         return {"target": target, **found}
 
@@ -375,7 +380,7 @@ class Loss(Call):
         each = [n for d, n in enumerate(x.shape) if d != self.dim]
         members, wide = rows[: self.members], compute_dtype(x.dtype)
         sizes = {"loss": each if self.reduction == "none" else members, "total": members}
-        dtypes = {"loss": self.dtype, "chosen": torch.int64}
+        dtypes = {"loss": self.dtype, "chosen": torch.int64, "logit": x.dtype}
         return [x.new_empty(sizes.get(name, rows), dtype=dtypes.get(name, wide)) for name in self.results]
 
     def saved(
@@ -401,7 +406,7 @@ class Loss(Call):
                 made["total"] = self._of_rows(made["total"], rows)
         else:
             made.pop("total", None)
-        made |= {f"of_{name}": g for name, g in given.items() if name in ("lse", "logarithm")}
+        made |= {f"of_{name}": g for name, g in given.items() if name in ("lse", "logarithm", "logit")}
         if not self.probabilities:
             made |= self.of_targets(tensors, made)
         classes, wide = self.classes_of(x), compute_dtype(x.dtype)

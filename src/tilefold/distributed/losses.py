@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -112,7 +112,6 @@ class Shard(Loss):
     classes: int = 0
 
     call = CALL
-    kept: ClassVar[tuple[str, ...]] = (*Loss.kept, "logit", "weight")
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -156,7 +155,7 @@ class Shard(Loss):
                 if not x.shape[self.dim]:
                     each = torch.zeros_like(chosen, dtype=t.dtype)
                 found = torch.where(chosen >= 0, each.gather(self.dim, chosen.clamp(min=0)), 0)
-                made.append(found.to(compute_dtype(x.dtype)))
+                made.append(found if t is x else found.to(compute_dtype(x.dtype)))
         ends = (self.start, self.start + x.shape[self.dim])
         return [*made, *(x.new_full([1] * x.ndim, n, dtype=torch.int64) for n in ends)]
 

@@ -21,6 +21,7 @@ from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance
 from tilefold.bench.layout import Layout, whole_sectors
 from tilefold.bench.ours import OURS
 from tilefold.bench.peers import COMPILE_MODE
+from tilefold.bench.suites.gradients import check_compiled
 from tilefold.bench.suites.losses import classes_of
 
 Tensor = torch.Tensor
@@ -206,7 +207,7 @@ SUITE = Suite(
     (
         replace(OURS, build=build_ours, graphs=False),
         Variant("torch", build_torch),
-        Variant("compile", build_compiled, warms=True, check=traps.check_compiled),
+        Variant("compile", build_compiled, warms=True, check=check_compiled),
         Variant("liger", build_liger, gpu_only=True, warms=True, asked_only=True),
         *settings.variants_of(build_ours),
     ),

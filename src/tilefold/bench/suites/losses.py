@@ -118,14 +118,16 @@ def build_ours(case: Case, x: Tensor) -> Sequence[Choice]:
 
 def build_compiled(case: Case, x: Tensor) -> Sequence[Choice]:
     """Torch's function compiled, and the backward that this makes."""
-    function = traps.fresh_compile(torch.nn.functional.cross_entropy, mode=COMPILE_MODE)
+    function = traps.fresh_compile(
+        lambda x, target: torch.nn.functional.cross_entropy(x, target), mode=COMPILE_MODE
+    )
     return [_choice(case, COMPILE_MODE, function)]
 
 
 def build_quack(case: Case, x: Tensor) -> Sequence[Choice]:
-    """QuACK's cross_entropy."""
+    """QuACK's cross_entropy, whose float32 loss becomes one of the logits' dtype."""
     function = importlib.import_module("quack.cross_entropy").cross_entropy
-    return [_choice(case, "cross_entropy", lambda x, target: function(x, target, reduction="mean"))]
+    return [_choice(case, "converted", lambda x, target: function(x, target, reduction="mean").to(x.dtype))]
 
 
 def build_liger(case: Case, x: Tensor) -> Sequence[Choice]:
