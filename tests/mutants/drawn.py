@@ -179,6 +179,7 @@ def _calls(node: ast.Call) -> Iterator[str]:
 FEW = 4  # test files of a folder: all of them are near to its modules
 # What a module is tested by under another name, and the modules of a folder together.
 COMMON = {
+    "__main__": ("test_cli.py",),  # nothing imports it
     "backends/triton/kernels/scan_prefixes": ("backends/test_scan_sums.py", "backends/test_scans_across.py"),
     "backends/triton/kernels/scan_elements": ("backends/test_scans_across.py",),
     "backends/triton/kernels/scans": ("backends/test_scans_across.py", "backends/test_scan_sums.py"),

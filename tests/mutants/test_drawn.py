@@ -20,6 +20,10 @@ def test_a_seed_draws_the_same_faults() -> None:
     assert drawn(5, 20) != drawn(6, 20)
 
 
+def test_a_module_that_nothing_imports_has_tests() -> None:
+    assert nearest(PACKAGE / "__main__.py") == ("tests/test_cli.py",)
+
+
 def test_a_fault_is_one_change_with_tests_that_are_there() -> None:
     for fault in drawn(2, 60):
         assert ast.dump(ast.parse(fault.old)) != ast.dump(ast.parse(fault.new)), fault.name
