@@ -440,3 +440,38 @@ def test_a_chunks_kernels_from_their_ptx(smoothing: float) -> None:
     want = logits.double().softmax(1) * g[0] + (g[1] * smoothing / 640 if loss.shares else 0)
     want = want + torch.where(places == target, g[-1], 0)
     near(made, want, 2**-8)
+
+
+# ---------------------------------------------------------------------------------------------------------- module
+
+
+def test_a_module_with_torchs_parameters() -> None:
+    """Parameters, buffers and their names are those of torch.nn.LinearCrossEntropyLoss, which torch 2.11 lacks."""
+    weight = drawn(20).abs()
+    torch.manual_seed(0)
+    ours = tilefold.nn.LinearCrossEntropyLoss(
+        8, 20, bias=True, weight=weight, dtype=F64, label_smoothing=0.1, z_loss=0.1, return_lse=True
+    )
+    torch.manual_seed(0)
+    linear_alone = torch.nn.Linear(8, 20, dtype=F64)
+    held = {"weight": weight, "linear.weight": linear_alone.weight, "linear.bias": linear_alone.bias}
+    assert {name: t.tolist() for name, t in ours.state_dict().items()} == {
+        n: t.tolist() for n, t in held.items()
+    }
+    theirs = getattr(torch.nn, "LinearCrossEntropyLoss", None)
+    if theirs is not None:
+        other = theirs(8, 20, bias=True, weight=weight, dtype=F64)
+        other.load_state_dict(ours.state_dict())
+        ours.load_state_dict(other.state_dict())
+    x, target = drawn(2, 3, 8), torch.randint(0, 20, (2, 3))
+    loss, lse = ours(x, target)
+    want, want_lse = defined(
+        linear_alone(x).flatten(0, 1), target.flatten(), weight, label_smoothing=0.1, z_loss=0.1
+    )
+    near(loss, want, 1e-12)
+    near(lse, want_lse.reshape(2, 3), 1e-12)
+    loss.backward()
+    assert all(p.grad is not None for p in ours.parameters())
+    for options in ({"num_classes": -1}, {"num_classes": 20, "bias": 2}):
+        with pytest.raises((ArgumentError, KindError), match=r"^LinearCrossEntropyLoss: "):
+            tilefold.nn.LinearCrossEntropyLoss(8, **options)

@@ -140,8 +140,8 @@ LOSSES = (
     Mutant(
         "positions count from 0 in each chunk",
         "api/linear.py",
-        "classes_from[start].expand",
-        "classes_from[0].expand",
+        "firsts[start].expand",
+        "firsts[0].expand",
         (f"{LINEAR}::test_how_often_a_target_is_among_the_largest",),
     ),
     Mutant(

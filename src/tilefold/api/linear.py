@@ -139,19 +139,20 @@ class Linear(Call):
         """
         parts, known = self.parts(tensors), self.known(tensors)
         classes, device, target = parts.w.shape[0], parts.x.device, parts.target
-        spans, classes_from = chunks(parts.x, classes), torch.arange(classes, device=device)
+        spans, firsts = chunks(parts.x, classes), torch.arange(classes, device=device)
         size = spans[0][1]
         if target is not None:
             check_targets(target, classes, self.ignore_index, self.validate, self.call)
             places = self._places(target, classes)
+            inside = places % size
 
         def folded(start: int, stop: int) -> list[Tensor]:
             each = parts.elements(start, stop)
-            logits, first = each[0], classes_from[start].expand(each[0].shape)
+            logits, first = each[0], firsts[start].expand(each[0].shape)
             states = self._fold([*each, *[first] * known.is_placed], known.partial, 1)
             if target is None:
                 return states
-            return [*states, logits.gather(1, (places % size).clamp(max=stop - start - 1))]
+            return [*states, logits.gather(1, inside.clamp(max=stop - start - 1))]
 
         with as_given(device):
             every = zip(*(folded(start, stop) for start, stop in spans), strict=True)
