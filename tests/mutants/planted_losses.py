@@ -117,11 +117,18 @@ LOSSES = (
         (f"{SHARDED}::test_losses_that_are_refused",),
     ),
     Mutant(
-        "a target's logit is that of the first chunk",
+        "a target has its logit of every chunk",
         "api/linear.py",
-        "gather(1, places.clamp(min=0) // size)",
-        "gather(1, places.clamp(min=0) // size * 0)",
+        "torch.where(chunk == start // size, own, 0.0)",
+        "own",
         (OF_PRODUCTS,),
+    ),
+    Mutant(
+        "states of chunks before are dropped",
+        "api/linear.py",
+        "found = [joined(found, known.joined)]",
+        "found = [found[-1]]",
+        (f"{LINEAR}::test_states_of_many_chunks",),
     ),
     Mutant(
         "a target's own cotangent goes to one place of every chunk",
