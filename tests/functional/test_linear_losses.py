@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -14,10 +15,8 @@ from hypothesis import strategies as st
 import tilefold
 from asked import executed
 from defined_losses import TOLERANCES, defined, near
-from tilefold.algebra.monoid import monoid_of
 from tilefold.api import linear
 from tilefold.api.losses import Loss
-from tilefold.api.parts import partial_text
 from tilefold.api.reduce import fold_tensors
 from tilefold.errors import ArgumentError, DtypeError, GradientError, KindError, ShapeError, TargetError
 from tilefold.math import exp, log, maximum, minimum
@@ -424,29 +423,30 @@ def test_refusals_of_folds() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1], ids=["classes", "smoothed"])
 def test_a_chunks_kernels_from_their_ptx(smoothing: float) -> None:
-    """The fold of a chunk, and one function of its logits, rows' values and places, in one launch."""
+    """The folds of a chunk and of two states, and one function of logits, rows' values and places, in one launch."""
     loss = Loss(
         1, 0, "mean", -100, smoothing, 0.0, None, False, False, False, False, torch.bfloat16, "run_to_run"
     )
     of_row, f32 = loss.of_rows(640), torch.float32
-    part = monoid_of(partial_text(of_row.text, (f32,), False))
-    logits, target = drawn(5, 256, dtype=f32), torch.tensor([[-1], [300], [256], [511], [2]])
-    states, _ = executed(lambda: fold_tensors([logits], part, 1, True))
-    near(states[0] + states[1].log(), logits.double().logsumexp(1, keepdim=True), 1e-5)
+    known = linear._known(of_row.text, (f32,))
+    logits, target = drawn(5, 512, dtype=f32), torch.tensor([[-1], [300], [256], [511], [2]])
+    chunks = logits[:, :256].contiguous(), logits[:, 256:].contiguous()
+    parts = [
+        executed(functools.partial(fold_tensors, [chunk], known.partial, 1, True))[0] for chunk in chunks
+    ]
+    both = [torch.cat(some, 1) for some in zip(*parts, strict=True)]
+    made, _ = executed(lambda: fold_tensors(both, known.finish, 1, True, return_state=True))
+    shown, states = made[: len(known.results)], made[len(known.results) :]
+    near(shown[0] + shown[1], logits.double().logsumexp(1, keepdim=True), 1e-5)
     g = [drawn(5, 1, seed=i, dtype=f32) for i in range(2 + loss.shares)]
-    called = linear.Linear(of_row.text, False, True, -100, False, "test")
-    function = linear._of_logits(called.known([logits, logits, target]).ends, True)
     places = torch.arange(640, dtype=torch.int32)[256:512]
     rows = [t.expand(5, 256) for t in (*states, *g, target.int())]
-    (made,), plan = executed(
-        lambda: fold_tensors(
-            [logits, *rows, places.expand(5, 256)], function, (), False, dtype=torch.bfloat16
-        )
-    )
+    function = linear._of_logits(known.ends, True)
+    given = [chunks[1], *rows, places.expand(5, 256)]
+    (found,), plan = executed(lambda: fold_tensors(given, function, (), False, dtype=torch.bfloat16))
     assert len(plan.launched) == 1
-    want = logits.double().softmax(1) * g[0] + (g[1] * smoothing / 640 if loss.shares else 0)
-    want = want + torch.where(places == target, g[-1], 0)
-    near(made, want, 2**-8)
+    want = logits.double().softmax(1)[:, 256:] * g[0] + (g[1] * smoothing / 640 if loss.shares else 0)
+    near(found, want + torch.where(places == target, g[-1], 0), 2**-8)
 
 
 # ---------------------------------------------------------------------------------------------------------- module
