@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -10,15 +11,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilefold
 from asked import executed
 from defined_losses import TOLERANCES, defined, near
-from tilefold.algebra.monoid import monoid_of
 from tilefold.api import linear
 from tilefold.api.losses import Loss
-from tilefold.api.parts import partial_text
 from tilefold.api.reduce import fold_tensors
 from tilefold.errors import ArgumentError, DtypeError, GradientError, KindError, ShapeError, TargetError
 from tilefold.math import exp, log, maximum, minimum
@@ -203,6 +201,17 @@ def test_a_monoid_without_an_identity_and_one_that_does_not_commute() -> None:
     torch.testing.assert_close(tilefold.linear_reduce(x, w, tilefold.monoids.LAST), (x @ w.T)[:, -1])
 
 
+@pytest.mark.parametrize("classes", [255, 256, 257, 16 * 33])
+def test_states_of_many_chunks(classes: int) -> None:
+    """More of them than are held."""
+    x, w, target = drawn(3, 4), drawn(classes, 4), torch.tensor([0, classes // 2, classes - 1])
+    lse, logit = tilefold.linear_reduce(x, w, tilefold.monoids.LOGSUMEXP, target=target)
+    logits = x @ w.T
+    torch.testing.assert_close(lse, logits.logsumexp(1))
+    torch.testing.assert_close(logit, logits.gather(1, target[:, None])[:, 0])
+    assert torch.equal(tilefold.linear_reduce(x, w, tilefold.monoids.ARGMAX), logits.argmax(1))
+
+
 @pytest.mark.parametrize("wrt", [[0], [1], [2], [0, 2]], ids=["x", "w", "bias", "x and bias"])
 def test_only_some_gradients_are_asked(wrt: list[int]) -> None:
     operands = [drawn(5, 8), drawn(50, 8), drawn(50)]
@@ -219,21 +228,8 @@ def test_only_some_gradients_are_asked(wrt: list[int]) -> None:
 # -------------------------------------------------------------------------------------------------------- memory
 
 
-class Largest(TorchDispatchMode):
-    """The most elements of a tensor that an operation makes."""
-
-    most = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for t in made if isinstance(made, list | tuple) else [made]:
-            if isinstance(t, Tensor) and t.untyped_storage().nbytes() >= t.numel() * t.itemsize:
-                self.most = max(self.most, t.untyped_storage().nbytes() // t.itemsize)
-        return made
-
-
 def test_no_logits_are_held() -> None:
-    """Nothing is as large as the product of all, and saved are operands, targets and values of rows."""
+    """No operation takes as much memory as all logits, and saved are operands, targets and values of rows."""
     x, w = asking(drawn(256, 4, dtype=torch.bfloat16), drawn(4000, 4, dtype=torch.bfloat16))
     target, saved = torch.arange(256), list[int]()
 
@@ -241,11 +237,21 @@ def test_no_logits_are_held() -> None:
         saved.append(t.numel() if t.data_ptr() not in (x.data_ptr(), w.data_ptr()) else 0)
         return t
 
-    with Largest() as counted, torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    def run() -> None:
         loss = tilefold.linear_cross_entropy(x, w, target, label_smoothing=0.1, softcap=30.0)
-        loss.backward()  # type: ignore[no-untyped-call]
-    assert counted.most <= max(256 * 16, w.numel()) * 4, "bytes of float32 as elements of bytes"
-    assert max(saved) <= 256
+        torch.autograd.grad(loss, (x, w))
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        run()
+    assert max(saved) == 256
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as seen:
+        run()
+    most = max(event.self_cpu_memory_usage for event in seen.events() or ())
+    assert 256 * 16 * 4 <= most <= max(256 * 16 * 4, 4000 * 8), (
+        "a chunk's logits or states in float32, or positions"
+    )
 
 
 @pytest.mark.parametrize(
@@ -417,26 +423,62 @@ def test_refusals_of_folds() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1], ids=["classes", "smoothed"])
 def test_a_chunks_kernels_from_their_ptx(smoothing: float) -> None:
-    """The fold of a chunk, and one function of its logits, rows' values and places, in one launch."""
+    """The folds of a chunk and of two states, and one function of logits, rows' values and places, in one launch."""
     loss = Loss(
         1, 0, "mean", -100, smoothing, 0.0, None, False, False, False, False, torch.bfloat16, "run_to_run"
     )
     of_row, f32 = loss.of_rows(640), torch.float32
-    part = monoid_of(partial_text(of_row.text, (f32,), False))
-    logits, target = drawn(5, 256, dtype=f32), torch.tensor([[-1], [300], [256], [511], [2]])
-    states, _ = executed(lambda: fold_tensors([logits], part, 1, True))
-    near(states[0] + states[1].log(), logits.double().logsumexp(1, keepdim=True), 1e-5)
+    known = linear._known(of_row.text, (f32,))
+    logits, target = drawn(5, 512, dtype=f32), torch.tensor([[-1], [300], [256], [511], [2]])
+    chunks = logits[:, :256].contiguous(), logits[:, 256:].contiguous()
+    parts = [
+        executed(functools.partial(fold_tensors, [chunk], known.partial, 1, True))[0] for chunk in chunks
+    ]
+    both = [torch.cat(some, 1) for some in zip(*parts, strict=True)]
+    made, _ = executed(lambda: fold_tensors(both, known.finish, 1, True, return_state=True))
+    shown, states = made[: len(known.results)], made[len(known.results) :]
+    near(shown[0] + shown[1], logits.double().logsumexp(1, keepdim=True), 1e-5)
     g = [drawn(5, 1, seed=i, dtype=f32) for i in range(2 + loss.shares)]
-    called = linear.Linear(of_row.text, False, True, -100, False, "test")
-    function = linear._of_logits(called.known([logits, logits, target]).ends, True)
     places = torch.arange(640, dtype=torch.int32)[256:512]
     rows = [t.expand(5, 256) for t in (*states, *g, target.int())]
-    (made,), plan = executed(
-        lambda: fold_tensors(
-            [logits, *rows, places.expand(5, 256)], function, (), False, dtype=torch.bfloat16
-        )
-    )
+    function = linear._of_logits(known.ends, True)
+    given = [chunks[1], *rows, places.expand(5, 256)]
+    (found,), plan = executed(lambda: fold_tensors(given, function, (), False, dtype=torch.bfloat16))
     assert len(plan.launched) == 1
-    want = logits.double().softmax(1) * g[0] + (g[1] * smoothing / 640 if loss.shares else 0)
-    want = want + torch.where(places == target, g[-1], 0)
-    near(made, want, 2**-8)
+    want = logits.double().softmax(1)[:, 256:] * g[0] + (g[1] * smoothing / 640 if loss.shares else 0)
+    near(found, want + torch.where(places == target, g[-1], 0), 2**-8)
+
+
+# ---------------------------------------------------------------------------------------------------------- module
+
+
+def test_a_module_with_torchs_parameters() -> None:
+    """Parameters, buffers and their names are those of torch.nn.LinearCrossEntropyLoss, which torch 2.11 lacks."""
+    weight = drawn(20).abs()
+    torch.manual_seed(0)
+    ours = tilefold.nn.LinearCrossEntropyLoss(
+        8, 20, bias=True, weight=weight, dtype=F64, label_smoothing=0.1, z_loss=0.1, return_lse=True
+    )
+    torch.manual_seed(0)
+    linear_alone = torch.nn.Linear(8, 20, dtype=F64)
+    held = {"weight": weight, "linear.weight": linear_alone.weight, "linear.bias": linear_alone.bias}
+    assert {name: t.tolist() for name, t in ours.state_dict().items()} == {
+        n: t.tolist() for n, t in held.items()
+    }
+    theirs = getattr(torch.nn, "LinearCrossEntropyLoss", None)
+    if theirs is not None:
+        other = theirs(8, 20, bias=True, weight=weight, dtype=F64)
+        other.load_state_dict(ours.state_dict())
+        ours.load_state_dict(other.state_dict())
+    x, target = drawn(2, 3, 8), torch.randint(0, 20, (2, 3))
+    loss, lse = ours(x, target)
+    want, want_lse = defined(
+        linear_alone(x).flatten(0, 1), target.flatten(), weight, label_smoothing=0.1, z_loss=0.1
+    )
+    near(loss, want, 1e-12)
+    near(lse, want_lse.reshape(2, 3), 1e-12)
+    loss.backward()
+    assert all(p.grad is not None for p in ours.parameters())
+    for options in ({"num_classes": -1}, {"num_classes": 20, "bias": "no"}):
+        with pytest.raises((ArgumentError, KindError), match=r"^LinearCrossEntropyLoss: "):
+            tilefold.nn.LinearCrossEntropyLoss(8, **options)

@@ -117,11 +117,18 @@ LOSSES = (
         (f"{SHARDED}::test_losses_that_are_refused",),
     ),
     Mutant(
-        "a target's logit is that of the first chunk",
+        "a target has its logit of every chunk",
         "api/linear.py",
-        "gather(1, places.clamp(min=0) // size)",
-        "gather(1, places.clamp(min=0) // size * 0)",
+        "torch.where(chunk == start // size, own, 0.0)",
+        "own",
         (OF_PRODUCTS,),
+    ),
+    Mutant(
+        "states of chunks before are dropped",
+        "api/linear.py",
+        "found = [joined(found, known.joined)]",
+        "found = [found[-1]]",
+        (f"{LINEAR}::test_states_of_many_chunks",),
     ),
     Mutant(
         "a target's own cotangent goes to one place of every chunk",
@@ -140,8 +147,8 @@ LOSSES = (
     Mutant(
         "positions count from 0 in each chunk",
         "api/linear.py",
-        "classes_from[start].expand",
-        "classes_from[0].expand",
+        "firsts[start].expand",
+        "firsts[0].expand",
         (f"{LINEAR}::test_how_often_a_target_is_among_the_largest",),
     ),
     Mutant(

@@ -1,7 +1,7 @@
 """Folds of the rows of a product, chunk by chunk of its columns: the product itself is never held.
 
 Of x [N, D] and w [V, D] a chunk's logits x @ w_c.T are multiplied, by torch, into float32 (float64 of float64), folded to a
-state a row, and dropped. The chunks' states are folded at the end. Backward multiplies a chunk again, makes of it the logits'
+state a row, and dropped. States are folded to one as they come. Backward multiplies a chunk again, makes of it the logits'
 cotangents, in x's dtype, by one function of a logit and of its row's total and cotangents, and multiplies these twice:
 
     dx += dl @ w_c, in float32, rounded once at the end;   dw_c = dl.T @ x, rounded once;   db_c = the sum of dl over rows
@@ -39,6 +39,7 @@ from tilefold.runtime.modes import as_given, is_seen
 
 LEAST_BYTES = 1 << 27  # of a chunk's logits and their cotangents (not measured)
 COLUMNS = 256  # of a tile (not measured)
+JOINED = 16  # chunks whose states are held until they become one (not measured)
 
 
 def chunks(x: Tensor, classes: int) -> list[tuple[int, int]]:
@@ -68,9 +69,11 @@ class Parts(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Of a monoid: the folds of a chunk and of states, what is derived of them, dtypes, whether it takes positions."""
+    """Of a monoid: the folds of a chunk to a state, of states to one, and to results; what is derived of it; dtypes of
+    results and of a state; whether it takes positions."""
 
     partial: Monoid
+    joined: Monoid
     finish: Monoid
     ends: Ends
     results: Dtypes
@@ -83,6 +86,7 @@ def _known(monoid: str, elements: Dtypes) -> Known:
     total = monoid_of(monoid).total
     return Known(
         monoid_of(partial_text(monoid, elements, False)),
+        monoid_of(finish_text(monoid, elements, False, False)),
         monoid_of(finish_text(monoid, elements, False, True)),
         ends_of(derived(monoid_of(monoid), elements)),
         result_dtypes(monoid, elements, None),
@@ -139,30 +143,39 @@ class Linear(Call):
         """
         parts, known = self.parts(tensors), self.known(tensors)
         classes, device, target = parts.w.shape[0], parts.x.device, parts.target
-        spans, classes_from = chunks(parts.x, classes), torch.arange(classes, device=device)
+        spans, firsts = chunks(parts.x, classes), torch.arange(classes, device=device)
         size = spans[0][1]
         if target is not None:
             check_targets(target, classes, self.ignore_index, self.validate, self.call)
             places = self._places(target, classes)
+            chunk, inside = places // size, places % size
 
         def folded(start: int, stop: int) -> list[Tensor]:
             each = parts.elements(start, stop)
-            logits, first = each[0], classes_from[start].expand(each[0].shape)
+            logits, first = each[0], firsts[start].expand(each[0].shape)
             states = self._fold([*each, *[first] * known.is_placed], known.partial, 1)
             if target is None:
                 return states
-            return [*states, logits.gather(1, (places % size).clamp(max=stop - start - 1))]
+            own = logits.gather(1, inside.clamp(max=stop - start - 1))
+            return [*states, torch.where(chunk == start // size, own, 0.0)]
 
+        def joined(parts: Sequence[Sequence[Tensor]], monoid: Monoid, **named: Any) -> list[Tensor]:
+            states = [torch.cat(some, 1) for some in zip(*parts, strict=True)]
+            own = [states.pop().sum(1, keepdim=True)] if self.has_target else []
+            return [*self._fold(states, monoid, 1, **named), *own]
+
+        found = list[list[Tensor]]()
         with as_given(device):
-            every = zip(*(folded(start, stop) for start, stop in spans), strict=True)
-        states = [torch.cat(some, 1) for some in every]
-        own = []
-        if target is not None:
-            found = states.pop().gather(1, places.clamp(min=0) // size)
-            none = torch.where(target == self.ignore_index, 0.0, float("nan")).unsqueeze(1)
-            own = [torch.where(places >= 0, found, none.to(found.dtype))]
-        made, shown = self._fold(states, known.finish, 1, return_state=True), len(known.results)
-        return [*made[:shown], *own, *made[shown:]]
+            for start, stop in spans:
+                found.append(folded(start, stop))
+                if len(found) == JOINED:
+                    found = [joined(found, known.joined)]
+        made, shown = joined(found, known.finish, return_state=True), len(known.results)
+        if target is None:
+            return made
+        none = torch.where(target == self.ignore_index, 0.0, float("nan")).unsqueeze(1)
+        own = torch.where(places >= 0, made[-1], none.to(made[-1].dtype))
+        return [*made[:shown], own, *made[shown:-1]]
 
     # -------------------------------------------------------------------------------------------------------- backward
 
