@@ -497,6 +497,93 @@ def meshes() -> None:
     assert "got both" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, **both))
 
 
+def on_mesh() -> Any:
+    """A mesh of two dims with all ranks, the last two by two."""
+    size, kind = dist.get_world_size(), "cuda" if dist.get_backend() == "nccl" else "cpu"
+    return dist.device_mesh.init_device_mesh(kind, (size // 2, 2), mesh_dim_names=("data", "model"))
+
+
+def dtensors() -> int:
+    """Plain calls of DTensors, forward and backward, on a mesh of two dims. Gives how many were compared."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    torch.manual_seed(5)
+    mesh, count = on_mesh(), 0
+    x, w = here(torch.randn(3, 5, dtype=torch.float64)), here(torch.randn(5, dtype=torch.float64))
+    rows = [(name, (1,)) for name in ("softmax", "log_softmax")]
+    rows += [("rms_norm", ((5,), w)), ("layer_norm", ((5,), w, w)), ("rms_norm", ((3, 5),))]
+    folds = [(name, (3.0, 1) if name == "vector_norm" else (d,)) for name in FOLDS for d in (0, 1)]
+    lies = ([Shard(0), Shard(1)], [Replicate(), Shard(1)], [Shard(1), Replicate()], [Shard(0), Replicate()])
+    for placements in lies:
+        for name, given in [*folds, *rows]:
+            if (3, 5) in given and Shard(0) in placements and Shard(1) in placements:
+                continue
+            along = [Shard(0) if p == Shard(1) else Replicate() for p in placements]
+            weighted = any(g is w for g in given)
+            for of_weight in ([Replicate(), Replicate()], along) if weighted else (along,):
+                whole, own = (
+                    x.clone().requires_grad_(),
+                    distribute_tensor(x, mesh, placements).requires_grad_(),
+                )
+                both = [
+                    [w.clone().requires_grad_()],
+                    [distribute_tensor(w, mesh, of_weight).requires_grad_()],
+                ]
+                a, b = (
+                    getattr(tilefold, name)(t, *[weight[0] if g is w else g for g in given])
+                    for t, weight in zip((whole, own), both, strict=True)
+                )
+                same(a.detach(), b.full_tensor().detach())
+                count += 1
+                if name.startswith("arg"):
+                    continue
+                seed = torch.randn_like(a)
+                a.backward(seed)
+                b.backward(distribute_tensor(seed, mesh, b.placements))
+                assert own.grad.placements == own.placements
+                for t, spread in ((whole, own), *zip(*both, strict=True)):
+                    if t.grad is not None:  # a weight's is Partial where ranks with other rows share it
+                        same(t.grad, spread.grad.full_tensor())
+    return count
+
+
+def compiled_dtensors() -> None:
+    """A norm and a fold of a sharded dim as one graph."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    torch.compiler.reset()
+    torch.manual_seed(6)
+    mesh, x, w = on_mesh(), here(torch.randn(4, 6)), here(torch.randn(6))
+
+    def both(x: Any, w: Any) -> Any:
+        return tilefold.logsumexp(tilefold.rms_norm(x, (6,), w), 1)
+
+    own = distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_()
+    weight = distribute_tensor(w, mesh, [Replicate(), Shard(0)])
+    made = [f(own, weight) for f in (both, torch.compile(both, fullgraph=True, backend="aot_eager"))]
+    grads = [torch.autograd.grad(m.sum(), own)[0] for m in made]
+    same(*(m.full_tensor().detach() for m in made))
+    same(*(g.full_tensor() for g in grads))
+
+
+def refused_dtensors() -> list[str]:
+    """The errors of what is not supported."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    mesh, x = on_mesh(), here(torch.ones(4, 6))
+    part = DTensor.from_local(x, mesh, [Partial(), Replicate()], run_check=False)
+    both = distribute_tensor(x, mesh, [Shard(0), Shard(1)])
+    calls = (
+        lambda: tilefold.sum(part, 1),
+        lambda: tilefold.sum(both),
+        lambda: tilefold.rms_norm(both, (6,), x[0]),
+        lambda: tilefold.rms_norm(both, (6,), residual=distribute_tensor(x, mesh, [Shard(1), Shard(0)])),
+        lambda: tilefold.reduce(both, monoids.SUM, 1, return_state=True),
+        lambda: tilefold.cumsum(both, 1),
+    )
+    return [error_of(call, tilefold.errors.TilefoldError) for call in calls]
+
+
 def error_of(call: Callable[[], Any], kind: type[Exception] = tilefold.errors.ArgumentError) -> str:
     """What a call is refused with."""
     try:

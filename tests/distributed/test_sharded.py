@@ -110,6 +110,27 @@ def test_meshes_of_two_dims(four):
     four.run(on_ranks.meshes)
 
 
+def test_plain_calls_of_dtensors_are_those_of_the_whole(four):
+    assert four.run(on_ranks.dtensors)[0] > 90
+
+
+def test_compiled_calls_of_dtensors_are_one_graph(four):
+    four.run(on_ranks.compiled_dtensors)
+
+
+def test_dtensors_that_are_refused(four):
+    rules = (
+        "sum: placements must be Shard or Replicate, got P",
+        r"sum: one dim of the mesh may shard reduced dims, got S\(0\), S\(1\)",
+        "rms_norm: tensors must all be DTensors where one is, got Tensor",
+        r"rms_norm: tensors must be sharded as the input is.*got S\(1\) where S\(0\) is needed",
+        "reduce: a fold of DTensors takes no `return_state`",
+        "cumsum: inputs must have memory of their own, got DTensor",
+    )
+    for errors in four.run(on_ranks.refused_dtensors):
+        assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
+
+
 def test_the_exchange_moves_states_and_nothing_else(four):
     assert four.run(on_ranks.exchanged) == [[5 * (4 + 4), 5 * (4 + 8) + 8, 5 * 1, 0, 0]] * 4
 

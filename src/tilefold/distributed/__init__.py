@@ -6,10 +6,13 @@
     topk        the best elements of all shards, with positions in the whole tensor
     cross_entropy   of logits whose classes are spread
 
+`dtensors` answers plain calls of DTensors: `tilefold.softmax(x, 1)`.
+
 `parts` makes two monoids of one: that of a shard's states, and that of their fold. `exchange` gathers states, `gradient` is
 a shard's own backward, `agreement` compares what ranks ask for.
 """
 
+from tilefold.distributed import dtensors as dtensors
 from tilefold.distributed.losses import cross_entropy as cross_entropy
 from tilefold.distributed.named import amax as amax
 from tilefold.distributed.named import amin as amin

@@ -15,6 +15,7 @@ from tilefold.algebra.dtypes import promote, result_dtype
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
+from tilefold.api.recorded import is_sharded
 from tilefold.api.reduce_map import graph_of, kept, map_tensors
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.functional.arguments import INFINITY, Dims, as_number, every, is_whole, need_float, redirected
@@ -267,7 +268,8 @@ def norm_of(
     """
     name = call.removeprefix("distributed.")
     check_is_tensor(x, call)
-    check_memory(x, call)
+    if not is_sharded([x]):
+        check_memory(x, call)
     sizes = _sizes(normalized_shape, call)
     k, which = len(sizes), (weight is not None, bias is not None)
     if not k or tuple(x.shape[x.ndim - k :]) != sizes or k > x.ndim:
@@ -304,7 +306,8 @@ def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str)
     if t is None:
         return
     check_is_tensor(t, call, f"`{name}`")
-    check_memory(t, call, name)
+    if not is_sharded([t]):
+        check_memory(t, call, name)
     if tuple(t.shape) != tuple(shape):
         raise ShapeError(f"{call}: `{name}` must have {rule}, got {list(t.shape)}; reshape or expand it")
 
