@@ -614,6 +614,10 @@ def exchanged() -> list[int]:
             ),
             lambda: sharded.sum(own, 0, sharded_dim=1),
             lambda: sharded.sum(own, 1, sharded_dim=None),
+            lambda: sharded.softmax(own, 1, sharded_dim=1),
+            lambda: sharded.rms_norm(own, own.shape[1:], sharded_dim=1),
+            lambda: sharded.layer_norm(own, own.shape[1:], sharded_dim=1),
+            lambda: sharded.topk(own, 2, sharded_dim=1),
         ):
             sent.append(0)
             call()
@@ -633,6 +637,9 @@ def bits(late: int) -> list[bytes]:
         sharded.sum(own, 1, sharded_dim=1),
         sharded.logsumexp(own, 1, sharded_dim=1),
         sharded.var(own, sharded_dim=1),
+        sharded.softmax(x, 0, sharded_dim=0),
+        sharded.rms_norm(x, x.shape[1:], sharded_dim=1),
+        sharded.topk(own, 20, 1, sharded_dim=1).indices,
     ]
     return [t.cpu().numpy().tobytes() for t in made]
 

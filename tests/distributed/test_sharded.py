@@ -14,8 +14,8 @@ from ranks import Ranks
 from tilefold.errors import ArgumentError
 
 LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
-MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "150"))
-SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "150"))
+MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "100"))
+SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "60"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
 
 
@@ -132,7 +132,23 @@ def test_dtensors_that_are_refused(four):
 
 
 def test_the_exchange_moves_states_and_nothing_else(four):
-    assert four.run(on_ranks.exchanged) == [[5 * (4 + 4), 5 * (4 + 8) + 8, 5 * 1, 0, 0]] * 4
+    assert (
+        four.run(on_ranks.exchanged)
+        == [
+            [
+                5 * (4 + 4),
+                5 * (4 + 8) + 8,
+                5 * 1,
+                0,
+                0,
+                5 * (4 + 4),
+                5 * 3 * 4,
+                5 * 5 * 4,
+                5 * 2 * (2 + 8) + 8,
+            ]
+        ]
+        * 4
+    )
 
 
 def test_bits_do_not_depend_on_who_is_late(four):
