@@ -259,6 +259,93 @@ def selections(seed: int, count: int) -> int:
     return count
 
 
+def products(seed: int, count: int) -> int:
+    """Drawn products of uneven parts of K, with bias and epilogue: results and gradients are the whole's."""
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        size = draw.choice(list(groups))
+        dtype = draw.choice([torch.float64, torch.float32, torch.bfloat16, torch.int8])
+        sizes = [draw.choice([0, 1, 8, 17]) for _ in range(size)]
+        sizes[draw.randrange(size)] = 5
+        scatter, batch = draw.random() < 0.4, draw.choice([(), (3,)])
+        m, n, k = size * draw.choice([1, 4]), draw.choice([1, 6]), sum(sizes)
+
+        def made(*shape: int, generator: Any = generator, dtype: Any = dtype) -> torch.Tensor:
+            return here(torch.randn(shape, generator=generator, dtype=torch.float64).mul(3).to(dtype))
+
+        whole = [made(*batch, m, k), made(k, n)]
+        named: dict[str, Any] = {"bias": made(n)} if draw.random() < 0.5 else {}
+        named["epilogue"] = draw.choice([None, "relu", "gelu", lambda x, y: x + y])
+        if callable(named["epilogue"]):
+            named["epilogue_args"] = [made(*batch, m, n)]
+        if rank >= size:
+            continue
+        derives = dtype.is_floating_point
+        own = [
+            t.split(sizes, d)[rank].clone().requires_grad_(derives)
+            for t, d in zip(whole, (-1, -2), strict=True)
+        ]
+        whole = [t.requires_grad_(derives) for t in whole]
+        wanted = tilefold.matmul(*whole, **named)
+        parts = size if scatter else 1
+
+        def part(t: torch.Tensor, parts: int = parts) -> torch.Tensor:
+            return t.chunk(parts, -2)[rank % parts]
+
+        given = named | (
+            {"epilogue_args": [part(t) for t in named["epilogue_args"]]} if "epilogue_args" in named else {}
+        )
+        got = sharded.matmul(*own, scatter=scatter, group=groups[size], **given)
+        pairs = [(part(wanted), got)]
+        if derives:
+            g = made(*wanted.shape)
+            of_whole = torch.autograd.grad(wanted, whole, g)
+            of_own = torch.autograd.grad(got, own, part(g))
+            pairs += [
+                (t.split(sizes, d)[rank], o) for t, d, o in zip(of_whole, (-1, -2), of_own, strict=True)
+            ]
+        try:
+            for a, b in pairs:
+                largest = float(a.detach().abs().double().max()) if a.numel() else 0.0
+                bound = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1.6e-2}.get(dtype, 0.0)
+                assert (a.dtype, a.shape) == (b.dtype, b.shape)
+                torch.testing.assert_close(b, a, rtol=bound, atol=bound * largest)
+        except AssertionError as error:
+            wrong.append(f"case {case}: {dtype} {m} {n} shards {sizes} {named} scatter {scatter}: {error}")
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
+def compiled_product() -> None:
+    """A product of parts of K as one graph, with the same bits."""
+    group, rank = group_of(2), dist.get_rank()
+    if rank >= 2:
+        return
+    torch.compiler.reset()
+    torch.manual_seed(rank)
+    a, b = (here(torch.randn(4, 4)).requires_grad_() for _ in range(2))
+
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return sharded.matmul(a, b, epilogue="gelu", group=group)
+
+    plain, graph = (
+        [made, *torch.autograd.grad(made.sum(), (a, b))]
+        for made in (f(a, b) for f in (call, torch.compile(call, fullgraph=True, backend="aot_eager")))
+    )
+    same([t.detach() for t in plain], [t.detach() for t in graph])
+
+
+def refused_products() -> list[str]:
+    """The errors of what does not fit."""
+    x = here(torch.ones(3, 2))
+    calls = (
+        lambda: sharded.matmul(x, x.T, guarantee="batch_invariant"),
+        lambda: sharded.matmul(x, x.T, scatter=True),
+    )
+    return [error_of(call, tilefold.errors.TilefoldError) for call in calls]
+
+
 def too_many() -> str:
     """The error of more elements than all ranks have."""
     return error_of(lambda: sharded.topk(torch.ones(2, 1), 9, sharded_dim=1), tilefold.errors.ShapeError)
@@ -373,7 +460,10 @@ def maps(seed: int, count: int) -> int:
                 )
             if name in ("layer_norm", "rms_norm"):
                 residual = inputs[1] if len(inputs) > 1 else None
-                return getattr(module, name)(x, x.shape[ndim - k :], *beside, residual=residual, **more)
+                # so much beside the variance that a gradient of two like elements is no large number
+                return getattr(module, name)(
+                    x, x.shape[ndim - k :], *beside, eps=0.1, residual=residual, **more
+                )
             return getattr(module, name)(x, dims, **named, **more)
 
         whole = [t.clone().requires_grad_(derives) for t in (*inputs, *beside)]
@@ -669,6 +759,8 @@ def disagreeing_map(what: str) -> str:
     try:
         if what == "k":
             return error_of(lambda: sharded.topk(x, 2 if odd else 3, sharded_dim=1))
+        if what == "epilogue":
+            return error_of(lambda: sharded.matmul(x, x.T, epilogue="relu" if odd else "gelu"))
         if what == "function":
             function = (lambda x, total: x - total) if odd else (lambda x, total: x / total)
             return error_of(lambda: sharded.reduce_map(x, monoids.SUM, function, 1, sharded_dim=1))

@@ -48,6 +48,10 @@ def test_selections_are_those_of_the_whole(two):
     assert two.run(on_ranks.selections, 8000, 100)[0] == 100
 
 
+def test_products_of_parts_of_k_are_those_of_the_whole(two):
+    assert two.run(on_ranks.products, 9000, 60)[0] == 60
+
+
 def test_plain_calls_of_dtensors_are_those_of_the_whole(two):
     assert two.run(on_ranks.dtensors)[0] > 90
 

@@ -91,6 +91,20 @@ def test_selections_are_those_of_the_whole(four):
     assert four.run(on_ranks.selections, 4000, SELECTIONS)[0] == SELECTIONS
 
 
+def test_products_of_parts_of_k_are_those_of_the_whole(four):
+    assert four.run(on_ranks.products, 5000, 40)[0] == 40
+
+
+def test_a_compiled_product_is_one_graph(four):
+    four.run(on_ranks.compiled_product)
+
+
+def test_products_that_are_refused(four):
+    rules = ("must be run_to_run or none", "rows must be a multiple of 4, the number of ranks")
+    for errors in four.run(on_ranks.refused_products):
+        assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
+
+
 def test_more_than_all_ranks_have_is_refused_on_each(four):
     assert all(
         "`k` must be at most 4, the length of dim 1 on all ranks" in error
@@ -164,7 +178,7 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
 
 
-@pytest.mark.parametrize("what", ["function", "read as", "what requires grad", "k"])
+@pytest.mark.parametrize("what", ["function", "read as", "what requires grad", "k", "epilogue"])
 def test_ranks_that_disagree_of_a_map_are_named(four, what):
     for error in four.run(on_ranks.disagreeing_map, what):
         assert f"ranks must agree on {what}" in error

@@ -51,6 +51,13 @@ SHARDED = (
         (f"{FILE}::test_plain_calls_of_dtensors_are_those_of_the_whole",),
     ),
     Mutant(
+        "cotangents of scattered rows are in another order",
+        "distributed/matmul.py",
+        "return every.movedim(0, -2).contiguous(), None, None",
+        "return every.flip(0).movedim(0, -2).contiguous(), None, None",
+        (f"{FILE}::test_products_of_parts_of_k_are_those_of_the_whole",),
+    ),
+    Mutant(
         "ranks may ask for other gradients of a map",
         "distributed/reduce_map.py",
         '"what requires grad": [t.requires_grad for t in every],',
