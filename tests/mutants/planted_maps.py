@@ -23,8 +23,8 @@ MAPS = (
     Mutant(
         "norms save their row's mean times its factor",
         "functional/normalized.py",
-        "return (*(m / factor for m in mean), root * factor)",
-        "return (*(m * factor for m in mean), root * factor)",
+        "return (*(m / factor for m in mean), root * factor, *count)",
+        "return (*(m * factor for m in mean), root * factor, *count)",
         ("tests/api/test_gradients.py::test_norms_of_far_rows",),
     ),
     # ----------------------------------------------------------------------------------------------------------- maps

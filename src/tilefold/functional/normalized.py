@@ -380,18 +380,9 @@ def _rule_of_norms(centred: bool, which: tuple[bool, bool], of_sums: bool, count
             v[at + results + rows :][:rows],
             v[at + results + 2 * rows :],
         )
-        root = row[centred]
+        root, length = row[centred], row[-1] if counts else length
         z = (x - row[0]) * root if centred else x * root
-        return (
-            gy,
-            of_sum,
-            z,
-            gy * v[inputs] if which[0] else gy,
-            root,
-            of_row,
-            row[-1] if counts else length,
-            sums,
-        )
+        return gy, of_sum, z, gy * v[inputs] if which[0] else gy, root, of_row, length, sums
 
     def terms(*v: Any) -> Any:
         _, _, z, o, _, _, _, _ = values(v)
