@@ -670,6 +670,11 @@ def refused_dtensors() -> list[str]:
         lambda: tilefold.rms_norm(both, (6,), residual=distribute_tensor(x, mesh, [Shard(1), Shard(0)])),
         lambda: tilefold.reduce(both, monoids.SUM, 1, return_state=True),
         lambda: tilefold.cumsum(both, 1),
+        lambda: tilefold.softmax(both, 1, out=both),
+        lambda: tilefold.rms_norm(both, (6,), distribute_tensor(x[0], mesh["model"], [Shard(0)])),
+        lambda: tilefold.reduce(
+            [distribute_tensor(t, mesh, [Replicate()] * 2) for t in (x[:, :1], x[:1])], monoids.AFFINE, 1
+        ),
     )
     return [error_of(call, tilefold.errors.TilefoldError) for call in calls]
 
