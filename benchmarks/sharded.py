@@ -73,6 +73,12 @@ def cases(
             True,
         )
     yield (
+        "topk",
+        lambda x: tilefold.topk(x, 5)[0],
+        lambda s, w, n: sharded.topk(s, 5, sharded_dim=1)[0],
+        False,
+    )
+    yield (
         "cross_entropy",
         lambda x: tilefold.cross_entropy(x, target, label_smoothing=0.1),
         lambda s, w, n: sharded.cross_entropy(s, target, sizes=n, label_smoothing=0.1),
@@ -236,6 +242,25 @@ def of_rows(device: str, rows: int, columns: int, rounds: int) -> None:
         report(f"{title}, both", runs, rounds, cuda, 10, True)
 
 
+def of_products(device: str, m: int, k: int, n: int, rounds: int) -> None:
+    """A product of parts of K with a ReLU beside torch's product, all-reduce and ReLU, rounded before the sum."""
+    size, cuda = dist.get_world_size(), device != "cpu"
+    a = torch.randn(m, k // size, device=device).bfloat16()
+    b = torch.randn(k // size, n, device=device).bfloat16()
+
+    def torchs() -> Tensor:
+        made = a @ b
+        dist.all_reduce(made)
+        return made.relu_()
+
+    calls: dict[str, Call] = {
+        "distributed.matmul": lambda: sharded.matmul(a, b, epilogue="relu"),
+        "mm, all-reduce, relu": torchs,
+        "local matmul": lambda: tilefold.matmul(a, b, epilogue="relu"),
+    }
+    report(f"matmul {m}x({k // size}x{size}) @ {n} bf16", calls, rounds, cuda, 20, True)
+
+
 def of_losses(device: str, rows: int, classes: int, rounds: int) -> None:
     """Cross-entropy of sharded classes, forward and backward, beside the local one of a shard and torch's loss_parallel."""
     size, cuda = dist.get_world_size(), device != "cpu"
@@ -287,6 +312,8 @@ def main() -> int:
         name = torch.cuda.get_device_name() if cuda else "CPU, gloo"
         print(f"{dist.get_world_size()} ranks, {name}, torch {torch.__version__}", flush=True)
     of_folds(device, [(64, 256)] if tiny else [(16384, 8192), (16384, 512)], asked.rounds)
+    for m, k, n in [(8, 64, 32)] if tiny else [(16, 16384, 8192), (64, 16384, 8192), (2048, 16384, 4096)]:
+        of_products(device, m, k, n, asked.rounds)
     of_rows(device, *((64, 256) if tiny else (16384, 8192)), asked.rounds)
     of_losses(device, *((32, 512) if tiny else (8192, 131072)), asked.rounds)
     dist.destroy_process_group()

@@ -259,6 +259,93 @@ def selections(seed: int, count: int) -> int:
     return count
 
 
+def products(seed: int, count: int) -> int:
+    """Drawn products of uneven parts of K, with bias and epilogue: results and gradients are the whole's."""
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        size = draw.choice(list(groups))
+        dtype = draw.choice([torch.float64, torch.float32, torch.bfloat16, torch.int8])
+        sizes = [draw.choice([0, 1, 8, 17]) for _ in range(size)]
+        sizes[draw.randrange(size)] = 5
+        scatter, batch = draw.random() < 0.4, draw.choice([(), (3,)])
+        m, n, k = size * draw.choice([1, 4]), draw.choice([1, 6]), sum(sizes)
+
+        def made(*shape: int, generator: Any = generator, dtype: Any = dtype) -> torch.Tensor:
+            return here(torch.randn(shape, generator=generator, dtype=torch.float64).mul(3).to(dtype))
+
+        whole = [made(*batch, m, k), made(k, n)]
+        named: dict[str, Any] = {"bias": made(n)} if draw.random() < 0.5 else {}
+        named["epilogue"] = draw.choice([None, "relu", "gelu", lambda x, y: x + y])
+        if callable(named["epilogue"]):
+            named["epilogue_args"] = [made(*batch, m, n)]
+        if rank >= size:
+            continue
+        derives = dtype.is_floating_point
+        own = [
+            t.split(sizes, d)[rank].clone().requires_grad_(derives)
+            for t, d in zip(whole, (-1, -2), strict=True)
+        ]
+        whole = [t.requires_grad_(derives) for t in whole]
+        wanted = tilefold.matmul(*whole, **named)
+        parts = size if scatter else 1
+
+        def part(t: torch.Tensor, parts: int = parts) -> torch.Tensor:
+            return t.chunk(parts, -2)[rank % parts]
+
+        given = named | (
+            {"epilogue_args": [part(t) for t in named["epilogue_args"]]} if "epilogue_args" in named else {}
+        )
+        got = sharded.matmul(*own, scatter=scatter, group=groups[size], **given)
+        pairs = [(part(wanted), got)]
+        if derives:
+            g = made(*wanted.shape)
+            of_whole = torch.autograd.grad(wanted, whole, g)
+            of_own = torch.autograd.grad(got, own, part(g))
+            pairs += [
+                (t.split(sizes, d)[rank], o) for t, d, o in zip(of_whole, (-1, -2), of_own, strict=True)
+            ]
+        try:
+            for a, b in pairs:
+                largest = float(a.detach().abs().double().max()) if a.numel() else 0.0
+                bound = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1.6e-2}.get(dtype, 0.0)
+                assert (a.dtype, a.shape) == (b.dtype, b.shape)
+                torch.testing.assert_close(b, a, rtol=bound, atol=bound * largest)
+        except AssertionError as error:
+            wrong.append(f"case {case}: {dtype} {m} {n} shards {sizes} {named} scatter {scatter}: {error}")
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
+def compiled_product() -> None:
+    """A product of parts of K as one graph, with the same bits."""
+    group, rank = group_of(2), dist.get_rank()
+    if rank >= 2:
+        return
+    torch.compiler.reset()
+    torch.manual_seed(rank)
+    a, b = (here(torch.randn(4, 4)).requires_grad_() for _ in range(2))
+
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return sharded.matmul(a, b, epilogue="gelu", group=group)
+
+    plain, graph = (
+        [made, *torch.autograd.grad(made.sum(), (a, b))]
+        for made in (f(a, b) for f in (call, torch.compile(call, fullgraph=True, backend="aot_eager")))
+    )
+    same([t.detach() for t in plain], [t.detach() for t in graph])
+
+
+def refused_products() -> list[str]:
+    """The errors of what does not fit."""
+    x = here(torch.ones(3, 2))
+    calls = (
+        lambda: sharded.matmul(x, x.T, guarantee="batch_invariant"),
+        lambda: sharded.matmul(x, x.T, scatter=True),
+    )
+    return [error_of(call, tilefold.errors.TilefoldError) for call in calls]
+
+
 def too_many() -> str:
     """The error of more elements than all ranks have."""
     return error_of(lambda: sharded.topk(torch.ones(2, 1), 9, sharded_dim=1), tilefold.errors.ShapeError)
@@ -373,7 +460,10 @@ def maps(seed: int, count: int) -> int:
                 )
             if name in ("layer_norm", "rms_norm"):
                 residual = inputs[1] if len(inputs) > 1 else None
-                return getattr(module, name)(x, x.shape[ndim - k :], *beside, residual=residual, **more)
+                # so much beside the variance that a gradient of two like elements is no large number
+                return getattr(module, name)(
+                    x, x.shape[ndim - k :], *beside, eps=0.1, residual=residual, **more
+                )
             return getattr(module, name)(x, dims, **named, **more)
 
         whole = [t.clone().requires_grad_(derives) for t in (*inputs, *beside)]
@@ -497,6 +587,98 @@ def meshes() -> None:
     assert "got both" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, **both))
 
 
+def on_mesh() -> Any:
+    """A mesh of two dims with all ranks, the last two by two."""
+    size, kind = dist.get_world_size(), "cuda" if dist.get_backend() == "nccl" else "cpu"
+    return dist.device_mesh.init_device_mesh(kind, (size // 2, 2), mesh_dim_names=("data", "model"))
+
+
+def dtensors() -> int:
+    """Plain calls of DTensors, forward and backward, on a mesh of two dims. Gives how many were compared."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    torch.manual_seed(5)
+    mesh, count = on_mesh(), 0
+    x, w = here(torch.randn(3, 5, dtype=torch.float64)), here(torch.randn(5, dtype=torch.float64))
+    rows = [(name, (1,)) for name in ("softmax", "log_softmax")]
+    rows += [("rms_norm", ((5,), w)), ("layer_norm", ((5,), w, w)), ("rms_norm", ((3, 5),))]
+    folds = [(name, (3.0, 1) if name == "vector_norm" else (d,)) for name in FOLDS for d in (0, 1)]
+    lies = ([Shard(0), Shard(1)], [Replicate(), Shard(1)], [Shard(1), Replicate()], [Shard(0), Replicate()])
+    for placements in lies:
+        for name, given in [*folds, *rows]:
+            if (3, 5) in given and Shard(0) in placements and Shard(1) in placements:
+                continue
+            along = [Shard(0) if p == Shard(1) else Replicate() for p in placements]
+            weighted = any(g is w for g in given)
+            for of_weight in ([Replicate(), Replicate()], along) if weighted else (along,):
+                whole, own = (
+                    x.clone().requires_grad_(),
+                    distribute_tensor(x, mesh, placements).requires_grad_(),
+                )
+                both = [
+                    [w.clone().requires_grad_()],
+                    [distribute_tensor(w, mesh, of_weight).requires_grad_()],
+                ]
+                a, b = (
+                    getattr(tilefold, name)(t, *[weight[0] if g is w else g for g in given])
+                    for t, weight in zip((whole, own), both, strict=True)
+                )
+                same(a.detach(), b.full_tensor().detach())
+                count += 1
+                if name.startswith("arg"):
+                    continue
+                seed = torch.randn_like(a)
+                a.backward(seed)
+                b.backward(distribute_tensor(seed, mesh, b.placements))
+                assert own.grad.placements == own.placements
+                for t, spread in ((whole, own), *zip(*both, strict=True)):
+                    if t.grad is not None:  # a weight's is Partial where ranks with other rows share it
+                        same(t.grad, spread.grad.full_tensor())
+    return count
+
+
+def compiled_dtensors() -> None:
+    """A norm and a fold of a sharded dim as one graph."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    torch.compiler.reset()
+    torch.manual_seed(6)
+    mesh, x, w = on_mesh(), here(torch.randn(4, 6)), here(torch.randn(6))
+
+    def both(x: Any, w: Any) -> Any:
+        return tilefold.logsumexp(tilefold.rms_norm(x, (6,), w), 1)
+
+    own = distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_()
+    weight = distribute_tensor(w, mesh, [Replicate(), Shard(0)])
+    made = [f(own, weight) for f in (both, torch.compile(both, fullgraph=True, backend="aot_eager"))]
+    grads = [torch.autograd.grad(m.sum(), own)[0] for m in made]
+    same(*(m.full_tensor().detach() for m in made))
+    same(*(g.full_tensor() for g in grads))
+
+
+def refused_dtensors() -> list[str]:
+    """The errors of what is not supported."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    mesh, x = on_mesh(), here(torch.ones(4, 6))
+    part = DTensor.from_local(x, mesh, [Partial(), Replicate()], run_check=False)
+    both = distribute_tensor(x, mesh, [Shard(0), Shard(1)])
+    calls = (
+        lambda: tilefold.sum(part, 1),
+        lambda: tilefold.sum(both),
+        lambda: tilefold.rms_norm(both, (6,), x[0]),
+        lambda: tilefold.rms_norm(both, (6,), residual=distribute_tensor(x, mesh, [Shard(1), Shard(0)])),
+        lambda: tilefold.reduce(both, monoids.SUM, 1, return_state=True),
+        lambda: tilefold.cumsum(both, 1),
+        lambda: tilefold.softmax(both, 1, out=both),
+        lambda: tilefold.rms_norm(both, (6,), distribute_tensor(x[0], mesh["model"], [Shard(0)])),
+        lambda: tilefold.reduce(
+            [distribute_tensor(t, mesh, [Replicate()] * 2) for t in (x[:, :1], x[:1])], monoids.AFFINE, 1
+        ),
+    )
+    return [error_of(call, tilefold.errors.TilefoldError) for call in calls]
+
+
 def error_of(call: Callable[[], Any], kind: type[Exception] = tilefold.errors.ArgumentError) -> str:
     """What a call is refused with."""
     try:
@@ -527,6 +709,10 @@ def exchanged() -> list[int]:
             ),
             lambda: sharded.sum(own, 0, sharded_dim=1),
             lambda: sharded.sum(own, 1, sharded_dim=None),
+            lambda: sharded.softmax(own, 1, sharded_dim=1),
+            lambda: sharded.rms_norm(own, own.shape[1:], sharded_dim=1),
+            lambda: sharded.layer_norm(own, own.shape[1:], sharded_dim=1),
+            lambda: sharded.topk(own, 2, sharded_dim=1),
         ):
             sent.append(0)
             call()
@@ -546,6 +732,9 @@ def bits(late: int) -> list[bytes]:
         sharded.sum(own, 1, sharded_dim=1),
         sharded.logsumexp(own, 1, sharded_dim=1),
         sharded.var(own, sharded_dim=1),
+        sharded.softmax(x, 0, sharded_dim=0),
+        sharded.rms_norm(x, x.shape[1:], sharded_dim=1),
+        sharded.topk(own, 20, 1, sharded_dim=1).indices,
     ]
     return [t.cpu().numpy().tobytes() for t in made]
 
@@ -575,6 +764,8 @@ def disagreeing_map(what: str) -> str:
     try:
         if what == "k":
             return error_of(lambda: sharded.topk(x, 2 if odd else 3, sharded_dim=1))
+        if what == "epilogue":
+            return error_of(lambda: sharded.matmul(x, x.T, epilogue="relu" if odd else "gelu"))
         if what == "function":
             function = (lambda x, total: x - total) if odd else (lambda x, total: x / total)
             return error_of(lambda: sharded.reduce_map(x, monoids.SUM, function, 1, sharded_dim=1))

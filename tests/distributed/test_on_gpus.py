@@ -48,6 +48,14 @@ def test_selections_are_those_of_the_whole(two):
     assert two.run(on_ranks.selections, 8000, 100)[0] == 100
 
 
+def test_products_of_parts_of_k_are_those_of_the_whole(two):
+    assert two.run(on_ranks.products, 9000, 60)[0] == 60
+
+
+def test_plain_calls_of_dtensors_are_those_of_the_whole(two):
+    assert two.run(on_ranks.dtensors)[0] > 90
+
+
 def test_scans_begin_with_the_state_of_the_ranks_before(two):
     two.run(on_ranks.scans)
 

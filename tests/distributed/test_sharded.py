@@ -14,8 +14,8 @@ from ranks import Ranks
 from tilefold.errors import ArgumentError
 
 LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
-MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "150"))
-SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "150"))
+MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "100"))
+SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "60"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
 
 
@@ -91,6 +91,20 @@ def test_selections_are_those_of_the_whole(four):
     assert four.run(on_ranks.selections, 4000, SELECTIONS)[0] == SELECTIONS
 
 
+def test_products_of_parts_of_k_are_those_of_the_whole(four):
+    assert four.run(on_ranks.products, 5000, 40)[0] == 40
+
+
+def test_a_compiled_product_is_one_graph(four):
+    four.run(on_ranks.compiled_product)
+
+
+def test_products_that_are_refused(four):
+    rules = ("must be run_to_run or none", "rows must be a multiple of 4, the number of ranks")
+    for errors in four.run(on_ranks.refused_products):
+        assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
+
+
 def test_more_than_all_ranks_have_is_refused_on_each(four):
     assert all(
         "`k` must be at most 4, the length of dim 1 on all ranks" in error
@@ -110,8 +124,48 @@ def test_meshes_of_two_dims(four):
     four.run(on_ranks.meshes)
 
 
+def test_plain_calls_of_dtensors_are_those_of_the_whole(four):
+    assert four.run(on_ranks.dtensors)[0] > 90
+
+
+def test_compiled_calls_of_dtensors_are_one_graph(four):
+    four.run(on_ranks.compiled_dtensors)
+
+
+def test_dtensors_that_are_refused(four):
+    rules = (
+        "sum: placements must be Shard or Replicate, got P",
+        r"sum: one dim of the mesh may shard reduced dims, got S\(0\), S\(1\)",
+        "rms_norm: tensors must all be DTensors where one is, got Tensor",
+        r"rms_norm: tensors must be sharded as the input is.*got S\(1\) where S\(0\) is needed",
+        "reduce: a fold of DTensors takes no `return_state`",
+        "cumsum: inputs must have memory of their own, got DTensor.*give its local tensor",
+        "softmax: a map of DTensors takes no `out`",
+        "rms_norm: tensors must be on one mesh",
+        r"reduce: one DTensor must have the shape \[4, 6\]",
+    )
+    for errors in four.run(on_ranks.refused_dtensors):
+        assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
+
+
 def test_the_exchange_moves_states_and_nothing_else(four):
-    assert four.run(on_ranks.exchanged) == [[5 * (4 + 4), 5 * (4 + 8) + 8, 5 * 1, 0, 0]] * 4
+    assert (
+        four.run(on_ranks.exchanged)
+        == [
+            [
+                5 * (4 + 4),
+                5 * (4 + 8) + 8,
+                5 * 1,
+                0,
+                0,
+                5 * (4 + 4),
+                5 * 3 * 4,
+                5 * 5 * 4,
+                5 * 2 * (2 + 8) + 8,
+            ]
+        ]
+        * 4
+    )
 
 
 def test_bits_do_not_depend_on_who_is_late(four):
@@ -127,7 +181,7 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
 
 
-@pytest.mark.parametrize("what", ["function", "read as", "what requires grad", "k"])
+@pytest.mark.parametrize("what", ["function", "read as", "what requires grad", "k", "epilogue"])
 def test_ranks_that_disagree_of_a_map_are_named(four, what):
     for error in four.run(on_ranks.disagreeing_map, what):
         assert f"ranks must agree on {what}" in error

@@ -25,8 +25,8 @@ SHARDED = (
     Mutant(
         "the cotangents of rows are those of the last results",
         "distributed/reduce_map.py",
-        'grads[results + i] if kind == "of_row"',
-        'grads[i] if kind == "of_row"',
+        'grads[i if kind == "of_result" else results + i]',
+        "grads[i]",
         MAPPED,
     ),
     Mutant(
@@ -42,6 +42,20 @@ SHARDED = (
         "starts = lengths.cumsum(0) - lengths",
         "starts = lengths - lengths",
         (f"{FILE}::test_selections_are_those_of_the_whole",),
+    ),
+    Mutant(
+        "a DTensor's weight has the whole gradient on each rank that has other rows",
+        "distributed/dtensors.py",
+        "wanted[-1] if lies_along or d < 0 else Partial()",
+        "wanted[-1]",
+        (f"{FILE}::test_plain_calls_of_dtensors_are_those_of_the_whole",),
+    ),
+    Mutant(
+        "cotangents of scattered rows are in another order",
+        "distributed/matmul.py",
+        "return every.movedim(0, -2).contiguous(), None, None",
+        "return every.flip(0).movedim(0, -2).contiguous(), None, None",
+        (f"{FILE}::test_products_of_parts_of_k_are_those_of_the_whole",),
     ),
     Mutant(
         "ranks may ask for other gradients of a map",

@@ -28,6 +28,8 @@ from tilefold.runtime.uncompiled import constant_in_graphs, uncompiled
 OPERATIONS: Any = torch.ops.tilefold
 # What plain calls that ask for a gradient are, by the operation that they would be; `tilefold.api.operations` fills it.
 DIFFERENTIATED: dict[str, Callable[..., list[Tensor]]] = {}
+# What calls of DTensors are, by the operation that they would be; `tilefold.distributed.dtensors` fills it.
+SHARDED: dict[str, Callable[..., list[Tensor]]] = {}
 _text = constant_in_graphs(text.dumps)
 
 
@@ -165,6 +167,11 @@ def recorded_product(
         operands, extras, has_bias, ending, monoid, apply, out_dtype, precision, guarantee
     )
     return made
+
+
+def is_sharded(tensors: Sequence[Any]) -> bool:
+    """Whether a call is one of DTensors, and `tilefold.distributed` is there to answer it."""
+    return bool(SHARDED) and any(type(t).__name__ == "DTensor" for t in tensors)
 
 
 def library_text(library: LibraryMap | None) -> str:

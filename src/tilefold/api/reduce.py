@@ -18,9 +18,11 @@ from tilefold.api import dispatch
 from tilefold.api.initial import State, fields_of, initial_state, packed, tensors_of
 from tilefold.api.recorded import (
     DIFFERENTIATED,
+    SHARDED,
     between_graphs,
     is_differentiated,
     is_plainly_differentiated,
+    is_sharded,
     recorded_fold,
 )
 from tilefold.api.requests import Reduction
@@ -153,6 +155,10 @@ def fold_tensors(
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
     if is_dynamo_compiling():
+        if is_sharded(tensors):
+            return SHARDED["reduce"](
+                tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, out, call
+            )
         if out is None:
             return recorded_fold(
                 tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call
@@ -180,6 +186,10 @@ def fold_tensors(
         if return_state and getattr(monoid, "algebra", None) and monoid.algebra.identity is None:
             key = None  # these results are finished after each call
     every = [*tensors, *tensors_of(init)]
+    if is_sharded(every):
+        return SHARDED["reduce"](
+            tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, out, call
+        )
     if out is None and is_plainly_differentiated(every):
         dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
         return DIFFERENTIATED["reduce"](

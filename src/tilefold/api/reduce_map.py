@@ -14,9 +14,11 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.recorded import (
     DIFFERENTIATED,
+    SHARDED,
     between_graphs,
     is_differentiated,
     is_plainly_differentiated,
+    is_sharded,
     recorded_map,
 )
 from tilefold.api.requests import RowMap
@@ -203,6 +205,10 @@ def map_tensors(
     if autocast and (wide := as_widened(call, tensors, out, convert)):
         convert, library, key = wide, None, None
     if is_dynamo_compiling():
+        if is_sharded(every):
+            return SHARDED["reduce_map"](
+                tensors, monoid, apply, dim, extras, convert, guarantee, out, call, names
+            )
         if out is None:
             return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
         given = {
@@ -219,6 +225,10 @@ def map_tensors(
         key, made = dispatch.again(call_key, every, monoid, dim, (apply, convert, guarantee, library))
         if made is not None:
             return made
+    if is_sharded(every):
+        return SHARDED["reduce_map"](
+            tensors, monoid, apply, dim, extras, convert, guarantee, out, call, names
+        )
     if out is None and is_plainly_differentiated(every):
         convert = as_dtype(convert, call)
         return DIFFERENTIATED["reduce_map"](

@@ -4,13 +4,18 @@
     scan        every prefix
     reduce_map  a function of every element and of its row's fold; `softmax`, `log_softmax`, `layer_norm`, `rms_norm`
     topk        the best elements of all shards, with positions in the whole tensor
+    matmul      of operands whose K is spread, with an epilogue after the sum
     cross_entropy   of logits whose classes are spread
+
+`dtensors` answers plain calls of DTensors: `tilefold.softmax(x, 1)`.
 
 `api.parts` makes two monoids of one: that of a shard's states, and that of their fold. `exchange` gathers states, `gradient`
 is a shard's own backward, `agreement` compares what ranks ask for.
 """
 
+from tilefold.distributed import dtensors as dtensors
 from tilefold.distributed.losses import cross_entropy as cross_entropy
+from tilefold.distributed.matmul import matmul as matmul
 from tilefold.distributed.named import amax as amax
 from tilefold.distributed.named import amin as amin
 from tilefold.distributed.named import argmax as argmax
@@ -32,6 +37,6 @@ from tilefold.distributed.scan import scan as scan
 from tilefold.distributed.topk import topk as topk
 
 __all__ = [
-    "amax", "amin", "argmax", "argmin", "cross_entropy", "layer_norm", "log_softmax", "logsumexp", "mean", "prod", "reduce",
-    "reduce_map", "rms_norm", "scan", "softmax", "std", "sum", "topk", "var", "vector_norm",
+    "amax", "amin", "argmax", "argmin", "cross_entropy", "layer_norm", "log_softmax", "logsumexp", "matmul", "mean", "prod",
+    "reduce", "reduce_map", "rms_norm", "scan", "softmax", "std", "sum", "topk", "var", "vector_norm",
 ]  # fmt: skip

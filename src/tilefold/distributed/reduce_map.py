@@ -16,6 +16,7 @@ from tilefold import monoids
 from tilefold.algebra.dtypes import promote
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.algebra.typing import compute_dtype
 from tilefold.api.ends import function_of, monoid_of_algebra
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.api.parts import Dtypes
@@ -102,8 +103,12 @@ def map_shards(
     guarantee: str = "run_to_run",
     call: str = CALL,
     names: Sequence[str | None] | None = None,
+    length: int = 0,
 ) -> list[Tensor]:
-    """`reduce_map` of a function that was run, without packing. `convert` reads every element as that dtype."""
+    """`reduce_map` of a function that was run, without packing. `convert` reads every element as that dtype.
+
+    `length`: how many elements a row has on all ranks, where that is known; a function's own backward may read it.
+    """
     every, count = [*tensors, *extras], len(tensors)
     names = (*[None] * count, *["extras"] * len(extras)) if names is None else names
     check_inputs(tensors, monoid, guarantee, call, names[:count], differentiable=True)
@@ -136,7 +141,7 @@ def map_shards(
     wrt = tuple([i for i, t in enumerate(every) if t.requires_grad]) if asks_gradient(every) else ()
     shards = Shards(
         monoid.text, apply.text, count, tuple([convert or t.dtype for t in tensors]), tuple([t.dtype for t in extras]),
-        dims, axis, ranks, guarantee, wrt, call,
+        dims, axis, ranks, guarantee, wrt, length, call,
     )  # fmt: skip
     if not wrt:
         made, rows = shards.forward(every)
@@ -158,6 +163,7 @@ class Shards:
     ranks: Ranks
     guarantee: str
     wrt: tuple[int, ...]
+    length: int
     call: str
 
     @property
@@ -191,9 +197,12 @@ class Shards:
         kept, results = iter(saved), _results(*self._parts)
         values = []
         for kind, i in _reads(*self._parts, self.wrt):
-            value = (
-                grads[i] if kind == "of_result" else grads[results + i] if kind == "of_row" else next(kept)
-            )
+            if kind == "length":
+                value = grads[0].new_full((), self.length, dtype=compute_dtype(grads[0].dtype))
+            elif kind in ("of_result", "of_row"):
+                value = grads[i if kind == "of_result" else results + i]
+            else:
+                value = next(kept)
             values.append(value.expand(shape))
         sums = self._folded(terms, values) if terms else []
         given = [*values, *(t.expand(shape) for t in sums)]

@@ -15,6 +15,7 @@ from tilefold.algebra.dtypes import promote, result_dtype
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
+from tilefold.api.recorded import is_sharded
 from tilefold.api.reduce_map import graph_of, kept, map_tensors
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.functional.arguments import INFINITY, Dims, as_number, every, is_whole, need_float, redirected
@@ -293,7 +294,8 @@ def checked_sizes(
 ) -> tuple[int, ...]:
     """The sizes of a norm's rows, once its tensors fit."""
     check_is_tensor(x, call)
-    check_memory(x, call)
+    if not is_sharded([x]):
+        check_memory(x, call)
     sizes = _sizes(normalized_shape, call)
     k = len(sizes)
     if not k or tuple(x.shape[x.ndim - k :]) != sizes or k > x.ndim:
@@ -313,7 +315,8 @@ def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str)
     if t is None:
         return
     check_is_tensor(t, call, f"`{name}`")
-    check_memory(t, call, name)
+    if not is_sharded([t]):
+        check_memory(t, call, name)
     if tuple(t.shape) != tuple(shape):
         raise ShapeError(f"{call}: `{name}` must have {rule}, got {list(t.shape)}; reshape or expand it")
 
@@ -387,18 +390,9 @@ def _rule_of_norms(centred: bool, which: tuple[bool, bool], of_sums: bool, count
             v[at + results + rows :][:rows],
             v[at + results + 2 * rows :],
         )
-        root = row[centred]
+        root, length = row[centred], row[-1] if counts else length
         z = (x - row[0]) * root if centred else x * root
-        return (
-            gy,
-            of_sum,
-            z,
-            gy * v[inputs] if which[0] else gy,
-            root,
-            of_row,
-            row[-1] if counts else length,
-            sums,
-        )
+        return gy, of_sum, z, gy * v[inputs] if which[0] else gy, root, of_row, length, sums
 
     def terms(*v: Any) -> Any:
         _, _, z, o, _, _, _, _ = values(v)

@@ -10,6 +10,7 @@ from typing_extensions import Unpack  # torch depends on it
 
 from tilefold import monoids
 from tilefold.algebra.typing import FLOAT8
+from tilefold.api.recorded import is_sharded
 from tilefold.api.reduce import fold_tensors
 from tilefold.errors import DtypeError, OrderError, shown
 from tilefold.functional.arguments import (
@@ -97,7 +98,8 @@ def _vector_norm(
     call: str,
 ) -> Tensor:
     check_is_tensor(x, call)
-    check_memory(x, call)
+    if not is_sharded([x]):
+        check_memory(x, call)
     order = _number(order, call)
     need_float(x.dtype, call)
     dtype = as_dtype(dtype, call)

@@ -176,6 +176,8 @@ def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:
 
 def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tuple[int, ...]:
     """The common shape of inputs that are folded together."""
+    if len(tensors) == 1:
+        return tuple(tensors[0].shape)
     try:
         shape = tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))  # type: ignore[no-untyped-call]  # torch's own
     except RuntimeError:
@@ -183,7 +185,7 @@ def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tu
         raise ShapeError(
             f"{call}: inputs folded together must broadcast, got shapes {shapes}; reshape or unsqueeze one"
         ) from None
-    if len(tensors) > 1 and is_beyond_memory(shape):
+    if is_beyond_memory(shape):
         raise ShapeError(
             f"{call}: inputs must broadcast to fewer than 2**63 elements, got the shape {list(shape)}; fold one of them first"
         )

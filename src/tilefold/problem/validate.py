@@ -144,9 +144,12 @@ def check_memory(t: torch.Tensor, call: str, name: str | None = None) -> None:
         )
         raise DtypeError(f"{call}: {what} must be dense (strided), got {got}")
     if _is_wrapper(t):
+        kind = type(t).__name__
+        fix = "fold what it wraps"
+        if kind == "DTensor":
+            fix = "give its local tensor, or import tilefold.distributed, by which folds and maps take it"
         raise KindError(
-            f"{call}: {what} must have memory of {whose} own, got {type(t).__name__}, which wraps other tensors; "
-            "fold what it wraps"
+            f"{call}: {what} must have memory of {whose} own, got {kind}, which wraps other tensors; {fix}"
         )
     if t.ndim > 64:
         raise ShapeError(

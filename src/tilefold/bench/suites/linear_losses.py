@@ -194,7 +194,9 @@ def build_compiled(case: Case, x: Tensor) -> Sequence[Choice]:
 
 def build_liger(case: Case, x: Tensor) -> Sequence[Choice]:
     """Liger's, whose forward makes the gradients, and whose float32 loss becomes one of x's dtype."""
-    function = importlib.import_module("liger_kernel.transformers.functional").liger_fused_linear_cross_entropy
+    function = importlib.import_module(
+        "liger_kernel.transformers.functional"
+    ).liger_fused_linear_cross_entropy
     return choices(case, "fused", lambda x, w, target: function(x, w, target).to(x.dtype), x)
 
 

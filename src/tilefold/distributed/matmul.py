@@ -1,0 +1,139 @@
+"""`tilefold.distributed.matmul`: products of which ranks hold parts of K, their sum, and an epilogue after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+
+from tilefold.api.ends import function_of
+from tilefold.api.matmul import matmul as local_matmul
+from tilefold.api.recorded import recorded_product
+from tilefold.distributed.agreement import check_ranks
+from tilefold.distributed.exchange import COLLECTIVES, Ranks, process_group, ranks_of
+from tilefold.distributed.gradient import check_order
+from tilefold.distributed.parts import Dtypes
+from tilefold.distributed.reduce import fold_of_text
+from tilefold.errors import ArgumentError, ShapeError
+from tilefold.planner.products.epilogue import accumulator_dtype, make_epilogue
+from tilefold.planner.products.operands import as_autocast, check_operands, expand_extras, result_shape
+from tilefold.problem.validate import as_dtype, check_flags, check_guarantee
+from tilefold.runtime.uncompiled import constant_in_graphs
+
+CALL = "distributed.matmul"
+
+
+def matmul(
+    a: Tensor, b: Tensor,
+    *, bias: Tensor | None = None, epilogue: str | Callable[..., Any] | None = None, epilogue_args: Sequence[Tensor] = (),
+    scatter: bool = False, out_dtype: torch.dtype | None = None, precision: str | None = None, group: Any = None,
+    mesh: Any = None, guarantee: str = "run_to_run",
+) -> Tensor:  # fmt: skip
+    """Multiply matrices of which each rank of a group holds a part of K: `tilefold.matmul` of the parts side by side.
+
+        result[.., m, n] = epilogue(sum over ranks r of sum over k of a_r[.., m, k] * b_r[.., k, n] + bias[n], *epilogue_args)
+
+    Each rank multiplies its own parts, the accumulators are summed by the group's all-reduce (with `scatter` reduce-scatter),
+    and the epilogue is computed once, of the sum. Nothing is rounded before it. Every rank must make the call.
+
+    Args:
+        a, b: this rank's parts [.., M, k] and [.., k, N], of k elements, which may be 0 and differ between ranks.
+        bias, epilogue, epilogue_args, out_dtype, precision: as in `tilefold.matmul`; the same on every rank.
+        scatter: give this rank's rows alone, [.., M / ranks, N], of which `epilogue_args`, and a bias with rows, are then.
+        group, mesh: as in `tilefold.distributed.reduce`.
+        guarantee: "run_to_run", as far as the group's own sum repeats its bits, or "none".
+
+    Returns:
+        The product, the same on every rank; with `scatter` this rank's rows. In the dtype and error bound of
+        `tilefold.matmul`, but for the sum over ranks in the accumulator's dtype.
+
+        Gradients: of a result that every rank has, the cotangent must be the same on every rank; each rank gets that of its
+        own parts. There is no second derivative.
+
+    Raises:
+        As `tilefold.matmul`; and
+        ArgumentError: another guarantee is asked for; or, with TILEFOLD_CHECK_RANKS=1 in the environment, ranks disagree.
+        ShapeError: `scatter` of rows that the number of ranks does not divide.
+
+    Example:
+        >>> tilefold.distributed.matmul(x_shard, w_shard, epilogue="relu", mesh=mesh["tp"])  # doctest: +SKIP
+    """
+    check_flags(CALL, scatter=scatter)
+    check_guarantee(guarantee, CALL)
+    if guarantee == "batch_invariant":
+        raise ArgumentError(
+            f"{CALL}: `guarantee` must be run_to_run or none, got batch_invariant; a group's sum follows from the size"
+        )
+    a, b, bias, precision = as_autocast(a, b, bias, precision)
+    check_operands(a, b, bias, epilogue_args, True)
+    ranks, dtype = ranks_of(group, mesh, CALL), as_dtype(out_dtype, CALL, name="out_dtype")
+    extras = [*([] if bias is None else [bias]), *epilogue_args]
+    kinds = tuple([t.dtype for t in extras])
+    function, result, is_plain = _ending(epilogue, bias is not None, kinds, a.dtype, dtype)
+    shape = list(result_shape(a, b))
+    if not is_dynamo_compiling():
+        facts = {
+            "shape": shape, "dtype": [a.dtype, *kinds], "epilogue": function, "scatter": scatter, "result dtype": result,
+            "guarantee": guarantee, "what requires grad": [t.requires_grad for t in (a, b)],
+        }  # fmt: skip
+        check_ranks(facts, lambda: process_group(group, mesh, CALL), CALL)
+    if scatter:
+        if a.ndim < 2 or b.ndim < 2 or shape[-2] % ranks.size:
+            raise ShapeError(
+                f"{CALL}: rows must be a multiple of {ranks.size}, the number of ranks, where they are scattered, got the "
+                f"result {shape}; pad them"
+            )
+        shape[-2] //= ranks.size
+    total = _Sum.apply(_product(a, b, precision, guarantee), ranks, scatter)  # type: ignore[no-untyped-call]  # torch's own
+    if is_plain:
+        return total if total.dtype == result else total.to(result)  # type: ignore[no-any-return]  # a tensor
+    names = ["`bias`"] * (bias is not None) + [f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))]
+    given = [total, *expand_extras(extras, tuple(shape), names)]
+    asked = result if result.is_floating_point else None
+    (made,) = fold_of_text(given, function, (), False, asked, None, guarantee)
+    return made if made.dtype == result else made.to(result)
+
+
+def _product(a: Tensor, b: Tensor, precision: str | None, guarantee: str) -> Tensor:
+    """The accumulators of this rank's parts."""
+    wide = accumulator_dtype(a.dtype)
+    if is_dynamo_compiling():
+        return recorded_product([a, b], [], False, None, None, wide, precision, guarantee)[0]
+    made: Tensor = local_matmul(a, b, out_dtype=wide, precision=precision, guarantee=guarantee)
+    return made
+
+
+@constant_in_graphs
+def _ending(
+    epilogue: Any, has_bias: bool, extras: Dtypes, operand: torch.dtype, dtype: torch.dtype | None
+) -> tuple[str, torch.dtype, bool]:
+    """What is made of the sum, as text, and the dtype of it; and whether it is the sum."""
+    made = make_epilogue(epilogue, extras[0] if has_bias else None, extras[has_bias:], operand, dtype)
+    return function_of(made.typed.graph).text, made.result, made.plain
+
+
+class _Sum(torch.autograd.Function):
+    """The sum of all ranks' tensors, or this rank's rows of it."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, ranks: Ranks, scatter: bool) -> Tensor:
+        ctx.ranks, ctx.scatter = ranks, scatter
+        made: Tensor
+        if not scatter:
+            made = COLLECTIVES.wait_tensor(COLLECTIVES.all_reduce(t, "sum", ranks.name))
+            return made
+        rows = t.movedim(-2, 0).contiguous()
+        made = COLLECTIVES.wait_tensor(COLLECTIVES.reduce_scatter_tensor(rows, "sum", ranks.size, ranks.name))
+        return made.movedim(0, -2).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        check_order(CALL, "product")
+        if not ctx.scatter:
+            return g, None, None
+        ranks, rows = ctx.ranks, g.movedim(-2, 0).contiguous()
+        every = COLLECTIVES.wait_tensor(COLLECTIVES.all_gather_into_tensor(rows, ranks.size, ranks.name))
+        return every.movedim(0, -2).contiguous(), None, None
