@@ -18,8 +18,8 @@ SHARDED = (
     Mutant(
         "a norm's count of elements is left out of its backward",
         "functional/normalized.py",
-        "row[-1] if counts else length,",
-        "1.0 if counts else length,",
+        "row[-1] if counts else length",
+        "1.0 if counts else length",
         MAPPED,
     ),
     Mutant(

@@ -11,11 +11,11 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.api.ends import function_of
 from tilefold.api.matmul import matmul as local_matmul
+from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import recorded_product
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import COLLECTIVES, Ranks, process_group, ranks_of
 from tilefold.distributed.gradient import check_order
-from tilefold.distributed.parts import Dtypes
 from tilefold.distributed.reduce import fold_of_text
 from tilefold.errors import ArgumentError, ShapeError
 from tilefold.planner.products.epilogue import accumulator_dtype, make_epilogue
