@@ -56,8 +56,8 @@ LOSSES = (
     Mutant(
         "second derivatives take the logarithm as a constant",
         "api/losses.py",
-        'name in ("loss", "lse", "logarithm")',
-        'name in ("loss", "lse")',
+        'name in ("loss", "lse", "logarithm", "logit")',
+        'name in ("loss", "lse", "logit")',
         (f"{FILE}::test_derivatives_of_both_orders[plain-indices]",),
     ),
     Mutant(
