@@ -17,6 +17,7 @@ from tilefold.errors import ShapeError
 from tilefold.problem.validate import is_abstract
 
 CALL = "distributed.topk"
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def topk(
@@ -95,8 +96,9 @@ def _selected(
     places = torch.where(found, places + starts.view(-1, *[1] * x.ndim), -1)
     missing = torch.arange(k, device=x.device) >= lengths.unsqueeze(1)
     order = missing.flatten().to(torch.uint8).argsort(stable=True)
-    every = [t.movedim(0, dim).flatten(dim, dim + 1).index_select(dim, order) for t in (best, places)]
-    values, which = local_topk(every[0], k, dim, largest, guarantee=guarantee)
+    bits = best.view(_BITS[best.itemsize])  # torch moves integers of each width, and not all floats of 8 bits
+    every = [t.movedim(0, dim).flatten(dim, dim + 1).index_select(dim, order) for t in (bits, places)]
+    values, which = local_topk(every[0].view(x.dtype), k, dim, largest, guarantee=guarantee)
     return values, every[1].gather(dim, which), starts[ranks.rank]
 
 
