@@ -61,6 +61,13 @@ LOSSES = (
         (f"{FILE}::test_derivatives_of_both_orders[plain-indices]",),
     ),
     Mutant(
+        "second derivatives take the target's logit as a constant",
+        "api/losses.py",
+        'name in ("loss", "lse", "logarithm", "logit")',
+        'name in ("loss", "lse", "logarithm")',
+        (f"{FILE}::test_derivatives_of_both_orders[plain-indices]",),
+    ),
+    Mutant(
         "the target's class keeps the element of the others",
         "api/losses.py",
         "if not self.probabilities:\n                (of_x,) =",

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import argparse
 import compileall
-import functools
+import json
 import os
 import py_compile
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -55,9 +54,10 @@ def main() -> int:
     faults = drawn(arguments.seed, arguments.drawn) if arguments.drawn else MUTANTS
     chosen = [m for m in faults if arguments.only in m.name or arguments.only in m.file]
     with tempfile.TemporaryDirectory(prefix="tilefold-mutants-") as folder:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        for number in range(arguments.workers):
-            copies.put(_copied(Path(folder) / str(number)))
+        copies: SimpleQueue[Copy] = SimpleQueue()
+        every = [Copy(Path(folder) / str(number)) for number in range(arguments.workers)]
+        for copy in every:
+            copies.put(copy)
 
         def tried(mutant: Mutant) -> Verdict:
             copy = copies.get()
@@ -74,7 +74,9 @@ def main() -> int:
             if arguments.drawn
             else [t for m in chosen for t in m.tests]
         )
-        sound = _shown(_sound(copies.get(), list(dict.fromkeys(named))))
+        sound = _shown(_sound(every[0], list(dict.fromkeys(named))))
+        for copy in every:
+            copy.close()
     wrong = [v for v in verdicts if v.said != "caught"]
     if wrong:
         print(f"{len(verdicts)} faults, {len(wrong)} not caught:")
@@ -105,23 +107,23 @@ def _copied(folder: Path) -> Path:
     return folder
 
 
-def _sound(copy: Path, tests: list[str]) -> Verdict:
+def _sound(copy: Copy, tests: list[str]) -> Verdict:
     """The same tests without a fault: none may fail."""
     began = time.monotonic()
-    status, failed = _pytest(copy, tests, timeout=10 * TIMEOUT) if tests else (0, "")
+    status, failed = copy.pytest(tests, timeout=10 * TIMEOUT) if tests else (0, "")
     said = "sound" if status == 0 else f"red without a fault (pytest's exit status {status})"
     return Verdict("no fault", said, time.monotonic() - began, failed)
 
 
-def _tried(copy: Path, mutant: Mutant, *, drawn: bool) -> Verdict:
+def _tried(copy: Copy, mutant: Mutant, *, drawn: bool) -> Verdict:
     began = time.monotonic()
-    path = copy / "src" / "tilefold" / mutant.file
+    path = copy.folder / "src" / "tilefold" / mutant.file
     source = path.read_text(encoding="utf-8")
     if source.count(mutant.old) != 1:
         return Verdict(mutant.name, f"not there once: {source.count(mutant.old)} times", 0.0)
     try:
         path.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
-        status, failed = _pytest(copy, mutant.tests, timeout=TIMEOUT)
+        status, failed = copy.pytest(mutant.tests, timeout=TIMEOUT)
     finally:
         path.write_text(source, encoding="utf-8")
     said = {FAILED: "caught", 0: "survived", None: "timed out"}.get(
@@ -132,32 +134,41 @@ def _tried(copy: Path, mutant: Mutant, *, drawn: bool) -> Verdict:
     )
 
 
-def _pytest(copy: Path, tests: list[str] | tuple[str, ...], *, timeout: int) -> tuple[int | None, str]:
-    """Its exit status, None where it took too long, and the first test that failed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": str(copy / "src"),
-    }
-    try:
-        done = subprocess.run(
-            command,
-            cwd=copy,
-            env=environment,
-            timeout=4 * timeout,
-            preexec_fn=functools.partial(resource.setrlimit, resource.RLIMIT_CPU, (timeout, timeout)),
-            capture_output=True,
+class Copy:
+    """A copy of the sources and tests, and a process that runs pytest in forks of itself there (`forks`)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = _copied(folder)
+        environment = {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(folder / "src"),
+        }
+        self._forks = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests/mutants/forks.py")],
+            cwd=folder,
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
-            check=False,
         )
-    except subprocess.TimeoutExpired:
-        return None, ""
-    if done.returncode < 0:  # the processor's limit is a signal
-        return None, ""
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
-    return done.returncode, failed[1] if failed else ""
+
+    def pytest(self, tests: list[str] | tuple[str, ...], *, timeout: int) -> tuple[int | None, str]:
+        """Its exit status, None where it took too long, and the first test that failed."""
+        assert self._forks.stdin is not None
+        assert self._forks.stdout is not None
+        printed = self.folder / "printed"
+        arguments = ["-q", "-x", "-p", "no:cacheprovider", *tests]
+        print(json.dumps([arguments, timeout, str(printed)]), file=self._forks.stdin, flush=True)
+        status = json.loads(self._forks.stdout.readline())
+        failed = re.search(
+            r"^(?:FAILED|ERROR) (.+?)(?: - |$)", printed.read_text(errors="replace"), re.MULTILINE
+        )
+        return status, failed[1] if failed else ""
+
+    def close(self) -> None:
+        """End the process."""
+        self._forks.communicate()
 
 
 if __name__ == "__main__":
