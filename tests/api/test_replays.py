@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -102,6 +104,19 @@ def test_losses_whose_tensors_shared_memory(asks: bool) -> None:
         torch.testing.assert_close(got, want)
         if asks:
             torch.testing.assert_close(torch.autograd.grad(got, own), torch.autograd.grad(want, own))
+
+
+@pytest.mark.usefixtures("_by_our_rules")
+@pytest.mark.parametrize("asks", [False, True], ids=["no gradient", "gradient"])
+def test_what_is_kept_of_a_loss_holds_no_logits(asks: bool) -> None:
+    logits = torch.rand(4, 8, requires_grad=asks)
+    loss = tilefold.cross_entropy(logits, torch.arange(4), torch.rand(8))
+    if asks:
+        loss.backward()
+    left = weakref.ref(logits)
+    del logits, loss
+    gc.collect()
+    assert left() is None
 
 
 @pytest.mark.usefixtures("_by_our_rules")
