@@ -523,6 +523,7 @@ def losses_beside(what: str) -> str | None:
                 fullgraph=True,
                 backend="aot_eager",
             )
+            assert torch.equal(call(x.detach()), call(x))
             made = [
                 f(x)
                 for f in (
@@ -785,6 +786,18 @@ def second_derivative(name: str) -> str:
     x = here(torch.ones(3)).requires_grad_()
     made = getattr(sharded, name)(x, 0, sharded_dim=0).sum()
     return error_of(lambda: torch.autograd.grad(made, x, create_graph=True), tilefold.errors.GradientError)
+
+
+def forward_derivative(name: str) -> str:
+    """The error of a forward derivative of a sharded row."""
+    calls: dict[str, Any] = {
+        "softmax": lambda x: sharded.softmax(x, 1, sharded_dim=1),
+        "logsumexp": lambda x: sharded.logsumexp(x, 1, sharded_dim=1),
+        "scan": lambda x: sharded.scan(x, monoids.SUM, 1, sharded_dim=1),
+        "cross_entropy": lambda x: sharded.cross_entropy(x, torch.zeros(2, dtype=torch.int64)),
+    }
+    x = torch.ones(2, 3)
+    return error_of(lambda: torch.func.jvp(calls[name], (x,), (x,)), tilefold.errors.GradientError)
 
 
 def underived() -> str:

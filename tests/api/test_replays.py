@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +70,81 @@ def test_other_operations_are_not_known() -> None:
     assert tape.replay([x.view(torch.int32)]) is None
     tape.call(DOUBLED, [x.sin()])
     assert tape.replay([x]) is None
+
+
+def test_tensors_that_share_memory_need_not_in_another_call() -> None:
+    """A view comes from the tensor that holds it; of one that may come from two, nothing is known."""
+    memory = torch.randn(40)
+    x, y = memory[:12].view(3, 4), memory[16:18]
+    tape = noted(y, x, lambda t: t.expand(3, 2))
+    again = tape.replay([tape.calls[1][2][0]])
+    assert again is not None
+    other = torch.randn(2)
+    (made,) = again((other, None, torch.randn(3, 4))) or []
+    torch.testing.assert_close(made, other.expand(3, 2) * 4, atol=0, rtol=0)
+    assert noted(x, x, lambda t: t).replay([]) is None
+    assert noted(x, memory[4:8], lambda t: t[1]).replay([]) is None
+
+
+@pytest.mark.usefixtures("_by_our_rules")
+@pytest.mark.parametrize("asks", [False, True], ids=["no gradient", "gradient"])
+def test_losses_whose_tensors_shared_memory(asks: bool) -> None:
+    """Weights behind the logits, probabilities that are the logits; then, in the same layouts, tensors of their own."""
+    memory, target = torch.rand(100), torch.arange(4)
+    logits, weight = memory[:32].view(4, 8), memory[64:72]
+    calls = [(logits, target, weight), (logits, logits, None)]
+    calls += [
+        (torch.rand(200)[:32].view(4, 8), target, torch.rand(8)),
+        (torch.rand(4, 8), torch.rand(4, 8), None),
+    ]
+    for x, t, w in calls:
+        own = x.requires_grad_(asks)
+        got = tilefold.cross_entropy(own, t.detach(), w)
+        want = torch.nn.functional.cross_entropy(own, t.detach(), w)
+        torch.testing.assert_close(got, want)
+        if asks:
+            torch.testing.assert_close(torch.autograd.grad(got, own), torch.autograd.grad(want, own))
+
+
+@pytest.mark.usefixtures("_by_our_rules")
+@pytest.mark.parametrize("asks", [False, True], ids=["no gradient", "gradient"])
+def test_what_is_kept_of_a_loss_holds_no_logits(asks: bool) -> None:
+    logits = torch.rand(4, 8, requires_grad=asks)
+    loss = tilefold.cross_entropy(logits, torch.arange(4), torch.rand(8))
+    if asks:
+        loss.backward()
+    left = weakref.ref(logits)
+    del logits, loss
+    gc.collect()
+    assert left() is None
+
+
+@pytest.mark.usefixtures("_by_our_rules")
+def test_what_was_given_twice_may_be_two() -> None:
+    """One tensor as a row's values twice, one cotangent of two results; then two of each."""
+    x = torch.rand(6, 8)
+    one, other, g, h = torch.rand(8), torch.rand(8), torch.rand(6), torch.rand(6)
+
+    def call(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+        return tilefold.reduce_map(x, monoids.SUM, lambda x, s, a, b: x * s * a + x * b * b, 1, extras=[a, b])  # type: ignore[no-any-return]  # one
+
+    def by_torch(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+        return x * x.sum(1, keepdim=True) * a + x * b * b
+
+    for u, v in ((one, one), (one, other)):
+        own = [t.clone().requires_grad_() for t in (u, v)]
+        own[1] = own[0] if u is v else own[1]
+        got, want = call(*own, x), by_torch(*own, x)
+        for made, wanted in zip(
+            torch.autograd.grad(got.sum(), own), torch.autograd.grad(want.sum(), own), strict=True
+        ):
+            torch.testing.assert_close(made, wanted)
+    for cotangents in ((g, g), (g, h)):
+        own = [x.clone().requires_grad_()]
+        found, wished = (
+            torch.autograd.grad(f(own[0], 1), own, cotangents) for f in (tilefold.var_mean, torch.var_mean)
+        )
+        torch.testing.assert_close(found, wished)
 
 
 def test_elements_that_ask_for_more_are_left() -> None:

@@ -56,6 +56,11 @@ def test_there_is_no_second_derivative(four, name):
     assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative, name))
 
 
+@pytest.mark.parametrize("name", ["softmax", "logsumexp", "scan", "cross_entropy"])
+def test_there_is_no_forward_derivative(four, name):
+    assert all("no forward derivative" in error for error in four.run(on_ranks.forward_derivative, name))
+
+
 def test_a_map_of_extremes_has_no_gradient(four):
     assert all(
         "where those of its fold need the total alone" in error for error in four.run(on_ranks.underived)

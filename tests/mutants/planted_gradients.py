@@ -156,9 +156,16 @@ GRADIENTS = (
     Mutant(
         "memory seen as another dtype is a view",
         "api/replays.py",
-        "value is not None and value.dtype == t.dtype and",
-        "value is not None and",
+        "if t.dtype != value.dtype or t",
+        "if t",
         ("tests/api/test_replays.py::test_other_operations_are_not_known",),
+    ),
+    Mutant(
+        "what may come from two tensors comes from the first",
+        "api/replays.py",
+        "if not places or sum(i < given for i in places) > 1:",
+        "if not places:",
+        ("tests/api/test_replays.py::test_tensors_that_share_memory_need_not_in_another_call",),
     ),
     Mutant(
         "one backward is kept for cotangents of all layouts",

@@ -151,9 +151,10 @@ class Differentiated:
         )
         self._is_known = True
         if self.kept:
-            every = {id(t): i for i, t in enumerate((*tensors, *made))}
-            places = [every.get(id(t)) for t in self.rule.saved(tensors, made, self._wrt)]
-            self._saved = tuple([p for p in places if p is not None]) if None not in places else None
+            every = [id(t) for t in (*tensors, *made)]
+            saved = [id(t) for t in self.rule.saved(tensors, made, self._wrt)]
+            if all(every.count(t) == 1 for t in saved):  # one that is given twice may be two in another call
+                self._saved = tuple([every.index(t) for t in saved])
 
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
         """The inputs' cotangents."""

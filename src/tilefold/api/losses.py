@@ -320,9 +320,10 @@ class Loss(Call):
     def of_targets(self, tensors: Sequence[Tensor], made: Values) -> Values:
         """A row's values that are its target's: the class, its logit and weight."""
         x, target, *weight = tensors
+        shape = x.shape  # what is noted lives on, and must not hold the logits
         read = {"logit": x, **({"weight": weight[0]} if self.weighted else {})}
         found = {
-            name: dispatch.noted(lambda t, i: [t.expand(x.shape).gather(self.dim, i)], t, made["chosen"])[0]
+            name: dispatch.noted(lambda t, i: [t.expand(shape).gather(self.dim, i)], t, made["chosen"])[0]
             for name, t in read.items()
             if name not in made
         }

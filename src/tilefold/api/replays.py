@@ -3,7 +3,8 @@
 A backward is made of views of what it gets and of a few calls of executables. While a `Tape` is in force, `dispatch` tells
 it of each: which executable, of which tensors, with which results. Every tensor that a call gets, and every one that is
 asked for in the end, must be known: one that was given or made by a call, a view of one, or a constant. Then all of it is a
-`Replay`. Of a tensor that another operation of torch's made nothing is known, and there is none.
+`Replay`. Of a tensor that another operation of torch's made nothing is known, and there is none; nor of one that may come
+from two that are given, as one weight that is given twice, since in a later call these may be two.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Noted = tuple[
 
 
 class UnknownError(Exception):
-    """A tensor that no call of ours made."""
+    """A tensor that no call of ours made, or that may come from two that are given."""
 
 
 class Made(NamedTuple):
@@ -119,13 +120,14 @@ class Tape:
     def replay(self, outputs: Sequence[Tensor | None]) -> Replay | None:
         """All of it, or None where a tensor is not known."""
         values: list[Tensor | None] = [*self.constants, *self.given]
+        given = len(values)
         calls = list[tuple[Any, tuple[Source, ...], range]]()
         try:
             for executable, tensors, results in self.calls:
-                sources = tuple(_source(t, values) for t in tensors)
+                sources = tuple(_source(t, values, given) for t in tensors)
                 calls.append((executable, sources, range(len(values), len(values) + len(results))))
                 values += results
-            shown = tuple(None if t is None else _source(t, values) for t in outputs)
+            shown = tuple(None if t is None else _source(t, values, given) for t in outputs)
         except UnknownError:
             return None
         read = {o.place for o in shown if o is not None}
@@ -147,20 +149,33 @@ def _is_of(t: Tensor, given: Tensor | None) -> bool:
     return t is given or (given is not None and t.data_ptr() == given.data_ptr() and t.dtype == given.dtype)
 
 
-def _source(t: Tensor, values: Sequence[Tensor | None]) -> Source:
-    """Where a tensor comes from.
+def _source(t: Tensor, values: Sequence[Tensor | None], given: int) -> Source:
+    """Where a tensor comes from: the first `given` values are a call's own, and need not share memory in another.
 
     Raises:
-        UnknownError: from nowhere that is known.
+        UnknownError: from nowhere that is known, or perhaps from two of those.
     """
-    for place, value in enumerate(values):
-        if value is t:
-            return Source(place, None)
-    if type(t) is Tensor and not t.is_neg():
-        memory = t.untyped_storage()._cdata
-        for place, value in enumerate(values):
-            if value is not None and value.dtype == t.dtype and value.untyped_storage()._cdata == memory:
-                return Source(
-                    place, (tuple(t.shape), t.stride(), int(t.storage_offset() - value.storage_offset()))
-                )
-    raise UnknownError
+    places = [i for i, value in enumerate(values) if value is t]
+    is_whole = bool(places)
+    if not is_whole and type(t) is Tensor and not t.is_neg():
+        places = [i for i, value in enumerate(values) if value is not None and _is_in(t, value)]
+    if not places or sum(i < given for i in places) > 1:
+        raise UnknownError
+    value = values[places[0]]
+    assert value is not None
+    distance = int(t.storage_offset() - value.storage_offset())
+    return Source(places[0], None if is_whole else (tuple(t.shape), t.stride(), distance))
+
+
+def _is_in(t: Tensor, value: Tensor) -> bool:
+    """Whether a tensor lies within another's memory, from that one's first element to its last."""
+    if t.dtype != value.dtype or t.untyped_storage()._cdata != value.untyped_storage()._cdata:
+        return False
+    (first, last), (least, most) = _span(t), _span(value)
+    return least <= first and last <= most
+
+
+def _span(t: Tensor) -> tuple[int, int]:
+    """The places of a tensor's first and last element in its storage."""
+    first = int(t.storage_offset())
+    return first, first + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))

@@ -21,6 +21,7 @@ from tilefold.api.reduce import fold_tensors
 from tilefold.api.scan import scan_tensors
 from tilefold.errors import GradientError
 from tilefold.problem.canonical import broadcast_shape
+from tilefold.runtime.modes import is_dual, members
 
 CALL = "distributed.reduce"
 
@@ -34,6 +35,18 @@ def check_order(call: str, what: str) -> None:
     if torch.is_grad_enabled() and not is_dynamo_compiling():  # of create_graph=True
         raise GradientError(
             f"{call}: a sharded {what} has a first derivative alone, got create_graph=True; ask for the gradient without it"
+        )
+
+
+def check_tangents(tensors: Sequence[Tensor], call: str) -> None:
+    """Refuse forward derivatives, which the exchange would lose.
+
+    Raises:
+        GradientError: a tensor carries one.
+    """
+    if not is_dynamo_compiling() and any(is_dual(members(t)) for t in tensors):
+        raise GradientError(
+            f"{call}: over a sharded dim there is no forward derivative, got a tensor that carries one; ask for the gradient"
         )
 
 

@@ -15,11 +15,11 @@ from tilefold.algebra.typing import compute_dtype
 from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss, Values
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import finish_text, partial_text
-from tilefold.api.recorded import OPERATIONS
+from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import Ranks, gathered_states, process_group, ranks_of
-from tilefold.distributed.gradient import check_order
+from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.errors import ArgumentError, ShapeError, shown
 from tilefold.functional.losses import checked_loss
 from tilefold.problem.canonical import whole_number
@@ -64,7 +64,7 @@ def cross_entropy(
         ArgumentError: `sizes` does not fit the group or this rank's logits; or, with TILEFOLD_CHECK_RANKS=1 in the
             environment, ranks disagree.
         ShapeError: ranks hold other numbers of classes than `sizes` says. On a GPU the results are NaN.
-        GradientError: a second derivative is asked for.
+        GradientError: a second or a forward derivative is asked for.
         RuntimeError: torch's own, where a rank does not come within the group's time-out.
 
     Example:
@@ -82,7 +82,10 @@ def cross_entropy(
         facts = {"shape": rows, "dtype": [t.dtype for t in tensors], "classes": classes, **own}
         check_ranks(facts, lambda: process_group(group, mesh, CALL), CALL)
     arguments = (*own.values(), start, classes)
-    made = _Function.apply(ranks, arguments, *tensors)  # type: ignore[no-untyped-call]  # torch's own
+    check_tangents(tensors, CALL)
+    # Without a gradient none is applied: torch.compile would call `forward` of two tensors without its `ctx`.
+    apply = _Function.apply if asks_gradient(tensors) else _made
+    made = apply(ranks, arguments, *tensors)
     return (made[0], made[1].squeeze(plain.dim)) if return_lse else made[0]
 
 
@@ -255,15 +258,21 @@ for _name, _given, _function, _shape in (
     torch.library.register_fake(f"tilefold::{_name}", _shape, lib=LIBRARY)
 
 
+def _made(ranks: Ranks, arguments: tuple[Any, ...], *tensors: Tensor) -> list[Tensor]:
+    """The results of all ranks' logits."""
+    states = OPERATIONS.shard_loss(tensors, *arguments)
+    every = gathered_states(states, arguments[0], ranks)
+    made: list[Tensor] = OPERATIONS.joined_loss(every, tensors, *arguments)
+    return made
+
+
 class _Function(torch.autograd.Function):
     """What autograd sees: the loss and, where it is asked for, each row's log-sum-exp."""
 
     @staticmethod
     def forward(ctx: Any, ranks: Ranks, arguments: tuple[Any, ...], *tensors: Tensor) -> Any:
-        dim, shown = arguments[0], 1 + arguments[ARGUMENTS.index("shows_lse")]
-        states = OPERATIONS.shard_loss(tensors, *arguments)
-        every = gathered_states(states, dim, ranks)
-        made = OPERATIONS.joined_loss(every, tensors, *arguments)
+        shown = 1 + arguments[ARGUMENTS.index("shows_lse")]
+        made = _made(ranks, arguments, *tensors)
         ctx.save_for_backward(*tensors, *made[shown:])
         ctx.arguments, ctx.count = arguments, len(tensors)
         return tuple(made[:shown])

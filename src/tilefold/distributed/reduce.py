@@ -122,6 +122,7 @@ def fold_shards(
         return fold_tensors(
             tensors, monoid, dims, keepdim, dtype=dtype, convert=convert, guarantee=guarantee, call=call
         )
+    gradient.check_tangents(tensors, call)
     sharded = Sharded(
         monoid.text, dims, keepdim, axis, ranks, dtype, convert, guarantee, asks_gradient(tensors)
     )

@@ -23,7 +23,7 @@ from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import asks_gradient
 from tilefold.api.reduce_map import as_extras, expanded_to, function_of_rows, map_tensors
 from tilefold.distributed.exchange import Ranks
-from tilefold.distributed.gradient import check_order
+from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import Sharded, agreed, fold_of_text
 from tilefold.errors import GradientError
 from tilefold.planner.products.functions import Traced, of_text
@@ -134,6 +134,7 @@ def map_shards(
             call=call,
             names=names,
         )
+    check_tangents(every, call)
     if convert is not None:  # a wider dtype is the results' alone: elements are read as they are
         every[:count] = [t if promote(t.dtype, convert) == convert else t.to(convert) for t in tensors]
     for t in extras:

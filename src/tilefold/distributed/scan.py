@@ -15,6 +15,7 @@ from tilefold.api.parts import Dtypes, algebra_of, finish_text, partial_text, tu
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
 from tilefold.distributed.exchange import first_positions, gathered_states, positions_of
+from tilefold.distributed.gradient import check_tangents
 from tilefold.distributed.reduce import agreed, fold_of_text
 from tilefold.errors import EmptyError, GradientError
 from tilefold.problem.canonical import broadcast_shape, one_dim
@@ -73,6 +74,7 @@ def scan(
     form: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse, "guarantee": guarantee}
     if axis != along:
         return monoid.pack(scan_tensors(tensors, monoid, along, dtype=dtype, call=CALL, **form))
+    check_tangents(tensors, CALL)
     if asks_gradient(tensors):
         raise GradientError(
             f"{CALL}: a scan along the sharded dim has no derivative, got an input that requires grad; call it under "

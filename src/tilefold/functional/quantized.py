@@ -22,6 +22,7 @@ from tilefold.functional.arguments import redirected
 from tilefold.functional.normalized import as_epsilon, checked_sizes, deviation, named
 from tilefold.planner.products.functions import Traced
 from tilefold.problem.canonical import whole_number
+from tilefold.runtime.modes import members
 from tilefold.runtime.overrides import overridden
 
 CALL = "rms_norm_quantized"
@@ -114,18 +115,11 @@ def _check(tensors: Sequence[Tensor], dtype: Any) -> None:
             f"{CALL}: `dtype` must be torch.float8_e4m3fn, torch.float8_e5m2 or torch.int8, got {shown(dtype)}; "
             "take one of these"
         )
-    if asks_gradient(tensors) or (not is_dynamo_compiling() and is_differentiated([*map(_members, tensors)])):
+    if asks_gradient(tensors) or (not is_dynamo_compiling() and is_differentiated([*map(members, tensors)])):
         raise GradientError(
             f"{CALL}: quantized results have no gradient, got a tensor that asks for one; use torch.no_grad(), or "
             "rms_norm in training"
         )
-
-
-def _members(t: Tensor) -> Tensor:
-    """What holds the members of a tensor of torch.vmap, or the tensor itself."""
-    while torch._C._functorch.is_batchedtensor(t):
-        t = torch._C._functorch.get_unwrapped(t)
-    return t
 
 
 def _divisor(group: Any, length: int) -> int:

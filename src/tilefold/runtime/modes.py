@@ -198,6 +198,13 @@ def is_plain() -> bool:
     )
 
 
+def members(t: Tensor) -> Tensor:
+    """What holds the members of a tensor of torch.vmap, or the tensor itself."""
+    while torch._C._functorch.is_batchedtensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    return t
+
+
 def is_dual(t: torch.Tensor) -> bool:
     """Whether a tensor carries a forward derivative. A compiled graph enters torch's one level unseen by Python."""
     if forward_ad._current_level < 0 and torch._C._functorch.maybe_current_level() is None:
