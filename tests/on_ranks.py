@@ -351,6 +351,16 @@ def too_many() -> str:
     return error_of(lambda: sharded.topk(torch.ones(2, 1), 9, sharded_dim=1), tilefold.errors.ShapeError)
 
 
+def without_dims() -> list[str]:
+    """The errors of parts without dims, which are not a rank's own."""
+    calls = (
+        lambda: sharded.sum(torch.ones(()), sharded_dim=0),
+        lambda: sharded.softmax(torch.ones(()), 0, sharded_dim=0),
+        lambda: sharded.topk(torch.ones(()), 1, 0, sharded_dim=0),
+    )
+    return [error_of(call, tilefold.errors.ShapeError) for call in calls]
+
+
 def losses(seed: int, count: int) -> int:
     """Drawn options, shapes and shards of cross-entropy: loss, log-sum-exp and gradients are the whole one's."""
     groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()

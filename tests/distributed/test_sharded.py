@@ -117,6 +117,11 @@ def test_more_than_all_ranks_have_is_refused_on_each(four):
     )
 
 
+def test_parts_without_dims_are_refused(four):
+    for errors in four.run(on_ranks.without_dims):
+        assert all("`sharded_dim` must be a dim of the parts, got 0" in error for error in errors), errors
+
+
 def test_scans_begin_with_the_state_of_the_ranks_before(four):
     four.run(on_ranks.scans)
 

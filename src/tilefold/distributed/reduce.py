@@ -27,7 +27,7 @@ from tilefold.distributed.exchange import (
     process_group,
     ranks_of,
 )
-from tilefold.errors import EmptyError
+from tilefold.errors import EmptyError, ShapeError, shown
 from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
 from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -139,7 +139,16 @@ def agreed(
     tensors: Sequence[Tensor], shape: Sequence[int], sharded_dim: int | None, group: Any, mesh: Any, guarantee: str,
     facts: dict[str, Any], call: str,
 ) -> tuple[int | None, Ranks]:  # fmt: skip
-    """The sharded dim, and the group, whose ranks make the same call."""
+    """The sharded dim, and the group, whose ranks make the same call.
+
+    Raises:
+        ShapeError: a tensor without dims cannot be sharded.
+    """
+    if sharded_dim is not None and not len(shape):
+        raise ShapeError(
+            f"{call}: `sharded_dim` must be a dim of the parts, got {shown(sharded_dim)} of a tensor without dims; give each "
+            "part one with x[None]"
+        )
     axis = None if sharded_dim is None else one_dim(sharded_dim, len(shape), call, "sharded_dim")
     ranks = ranks_of(group, mesh, call)
     if not is_dynamo_compiling():

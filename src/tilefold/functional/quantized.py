@@ -56,8 +56,8 @@ def rms_norm_quantized(
         group: how many neighbours along the last dim share a scale; it divides that dim's length. None: a whole row.
 
     Returns:
-        q of the input's shape; the scales, float32: of a row [M, 1]; of groups [M, K / group]. Then the sum, where there is a
-        `residual`. y is not made: q is x * weight * (largest number / max |x * weight|) in float32, and the scale alone has
+        q of the input's shape; the scales, float32, of its rank: of rows 1 in each normalized dim, of groups K / group in the
+        last one, of K elements. Then the sum, where there is a `residual`. y is not made: q is x * weight * (largest number / max |x * weight|) in float32, and the scale alone has
         the root. Where all weights of a row or a group are below 2^-80, q is coarser.
 
     Rows that a program or a cluster of them holds (as in `rms_norm`), and groups, are read once. Scales of groups are made in
