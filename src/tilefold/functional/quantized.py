@@ -57,8 +57,9 @@ def rms_norm_quantized(
 
     Returns:
         q of the input's shape; the scales, float32, of its rank: of rows 1 in each normalized dim, of groups K / group in the
-        last one, of K elements. Then the sum, where there is a `residual`. y is not made: q is x * weight * (largest number / max |x * weight|) in float32, and the scale alone has
-        the root. Where all weights of a row or a group are below 2^-80, q is coarser.
+        last one, of K elements. Then the sum, where there is a `residual`. y is not made: q is
+        x * weight * (largest number / max |x * weight|) in float32, and the scale alone has the root. Where all weights of a
+        row or a group are below 2^-80, q is coarser.
 
     Rows that a program or a cluster of them holds (as in `rms_norm`), and groups, are read once. Scales of groups are made in
     a second step of three float32 values a group. Any strides, read in place. The same bits from run to run.
