@@ -164,7 +164,7 @@ def _right() -> dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, .
         calls[name][1]["dim"] = 1
     for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
         calls[name][1]["input"] = _x().int()
-    for name in ("layer_norm", "rms_norm"):
+    for name in ("layer_norm", "rms_norm", "rms_norm_quantized"):
         calls[name][1]["normalized_shape"] = (6,)
     for name in ("reduce", "scan", "reduce_map", "segment_reduce"):
         calls[name][1]["monoid"] = monoids.SUM
@@ -173,6 +173,9 @@ def _right() -> dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, .
     calls["group_norm"][1]["num_groups"] = calls["topk"][1]["k"] = 2
     calls["transpose"][1].update(dim0=0, dim1=1)
     calls["cross_entropy"][1]["target"] = torch.tensor([0, 5, 2, 1])
+    for name in ("linear_cross_entropy", "linear_reduce"):
+        calls[name][1].update(linear_weight=_x()[:3], target=torch.tensor([0, 2, 2, 1]))
+    calls["linear_reduce"][1]["monoid"] = monoids.LOGSUMEXP
     calls["reduce_many"] = (tilefold.reduce_many, {"tensors": [_x(), _x()[0]], "monoid": monoids.SUM})
     calls["clip_grad_norm_"] = (tilefold.clip_grad_norm_, {"parameters": [_x()], "max_norm": 1.0})
     calls["describe"][1]["model"] = torch.nn.Linear(2, 3)

@@ -122,7 +122,8 @@ def check_product(call: str, x: Any, w: Any, target: Any, bias: Any, beside: Seq
         As `linear_reduce`.
     """
     named = [("linear_weight", w), ("target", target), ("linear_bias", bias)]
-    there = [(name, t) for name, t in named if t is not None] + [("beside", t) for t in beside]
+    there = [(name, t) for name, t in named if t is not None or name == "linear_weight"]
+    there += [("beside", t) for t in beside]
     names, tensors = [name for name, _ in there], [t for _, t in there]
     check_tensors([x, *tensors], call, names=[None, *names], differentiable=True)
     if not x.is_floating_point() or x.dtype.itemsize == 1:

@@ -93,7 +93,11 @@ def reduce_many(
         >>> tilefold.reduce_many(gradients[::2], tilefold.monoids.MAX, together=True)
         Folded(each=tensor([ 4., -2.]), together=tensor(4.))
     """
-    if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable):
+    if (
+        isinstance(tensors, Tensor)
+        or not isinstance(tensors, Iterable)
+        or getattr(tensors, "shape", None) == ()
+    ):
         raise KindError(
             f"{CALL}: `tensors` must be several tensors, got {type(tensors).__name__}; pass a list, or use tilefold.reduce"
         )
