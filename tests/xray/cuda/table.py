@@ -97,8 +97,8 @@ Triton's cubin and the readable file's in turns on an {device}, {date}, medians 
 fast in the median within {median:.1%}. Bits are of all that is stored on the chip. "fused": the assembler, as Triton calls
 it, fuses a product with a sum that the PTX writes apart (a division's last product with a subtraction), so that Triton's
 bits are other than its PTX says; the file has those of the PTX, as `ptxas --fmad=false` has.
-`loop` is one program that waits for one load after the other, of arrays of its own: Triton's same cubin took 392, 743 and
-769 us in three runs. `python benchmarks/cuda_beside_triton.py`.
+`loop` is one program that waits for one load after the other, of arrays of its own: Triton's same cubin took 392, 743,
+769 and 393 us in four runs. `python benchmarks/cuda_beside_triton.py`.
 
 | kernel | bits | Triton, us | CUDA, us | ratio |
 | --- | --- | ---: | ---: | ---: |
