@@ -154,8 +154,8 @@ LOSSES = (
     Mutant(
         "positions count from 0 in each chunk",
         "api/linear.py",
-        "firsts[start].expand",
-        "firsts[0].expand",
+        "numbers[start].expand",
+        "numbers[0].expand",
         (f"{LINEAR}::test_how_often_a_target_is_among_the_largest",),
     ),
     Mutant(

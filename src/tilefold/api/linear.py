@@ -143,8 +143,9 @@ class Linear(Call):
         """
         parts, known = self.parts(tensors), self.known(tensors)
         classes, device, target = parts.w.shape[0], parts.x.device, parts.target
-        spans, firsts = chunks(parts.x, classes), torch.arange(classes, device=device)
+        spans = chunks(parts.x, classes)
         size = spans[0][1]
+        numbers = torch.arange(classes, device=device) if known.is_placed else None
         if target is not None:
             check_targets(target, classes, self.ignore_index, self.validate, self.call)
             places = self._places(target, classes)
@@ -152,8 +153,9 @@ class Linear(Call):
 
         def folded(start: int, stop: int) -> list[Tensor]:
             each = parts.elements(start, stop)
-            logits, first = each[0], firsts[start].expand(each[0].shape)
-            states = self._fold([*each, *[first] * known.is_placed], known.partial, 1)
+            logits = each[0]
+            first = [] if numbers is None else [numbers[start].expand(logits.shape)]
+            states = self._fold([*each, *first], known.partial, 1)
             if target is None:
                 return states
             own = logits.gather(1, inside.clamp(max=stop - start - 1))
