@@ -114,7 +114,7 @@ def test_the_same_bits_also_compiled_and_in_a_graph() -> None:
     assert all(map(torch.equal, first, run()))
     compiled = torch.compile(tilefold.linear_cross_entropy, fullgraph=True)
     assert all(map(torch.equal, first, run(compiled)))
-    with torch.cuda.stream(stream := torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream := torch.cuda.Stream()):  # type: ignore[no-untyped-call]  # torch's own
         run()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
