@@ -117,6 +117,7 @@ def run(part: str, only: str) -> None:
     families = chain(
         _folds(),
         _moves(),
+        _losses(),
         _selections(),
         _scans(),
         _maps(),
@@ -152,6 +153,23 @@ def _folds() -> Calls:
             yield f"{name} of {case.name}", partial(fold, case, MONOIDS[name])
     atomic = partial(tilefold.reduce, monoid=monoids.SUM, guarantee="none")
     yield "a sum by atomics", lambda: atomic(torch.ones(1 << 22, device="cuda"))
+
+
+def _losses() -> Calls:
+    import torch
+
+    import tilefold
+    from backends.triton_cases import framed
+
+    def loss(shape: tuple[int, int], dtype: torch.dtype) -> None:
+        x = framed(torch.randn(shape, device="cuda").to(dtype)).requires_grad_()
+        target = framed(torch.randint(-1, shape[1], shape[:1], device="cuda"))
+        weight = framed(torch.ones(shape[1], device="cuda"))
+        torch.autograd.grad(tilefold.cross_entropy(x, target, weight, ignore_index=-1), x)
+
+    for shape in ((1, 1), (300, 1000), (129, 4099)):
+        for dtype in (torch.bfloat16, torch.float32):
+            yield f"cross_entropy of {shape}, {dtype}", partial(loss, shape, dtype)
 
 
 def _moves() -> Calls:

@@ -16,6 +16,9 @@ import torch
 import tilefold
 from asked import asked, executed, run
 from tilefold import monoids
+from tilefold.algebra.expression import trace
+from tilefold.api.chosen import map_chosen, put_chosen
+from tilefold.api.ends import function_of
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.chips import CHIPS
 from tilefold.planner.device import Device
@@ -51,6 +54,18 @@ def shares(x: torch.Tensor, **options: Any) -> Any:
     return tilefold.reduce_map(x, monoids.NORM(1), lambda x, norm: x / norm, 1, **options)
 
 
+def picked(x: torch.Tensor, index: torch.Tensor) -> list[torch.Tensor]:
+    """Twice each row's chosen element, and that less a value of the row."""
+    value = torch.ones(index.shape, device=x.device)
+    function = function_of(trace(lambda value, index, x: (x * 2.0, x - value), 3))
+    return map_chosen(function, [value], index, [x], 1, dtype=FP32, guarantee="run_to_run", call="picked")
+
+
+def put(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    value = torch.ones(index.shape, device=x.device)
+    return put_chosen(x, index, value, 1, guarantee="run_to_run", call="put")
+
+
 def segments(x: torch.Tensor, monoid: Any, count: int, **options: Any) -> Any:
     return tilefold.segment_reduce(x, monoid, offsets(count), **options)
 
@@ -68,6 +83,9 @@ FAMILIES: dict[str, tuple[str, Call]] = {
     "elements": ("map_elements", lambda: tilefold.softmax(empty(1 << 20, 8), 0)),
     "elements, odd": ("map_elements", lambda: tilefold.softmax(empty(4099, 333, dtype=BF16), 0, **HOLDS)),
     "elements, many odd columns": ("map_elements", lambda: tilefold.softmax(empty(9000, 4099), 0, **HOLDS)),
+    "chosen": ("map_chosen", lambda: picked(empty(16384, 8192, dtype=BF16), empty(16384, 1, dtype=torch.int64))),
+    "chosen, odd": ("map_chosen", lambda: picked(empty(9, 33, 777).transpose(0, 2), empty(777, 1, 9, dtype=torch.int32))),
+    "stored": ("map_chosen", lambda: put(empty(16384, 8192, dtype=BF16), empty(16384, 1, dtype=torch.int64))),
     "moves": ("move_tiles", lambda: tilefold.transpose(empty(16384, 8192, dtype=BF16), 0, 1)),
     "moves, odd": ("move_tiles", lambda: tilefold.transpose(empty(4099, 777), 0, 1)),
     "moves of runs": ("move_tiles", lambda: tilefold.transpose(empty(8, 1296, 859, 8, dtype=BF16), 1, 2)),
@@ -196,6 +214,8 @@ SMALL: dict[str, Small] = {
         "fold_lanes + map_elements", lambda: tilefold.softmax(drawn(16, 4099, dtype=BF16), 0, **HOLDS),
         again=1.7, why=EDGES,
     ),
+    "chosen": Small("map_chosen", lambda: picked(drawn(200, 64), torch.arange(200)[:, None] % 70)),
+    "stored": Small("map_chosen", lambda: put(drawn(200, 64, dtype=BF16), torch.arange(200)[:, None] % 64)),
     "moves": Small("move_tiles", lambda: tilefold.transpose(drawn(128, 64, dtype=BF16), 0, 1)),
     "moves, odd": Small("move_tiles", lambda: tilefold.transpose(drawn(129, 65), 0, 1), again=1.41, why=EDGES),
     "moves of runs": Small("move_tiles", lambda: tilefold.transpose(drawn(2, 50, 30, 8, dtype=BF16), 1, 2)),

@@ -201,7 +201,8 @@ def test_where_nothing_checks_targets_such_a_row_is_nan() -> None:
     """As on a GPU: the rows' functions, of targets that no check saw."""
     loss = Loss(1, 0, "none", -100, 0.0, 0.0, None, False, False, False, False, torch.float32, "run_to_run")
     one, target = torch.ones(4, 1), torch.tensor([[0], [7], [-100], [-1]])
-    (found,) = tilefold.api.reduce.fold_tensors([one, one, target, one], loss.of_losses(7), (), False)
+    function = loss.of_each(("largest", "logarithm", "target", "logit"), 7, torch.float32)
+    found, _ = tilefold.api.reduce.fold_tensors([one, one, target, one], function, (), False)
     assert found.flatten().isnan().tolist() == [False, True, False, True]
     names = ("largest", "logarithm", "of_loss", "target", "logit")
     factor, own = tilefold.api.reduce.fold_tensors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 FILE = "tests/functional/test_losses.py"
+CHOSEN = "tests/api/test_chosen.py"
 LINEAR = "tests/functional/test_linear_losses.py"
 OF_PRODUCTS = f"{LINEAR}::test_losses_of_the_users_own"
 SHARDED = "tests/distributed/test_sharded.py"
@@ -70,9 +71,31 @@ LOSSES = (
     Mutant(
         "the target's class keeps the element of the others",
         "api/losses.py",
-        "if not self.probabilities:\n                (of_x,) =",
-        "if self.probabilities:\n                (of_x,) =",
+        "if not self.probabilities:\n                of_x =",
+        "if self.probabilities:\n                of_x =",
         (DRAWN,),
+    ),
+    Mutant(
+        "a kernel takes an index that is no class for a place",
+        "backends/triton/kernels/chosen.py",
+        "tl.where((place >= 0) & (place < classes), place, 0)",
+        "place",
+        (f"{CHOSEN}::test_an_index_chooses_elements",),
+    ),
+    Mutant(
+        "a value is stored as its row's first element",
+        "backends/triton/kernels/chosen.py",
+        "far_offset(row, sizes, y_steps) + place * y_along",
+        "far_offset(row, sizes, y_steps)",
+        (f"{CHOSEN}::test_values_become_the_chosen_elements",),
+    ),
+    Mutant(
+        "a loss converts its result by an operation of torch's",
+        "api/losses.py",
+        "loss, *total = self._folded([*values.values()], fold, over, False, self.dtype)",
+        "loss, *total = self._folded([*values.values()], fold, over, False, wide)\n"
+        "            loss = dispatch.noted(lambda t: [t.to(self.dtype)], loss)[0]",
+        (f"{CHOSEN}::test_a_loss_and_its_gradient_are_launches_joined",),
     ),
     Mutant(
         "targets are not checked again where a call is repeated",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilefold import math
-from tilefold.algebra.algebra import Algebra, elementwise
+from tilefold.algebra.algebra import Algebra, FieldDtype, elementwise
 from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.derivatives.linear import add, as_float, chosen
 from tilefold.algebra.derivatives.pullback import pullback
@@ -24,9 +24,10 @@ def monoid_of_algebra(algebra: Algebra) -> Monoid:
     return restored(algebra, "gradient", None, True)
 
 
-def function_of(graph: Graph) -> Monoid:
-    """A function of elements, as the fold over no dims that makes it."""
-    return monoid_of_algebra(elementwise(graph))
+def function_of(graph: Graph, dtypes: Sequence[FieldDtype] = ()) -> Monoid:
+    """A function of elements, as the fold over no dims that makes it; `dtypes` of its results, as a monoid's fields."""
+    made = elementwise(graph)
+    return monoid_of_algebra(replace(made, dtypes=tuple(dtypes)) if dtypes else made)
 
 
 @kept_outside_modes(512)

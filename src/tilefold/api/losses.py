@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -33,9 +33,9 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import compute_dtype
 from tilefold.api import dispatch
 from tilefold.api import reduce as folds
+from tilefold.api.chosen import map_chosen, put_chosen
 from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of
-from tilefold.api.gradients import converted
 from tilefold.api.recorded import DIFFERENTIATED, OPERATIONS, is_differentiated, is_plainly_differentiated
 from tilefold.errors import ArgumentError, KindError, TargetError, shown
 from tilefold.problem.canonical import whole_number
@@ -75,7 +75,6 @@ class Loss(Call):
         "largest",
         "logarithm",
         "share",
-        "chosen",
         "total",
         "logit",
         "weight",
@@ -95,8 +94,8 @@ class Loss(Call):
     def results(self) -> tuple[str, ...]:
         """What the forward call makes: the caller's first."""
         lse, share = ("lse",) * self.shows_lse, ("share",) * self.varies
-        chosen, total = ("chosen",) * (not self.probabilities), ("total",) * (self.reduction == "mean")
-        return ("loss", *lse, "largest", "logarithm", *share, *chosen, *total, *self.owned)
+        total = ("total",) * (self.reduction == "mean")
+        return ("loss", *lse, "largest", "logarithm", *share, *total, *self.owned)
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -211,12 +210,25 @@ class Loss(Call):
         return self._counted(v, classes, lost), self._counted(v, classes, v.get("weight", 1.0))
 
     @kept_outside_modes(256)
-    def of_losses(self, classes: int) -> Monoid:
-        """The fold of the rows' values: the loss, and of a mean the weights' sum."""
-        names, mean = self.beside_rows, self.reduction == "mean"
+    def of_each(self, names: tuple[str, ...], classes: int, wide: torch.dtype) -> Monoid:
+        """(a row's values) -> its loss; of a mean its weight, and its target's logit: these two are `wide`."""
+        mean = self.reduction == "mean"
+
+        def run(*values: Any) -> tuple[Any, ...]:
+            v = dict(zip(names, values, strict=True))
+            lost, weight = self._lost(v, classes)
+            return lost * 1.0, *(weight * 1.0,) * mean, v["logit"]
+
+        return function_of(trace(run, len(names)), ("compute", *(wide,) * mean, wide))
+
+    @kept_outside_modes(256)
+    def of_losses(self, names: tuple[str, ...], classes: int, wide: torch.dtype) -> Monoid:
+        """The fold of the rows' values, or of their losses and weights: the loss, and of a mean the weights' `wide` sum."""
+        mean = self.reduction == "mean"
 
         def lift(*values: Any) -> Any:
-            lost, weight = self._lost(dict(zip(names, values, strict=True)), classes)
+            v = dict(zip(names, values, strict=True))
+            lost, weight = (v["loss"], v.get("weight", 1.0)) if "loss" in v else self._lost(v, classes)
             return lost * 1.0, weight * 1.0
 
         if self.reduction == "none":
@@ -226,6 +238,7 @@ class Loss(Call):
             lambda a, b: (a.loss + b.loss, a.weight + b.weight),
             (0, 0),
             fields=("loss", "weight"),
+            dtypes=("compute", wide),
             lift=_taking(len(names), lift),
             project=(lambda loss, weight: (loss / weight, weight)) if mean else (lambda loss, weight: loss),
             commutative=True,
@@ -317,17 +330,19 @@ class Loss(Call):
         found = [*([target] if self.probabilities else []), *(weight if self.shares else [])]
         return [x, *(t.expand(x.shape) for t in found)]
 
-    def of_targets(self, tensors: Sequence[Tensor], made: Values) -> Values:
-        """A row's values that are its target's: the class, its logit and weight."""
+    def _of_targets(
+        self, function: Callable[..., Monoid], made: Values, tensors: Sequence[Tensor], dtype: torch.dtype, *more: Any
+    ) -> list[Tensor]:  # fmt: skip
+        """A function of a row's values: of those that are made, and of its target, whose logit and weight are read."""
         x, target, *weight = tensors
-        shape = x.shape  # what is noted lives on, and must not hold the logits
-        read = {"logit": x, **({"weight": weight[0]} if self.weighted else {})}
-        found = {
-            name: dispatch.noted(lambda t, i: [t.expand(shape).gather(self.dim, i)], t, made["chosen"])[0]
-            for name, t in read.items()
-            if name not in made
-        }
-        return {"target": target, **found}
+        read = {} if self.probabilities else {"logit": x, **dict(zip(["weight"], weight, strict=False))}
+        read = {name: t.expand(x.shape) for name, t in read.items() if name not in made}
+        names, values = (*made, *("target",) * (not self.probabilities), *read), [*made.values()]
+        run = function(names, self.classes_of(x), *more)
+        if not read:
+            return self._each(run, [*values, *[target] * (not self.probabilities)], dtype)
+        options: dict[str, Any] = {"dtype": dtype, "guarantee": self.guarantee, "call": self.call}
+        return map_chosen(run, values, target, [*read.values()], self.dim, **options)
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results.
@@ -337,38 +352,41 @@ class Loss(Call):
         """
         tensors = self.alike(tensors)
         x, classes = tensors[0], self.classes_of(tensors[0])
-        made = self.named(self._folded(self.folded(tensors), self.of_rows(classes), self.dim, True, x))
+        made = self.named(
+            self._folded(self.folded(tensors), self.of_rows(classes), self.dim, True, compute_dtype(x.dtype))
+        )
         if not self.probabilities:
             self.check_targets(tensors[1], classes)
-            (made["chosen"],) = self._each(_chosen(classes), [tensors[1]], torch.int64)
-            made |= self.of_targets(tensors, made)
-        return self.reduced(made, x)
+        return self.reduced(made, tensors)
 
     def named(self, rows: Sequence[Tensor]) -> Values:
         """What `of_rows` makes, by name."""
         return dict(zip((*self.beside_rows[: 2 + self.varies + self.shares], "lse"), rows, strict=False))
 
-    def reduced(self, made: Values, x: Tensor) -> list[Tensor]:
-        """The results, of all values of rows."""
-        classes = self.classes_of(x)
-        values = [made[name] for name in self.beside_rows]
-        if self.reduction == "none":
-            (loss,) = self._each(self.of_losses(classes), values, self.dtype)
-            made["loss"] = loss.squeeze(self.dim)
-        else:
-            over = tuple(range(self.members, x.ndim))
-            whole = self._folded(values, self.of_losses(classes), over, False, x)
-            made |= dict(zip(("loss", "total"), whole, strict=False))
-            made["loss"] = converted(made["loss"], self.dtype)
+    def reduced(self, made: Values, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The results, of all values of rows' folds."""
+        x, target, *_ = tensors
+        classes, wide, each = self.classes_of(x), compute_dtype(x.dtype), self.reduction == "none"
+        values = {name: t for name, t in made.items() if name != "lse"}
+        if not self.probabilities and "logit" not in made:
+            dtype = self.dtype if each else wide
+            loss, *weight, made["logit"] = self._of_targets(self.of_each, values, tensors, dtype, wide)
+            values = {"loss": loss, **dict(zip(["weight"], weight, strict=False))}
+        elif not self.probabilities:
+            values["target"] = target
+        if "loss" not in values or not each:
+            over = () if each else tuple(range(self.members, x.ndim))
+            fold = self.of_losses((*values,), classes, wide)
+            loss, *total = self._folded([*values.values()], fold, over, False, self.dtype)
+            made |= dict(zip(["total"], total, strict=False))
+        made["loss"] = loss.squeeze(self.dim) if each else loss
         return [made[name] for name in self.results]
 
     def _folded(
-        self, tensors: Sequence[Tensor], monoid: Monoid, dims: Any, keepdim: bool, x: Tensor
+        self, tensors: Sequence[Tensor], monoid: Monoid, dims: Any, keepdim: bool, dtype: torch.dtype
     ) -> list[Tensor]:
-        """A fold whose results are as wide as the logits are computed."""
-        wide = compute_dtype(x.dtype)
         return folds.fold_tensors(
-            tensors, monoid, dims, keepdim, dtype=wide, guarantee=self.guarantee, call=self.call
+            tensors, monoid, dims, keepdim, dtype=dtype, guarantee=self.guarantee, call=self.call
         )
 
     def check_targets(self, target: Tensor, classes: int) -> None:
@@ -381,7 +399,7 @@ class Loss(Call):
         each = [n for d, n in enumerate(x.shape) if d != self.dim]
         members, wide = rows[: self.members], compute_dtype(x.dtype)
         sizes = {"loss": each if self.reduction == "none" else members, "total": members}
-        dtypes = {"loss": self.dtype, "chosen": torch.int64, "logit": x.dtype}
+        dtypes = {"loss": self.dtype}
         return [x.new_empty(sizes.get(name, rows), dtype=dtypes.get(name, wide)) for name in self.results]
 
     def saved(
@@ -408,11 +426,8 @@ class Loss(Call):
         else:
             made.pop("total", None)
         made |= {f"of_{name}": g for name, g in given.items() if name in ("lse", "logarithm", "logit")}
-        if not self.probabilities:
-            made |= self.of_targets(tensors, made)
-        classes, wide = self.classes_of(x), compute_dtype(x.dtype)
-        values = {name: t for name, t in made.items() if name != "chosen"}
-        factor, *more = self._each(self.of_cotangents(tuple(values), classes), list(values.values()), wide)
+        classes = self.classes_of(x)
+        factor, *more = self._of_targets(self.of_cotangents, made, tensors, compute_dtype(x.dtype))
         g = more[: self.shares]
         of_row = [t.expand(x.shape) for t in (made["largest"], made["logarithm"], factor, *g)]
         beside = self.folded(tensors)[1:]
@@ -426,9 +441,7 @@ class Loss(Call):
             out = x.detach() if self.in_place else None
             (of_x,) = self._each(self.of_logits(classes), [x, *beside, *of_row], x.dtype, out)
             if not self.probabilities:
-                (of_x,) = dispatch.noted(
-                    self.with_targets, of_x, made["chosen"], converted(more[-1], x.dtype)
-                )
+                of_x = self.with_targets(of_x, target, more[-1])
             found[0] = of_x
         return found
 
@@ -438,11 +451,9 @@ class Loss(Call):
             return g.unsqueeze(self.dim)
         return g.reshape(*g.shape, *[1] * (len(rows) - g.ndim)).expand(rows)
 
-    def with_targets(self, of_x: Tensor, chosen: Tensor, own: Tensor) -> list[Tensor]:
+    def with_targets(self, of_x: Tensor, target: Tensor, own: Tensor) -> Tensor:
         """The logits' cotangents with those of the targets' own classes."""
-        if torch._C._functorch.maybe_current_level() is not None:  # no in-place write into what is not mapped
-            return [of_x.scatter(self.dim, chosen, own)]
-        return [of_x.scatter_(self.dim, chosen, own)]
+        return put_chosen(of_x, target, own, self.dim, guarantee=self.guarantee, call=self.call)
 
 
 def check_targets(target: Tensor, classes: int, ignore_index: int, validate: bool, call: str) -> None:
@@ -489,12 +500,6 @@ def _taking(count: int, function: Any) -> Any:
     taken = [inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(count)]
     function.__signature__ = inspect.Signature(taken)
     return function
-
-
-@kept_outside_modes(256)
-def _chosen(classes: int) -> Monoid:
-    """(a target) -> a class that can be read: the first where the target is none."""
-    return function_of(trace(lambda t: math.where((t >= 0) & (t < classes), t, 0), 1))
 
 
 def loss_tensors(tensors: Sequence[Tensor], loss: Loss, key: Any) -> list[Tensor]:

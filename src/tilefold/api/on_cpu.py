@@ -13,6 +13,7 @@ import torch
 from tilefold.algebra.program import Program, is_watched, quick_form
 from tilefold.algebra.whole_vectors import SERIAL
 from tilefold.api.requests import (
+    Chosen,
     Product,
     Rearrangement,
     Reduction,
@@ -25,6 +26,7 @@ from tilefold.api.requests import (
 from tilefold.backends import reference
 from tilefold.backends.cpu import (
     cells,
+    chosen,
     loops,
     native,
     refold,
@@ -183,6 +185,9 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
         return _repeated_scan(request, tensors)
     if isinstance(request, Product):
         return _repeated_product(request, tensors)
+    if isinstance(request, Chosen):
+        each = _each(_of_rows(request, tensors), request.program, request.guarantee)
+        return Repeated(_EACH[request.guarantee], lambda *t: _stored(request, t, each(*_of_rows(request, t))))
     if not isinstance(request, Reduction):
         return None
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape
@@ -374,6 +379,27 @@ def _selected(request: Selected, tensors: Sequence[Tensor], backend: str) -> Mad
     return [t.view(request.shape) for t in made], plan
 
 
+def _of_rows(request: Chosen, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """What the function takes: rows' values, their index, and the elements at it."""
+    first, tables = tensors[: request.index + 1], tensors[request.index + 1 :]
+    return [*first, *([] if request.stored else chosen.read(tables, first[-1], request.dim))]
+
+
+def _stored(request: Chosen, tensors: Sequence[Tensor], made: list[Tensor]) -> list[Tensor]:
+    """The results of rows, or none, where the one is stored in the last tensor."""
+    if not request.stored:
+        return made
+    target, index = tensors[-1], tensors[request.index]
+    target.scatter_(request.dim, chosen.places(index, target.shape[request.dim]), made[0])
+    return []
+
+
+def _chosen(request: Chosen, tensors: Sequence[Tensor], backend: str) -> Made:
+    function = Reduction(request.program, (), request.guarantee, request.shape)
+    made, plan = _reduced(function, _of_rows(request, tensors), backend)
+    return _stored(request, tensors, made), plan
+
+
 def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
     program, dim, guarantee = request.program, request.dim, request.guarantee
     inputs, init = tensors[: len(tensors) - request.inits], tensors[len(tensors) - request.inits :]
@@ -478,4 +504,5 @@ RUN: dict[type[Request], Callable[..., Made]] = {
     Scan: _scanned,
     RowMap: _mapped,
     Segments: _segmented,
+    Chosen: _chosen,
 }

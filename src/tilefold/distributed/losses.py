@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
-from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss, Values
+from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import finish_text, partial_text
 from tilefold.api.recorded import OPERATIONS, asks_gradient
@@ -125,10 +125,6 @@ class Shard(Loss):
         """All ranks'."""
         return self.classes
 
-    def of_targets(self, tensors: Sequence[Tensor], made: Values) -> Values:
-        """As all ranks have found them."""
-        return {"target": tensors[1], **{name: made[name] for name in self.owned}}
-
     def _monoid(self, tensors: Sequence[Tensor], part: Callable[..., str], *more: bool) -> Monoid:
         """A part of the fold of rows."""
         elements = tuple([t.dtype for t in self.folded(tensors)])
@@ -168,7 +164,7 @@ class Shard(Loss):
         Raises:
             ShapeError: ranks do not hold all classes side by side, on a CPU.
         """
-        x, target, *_ = tensors = self.alike(tensors)
+        x, *_ = tensors = self.alike(tensors)
         *rows, begins, ends = states
         own = [rows.pop() for _ in self.owned][::-1]
         made = self.named(
@@ -180,11 +176,8 @@ class Shard(Loss):
         fits = self._fits(begins.flatten(), ends.flatten())
         for name in ("logarithm", *("lse",) * self.shows_lse):
             made[name] = torch.where(fits, made[name], NAN)
-        if not self.probabilities:
-            made["chosen"] = self._chosen(x, target)
-            made |= {name: t.sum(self.dim, keepdim=True) for name, t in zip(self.owned, own, strict=True)}
-            made["target"] = target
-        return self.reduced(made, x)
+        made |= {name: t.sum(self.dim, keepdim=True) for name, t in zip(self.owned, own, strict=True)}
+        return self.reduced(made, tensors)
 
     def _fits(self, begins: Tensor, ends: Tensor) -> Tensor:
         fits = (begins[1:] == ends[:-1]).all() & (ends[-1] == self.classes)
@@ -196,10 +189,11 @@ class Shard(Loss):
             )
         return fits
 
-    def with_targets(self, of_x: Tensor, chosen: Tensor, own: Tensor) -> list[Tensor]:
+    def with_targets(self, of_x: Tensor, target: Tensor, own: Tensor) -> Tensor:
         """As of a whole; of another rank's target the cotangents stay."""
         if not of_x.shape[self.dim]:
-            return [of_x]
+            return of_x
+        chosen = self._chosen(of_x, target)
         here = chosen.clamp(min=0)
         return super().with_targets(of_x, here, torch.where(chosen >= 0, own, of_x.gather(self.dim, here)))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.typing import compute_dtype
 from tilefold.api.linear_reduce import check_product, folded_product
 from tilefold.api.losses import ARGUMENTS, Loss
 from tilefold.api.reduce import fold_tensors
@@ -78,7 +79,8 @@ def linear_cross_entropy(
     check_weight(CALL, weight, w.shape[0])
     dtype, classes = as_widened("cross_entropy", [x]) or x.dtype, operator.index(w.shape[0])
     loss = Loss(dim=1, members=0, probabilities=False, weighted=weight is not None, dtype=dtype, **chosen)
-    of_row, of_rows = _monoids(tuple(getattr(loss, name) for name in ARGUMENTS), classes)
+    wide = compute_dtype(x.dtype)
+    of_row, of_rows = _monoids(tuple(getattr(loss, name) for name in ARGUMENTS), classes, wide)
     beside, target = weights if loss.shares else [], target.to(torch.int64)
     made = folded_product(CALL, x, w, of_row, target, bias, beside, loss.ignore_index, validate)
     each = 2 + loss.varies + loss.shares
@@ -89,7 +91,7 @@ def linear_cross_entropy(
 
 
 @constant_in_graphs
-def _monoids(arguments: tuple[Any, ...], classes: int) -> tuple[Monoid, Monoid]:
+def _monoids(arguments: tuple[Any, ...], classes: int, wide: torch.dtype) -> tuple[Monoid, Monoid]:
     """The folds of a row's logits, and of the rows' values."""
     loss = Loss(**dict(zip(ARGUMENTS, arguments, strict=True)))
-    return loss.of_rows(classes), loss.of_losses(classes)
+    return loss.of_rows(classes), loss.of_losses(loss.beside_rows, classes, wide)

@@ -11,6 +11,7 @@ import torch
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Buffer, Fill, Plan, Step
 from tilefold.planner.sizes import SECTOR
+from tilefold.planner.stages.chosen import Choosing
 from tilefold.planner.stages.segments import Pieces
 from tilefold.planner.stages.selections import Gathering
 from tilefold.planner.stages.tables import Blocks
@@ -31,7 +32,8 @@ def with_least_time(
     """The plan with what its steps read and write, each buffer once a step, and the least time of that and the launches.
 
     What a step reads again, from the L2 as it is planned, does not count. A second launch of a top-k reads of its rows the
-    elements that it stores, and one of segments has those alone that cross chunks, one a chunk at most.
+    elements that it stores, and one of segments has those alone that cross chunks, one a chunk at most; of elements that an
+    index chooses each is a sector.
     """
     sizes = {f"input{number}": read_bytes(t) for number, t in enumerate(tensors)}
     made = [Buffer(f"output{number}", shape, dtype) for number, (shape, dtype) in enumerate(results)]
@@ -55,6 +57,12 @@ def _moved(
     here, settings = dict(sizes), step.settings
     if isinstance(settings, Gathering):
         here["input0"] = min(sizes["input0"], math.prod(results[0][0]) * SECTOR)
+    elif isinstance(settings, Choosing):
+        rows = math.prod(tensors[settings.index].shape)
+        here |= {
+            f"input{i}": min(here[f"input{i}"], rows * SECTOR)
+            for i in range(settings.index + 1, len(tensors))
+        }
     elif isinstance(settings, Pieces):
         offsets, segments = step.reads[0], tensors[-1].shape[0] - 1
         here[offsets] = min(sizes[offsets], settings.chunks * SECTOR)

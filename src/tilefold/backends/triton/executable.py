@@ -65,7 +65,7 @@ class Executable:
         text = _FORM.format(
             inputs=", ".join(names("input", inputs)),
             outputs=", ".join(results),
-            allocated="\n        ".join(f"{name} = empty(*{name}_layout)" for name in results),
+            allocated="\n        ".join(f"{name} = empty(*{name}_layout)" for name in results) or "pass",
             body="\n    ".join(body),
         )
         exec(text, scope)  # noqa: S102  # fixed names only: of buffers and steps
@@ -91,7 +91,7 @@ def call({inputs}, outputs=None):
     if outputs is None:
         {allocated}
     else:
-        {outputs}, = outputs
+        [{outputs}] = outputs
     {body}
     return [{outputs}]
 """

@@ -16,6 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
 from tilefold.backends.triton.kernels import (
+    chosen,
     gathered,
     in_order,
     map_blocks,
@@ -43,8 +44,8 @@ from tilefold.runtime.caching import kept_outside_modes
 # Where kernels are written.
 _MODULES = (
     tiles, in_order, gathered, maps, map_rows, map_blocks, map_groups, map_rings, map_spans, map_offset,
-    map_stripes, map_windows, scans, segments, segment_runs, moves, selections, tables, products,
-    product_rows,
+    map_stripes, map_windows, scans, segments, segment_runs, moves, chosen, selections, tables,
+    products, product_rows,
 )  # fmt: skip
 
 

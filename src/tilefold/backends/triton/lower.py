@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from tilefold.backends.triton.atomic_calls import atomic_call
 from tilefold.backends.triton.call import Call
+from tilefold.backends.triton.chosen_calls import chosen_call
 from tilefold.backends.triton.group_calls import groups_call, summing_call
 from tilefold.backends.triton.map_calls import (
     blocks_call,
@@ -63,6 +64,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "pack_operands": product_call,
     "finish_products": product_call,
     "finish_rows": product_call,
+    "map_chosen": chosen_call,
     "move_tiles": move_call,
     "select_rows": selection_call,
     "select_partials": selection_call,
