@@ -14,7 +14,7 @@ from backends.machines import Machine, stand_in
 from defined_losses import TOLERANCES, near
 from tilefold.algebra.expression import trace
 from tilefold.api import dispatch, losses
-from tilefold.api.chosen import map_chosen, put_chosen
+from tilefold.api.chosen import map_chosen, put_chosen, same
 from tilefold.api.differentiated import Differentiated
 from tilefold.api.ends import function_of
 from tilefold.planner.device import H200
@@ -86,7 +86,7 @@ def test_values_become_the_chosen_elements(shape: tuple[int, ...], dtype: torch.
 
 
 def put(x: Tensor, index: Tensor, value: Tensor) -> list[Tensor]:
-    assert put_chosen(x, index, value, 1, **NAMED) is x
+    assert put_chosen(x, same(), [value], index, 1, **NAMED) is x
     return [x]
 
 
@@ -126,9 +126,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.mark.parametrize(
     ("options", "first", "second"),
     [
-        ({}, ["fold_lanes", "map_chosen", "fold_lanes"], ["map_elements", "map_elements", "map_chosen"]),
-        ({"reduction": "none"}, ["fold_lanes", "map_chosen"], ["fold_lanes", "map_elements", "map_chosen"]),
-        ({"weight": True}, ["fold_lanes", "map_chosen", "fold_lanes"], ["map_chosen", "map_elements", "map_chosen"]),
+        ({}, ["fold_lanes", "map_chosen", "fold_lanes"], ["map_elements", "map_chosen"]),
+        ({"reduction": "none"}, ["fold_lanes", "map_chosen"], ["map_elements", "map_chosen"]),
+        ({"weight": True}, ["fold_lanes", "map_chosen", "fold_lanes"], ["map_elements", "map_chosen"]),
     ],
     ids=["mean", "none", "weighted"],
 )  # fmt: skip

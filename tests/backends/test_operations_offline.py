@@ -17,7 +17,7 @@ import tilefold
 from asked import asked, executed, run
 from tilefold import monoids
 from tilefold.algebra.expression import trace
-from tilefold.api.chosen import map_chosen, put_chosen
+from tilefold.api.chosen import map_chosen, put_chosen, same
 from tilefold.api.ends import function_of
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.chips import CHIPS
@@ -63,7 +63,7 @@ def picked(x: torch.Tensor, index: torch.Tensor) -> list[torch.Tensor]:
 
 def put(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     value = torch.ones(index.shape, device=x.device)
-    return put_chosen(x, index, value, 1, guarantee="run_to_run", call="put")
+    return put_chosen(x, same(), [value], index, 1, guarantee="run_to_run", call="put")
 
 
 def segments(x: torch.Tensor, monoid: Any, count: int, **options: Any) -> Any:

@@ -201,15 +201,15 @@ def test_where_nothing_checks_targets_such_a_row_is_nan() -> None:
     """As on a GPU: the rows' functions, of targets that no check saw."""
     loss = Loss(1, 0, "none", -100, 0.0, 0.0, None, False, False, False, False, torch.float32, "run_to_run")
     one, target = torch.ones(4, 1), torch.tensor([[0], [7], [-100], [-1]])
-    function = loss.of_each(("largest", "logarithm", "target", "logit"), 7, torch.float32)
-    found, _ = tilefold.api.reduce.fold_tensors([one, one, target, one], function, (), False)
+    function = loss.of_each(("largest", "logarithm", "target", "logit"), 7, torch.float32, ("counts",))
+    found, counts = tilefold.api.reduce.fold_tensors([one, one, target, one], function, (), False)
     assert found.flatten().isnan().tolist() == [False, True, False, True]
-    names = ("largest", "logarithm", "of_loss", "target", "logit")
-    factor, own = tilefold.api.reduce.fold_tensors(
-        [one, one, one, target, one], loss.of_cotangents(names, 7), (), False
-    )
-    assert factor.flatten().isnan().tolist() == own.flatten().isnan().tolist() == [False, True, False, True]
-    assert factor[2] == own[2] == 0
+    names, given = ("largest", "logarithm", "counts", "of_loss"), [one, one, counts, one]
+    (other,) = tilefold.api.reduce.fold_tensors([one, *given], loss.of_logits(names, 7), (), False)
+    function = loss.of_own((*names, "logit"), 7)
+    (own,) = tilefold.api.reduce.fold_tensors([*given, one, target], function, (), False)
+    assert other.flatten().isnan().tolist() == own.flatten().isnan().tolist() == [False, True, False, True]
+    assert other[2] == own[2] == 0
 
 
 # ------------------------------------------------------------------------------------------------- memory, modes, bits
@@ -363,11 +363,16 @@ def test_kernels_from_their_ptx(shape: tuple[int, ...], dtype: torch.dtype, opti
         want = (share * c).sum(1, keepdim=True)
         near(sums[-1], want, 1e-4)
     g = torch.rand(rows) + 0.5
-    of_rows = [t.expand(shape) for t in (largest, logarithm, g * 2, *[g] * loss.shares)]
-    backward = launched(loss.of_logits(classes), [x, *beside, *of_rows], (), dtype, shape)
+    of_rows = {"largest": largest, "logarithm": logarithm, "counts": torch.ones(rows), "of_loss": g * 1.5}
+    of_rows |= {"share": sums[0]} if loss.varies else {}
+    of_rows |= {"weight": torch.full(rows, 0.75)} if loss.weighted else {}
+    of_rows |= {"total": torch.full([1] * len(rows), 1.5), "of_lse": g}
+    each = [t.expand(shape) for t in of_rows.values()]
+    backward = launched(loss.of_logits((*of_rows,), classes), [x, *beside, *each], (), dtype, shape)
     assert [step.kernel for step in backward.plan.launched] == ["map_elements"]
-    want = torch.exp(c - c.logsumexp(1, keepdim=True)) * (g * 2).double() - (
-        g * share if loss.shares else 0.0
-    )
+    own = (0.75 if loss.weighted else 1.0) * (1.0 - loss.label_smoothing)
+    every = sums[0].double() if loss.varies else loss.label_smoothing
+    factor = g.double() * (own + every) + g.double()
+    want = torch.exp(c - c.logsumexp(1, keepdim=True)) * factor - (g * share if loss.shares else 0.0)
     want = want * (1 - (c / loss.softcap) ** 2) if loss.softcap else want
     near(backward.results[0], want, torch.finfo(dtype).eps + 1e-5)

@@ -15,8 +15,8 @@ LOSSES = (
     Mutant(
         "a target that is no class has the loss of the first one",
         "api/losses.py",
-        "value * math.where(ignored | inside, 1.0, NAN)",
-        "value",
+        "math.where(inside, 1.0, NAN)",
+        "1.0",
         (f"{FILE}::test_where_nothing_checks_targets_such_a_row_is_nan",),
     ),
     Mutant(
@@ -29,8 +29,8 @@ LOSSES = (
     Mutant(
         "the target's own element loses its part of the smoothing",
         "api/losses.py",
-        "p * factor - g * (own + shared)",
-        "p * factor - g * own",
+        'self._parts(v)[0] + self._share(classes, [v["weight"]] if self.weighted else [])',
+        "self._parts(v)[0]",
         (DRAWN,),
     ),
     Mutant(
@@ -128,8 +128,8 @@ LOSSES = (
     Mutant(
         "another rank's target writes a gradient here",
         "distributed/losses.py",
-        "torch.where(chosen >= 0, own, of_x.gather(self.dim, here))",
-        "own",
+        "torch.where(chosen >= 0, made, of_x.gather(self.dim, here))",
+        "made",
         (f"{SHARDED}::test_a_loss_of_sharded_classes_is_that_of_all",),
     ),
     Mutant(

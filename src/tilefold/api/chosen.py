@@ -44,23 +44,36 @@ def map_chosen(
     return _run(function, [*values, index, *tables], len(values), dim, dtype, guarantee, call)
 
 
-def put_chosen(x: Tensor, index: Tensor, value: Tensor, dim: int, *, guarantee: str, call: str) -> Tensor:
-    """x, with a row's value as its element at the row's index.
+def put_chosen(
+    x: Tensor,
+    function: Monoid,
+    values: Sequence[Tensor],
+    index: Tensor,
+    dim: int,
+    *,
+    guarantee: str,
+    call: str,
+) -> Tensor:
+    """x, with a function of a row's values and index as its element at that.
 
-        x[row, index[row]] = value[row]
+        x[row, index[row]] = function(value[row], ..., index[row])
 
     In place, but in a transform of torch.func; `map_chosen` says which shapes there are.
     """
-    if _is_run([x, index, value]):
-        _run(_same(), [value, index, x], 1, dim, x.dtype, guarantee, call, stored=True)
+    values = [t.expand(index.shape) for t in values]
+    if _is_run([x, index, *values]):
+        _run(function, [*values, index, x], len(values), dim, x.dtype, guarantee, call, stored=True)
         return x
 
     def put(x: Tensor, index: Tensor, value: Tensor) -> list[Tensor]:
-        place, value = chosen.places(index, x.shape[dim]), value.to(x.dtype)
+        place = chosen.places(index, x.shape[dim])
         if torch._C._functorch.maybe_current_level() is not None:  # no in-place write into what is not mapped
             return [x.scatter(dim, place, value)]
         return [x.scatter_(dim, place, value)]
 
+    (value,) = fold_tensors(
+        [*values, index], function, (), False, dtype=x.dtype, guarantee=guarantee, call=call
+    )
     return dispatch.noted(put, x, index, value)[0]
 
 
@@ -90,6 +103,6 @@ def _is_run(tensors: Sequence[Tensor]) -> bool:
 
 
 @kept_outside_modes(1)
-def _same() -> Monoid:
+def same() -> Monoid:
     """(a value, an index) -> the value."""
     return function_of(trace(lambda value, index: value, 2))

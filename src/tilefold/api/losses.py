@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -77,6 +77,7 @@ class Loss(Call):
         "share",
         "total",
         "logit",
+        "counts",
         "weight",
     )  # of the results, what backward reads
 
@@ -99,8 +100,8 @@ class Loss(Call):
 
     @property
     def owned(self) -> tuple[str, ...]:
-        """Values of a row's target among the results: its logit; backward reads its weight again."""
-        return ("logit",) * (not self.probabilities)
+        """Values of a row's target among the results: its logit, whether it counts, its weight."""
+        return () if self.probabilities else ("logit", "counts", *("weight",) * self.weighted)
 
     def classes_of(self, x: Tensor) -> int:
         """How many classes there are."""
@@ -186,40 +187,46 @@ class Loss(Call):
 
     def _parts(self, v: Values) -> tuple[Any, Any]:
         """The share of the target's own class, and the sum of all others'."""
-        own = v.get("weight", 1.0) * (1.0 - self.label_smoothing) if "target" in v else 0.0
+        own = 0.0 if self.probabilities else v.get("weight", 1.0) * (1.0 - self.label_smoothing)
         return own, v.get("share", self.label_smoothing if self.shares else 0.0)
 
-    def _counted(self, v: Values, classes: int, value: Any) -> Any:
-        """A row's value: 0 where its target is ignored, NaN where it is no class."""
-        if "target" not in v:
-            return value
-        ignored, inside = v["target"] == self.ignore_index, (v["target"] >= 0) & (v["target"] < classes)
-        return math.where(ignored, 0.0, value * math.where(ignored | inside, 1.0, NAN))
+    def _counts(self, target: Any, classes: int) -> Any:
+        """1 where a row counts, 0 where its target is ignored, NaN where it is no class."""
+        inside = (target >= 0) & (target < classes)
+        return math.where(target == self.ignore_index, 0.0, math.where(inside, 1.0, NAN))
 
-    def _lost(self, v: Values, classes: int) -> tuple[Any, Any]:
-        """A row's loss and weight."""
+    def _counted(self, v: Values, classes: int, value: Any) -> Any:
+        """A row's value as often as it counts."""
+        if "counts" not in v and "target" not in v:
+            return value
+        counts = v["counts"] if "counts" in v else self._counts(v["target"], classes)
+        return math.where(counts == 0, 0.0, value * counts)
+
+    def _lost(self, v: Values, classes: int) -> Any:
+        """A row's loss."""
         own, share = self._parts(v)
         lost: Any = 0.0
-        if "target" in v:
+        if not self.probabilities:
             lost = own * ((v["largest"] - self._capped(v["logit"])) + v["logarithm"])
         if self.shares:
             lost = lost + (share * v["logarithm"] + (share * v["largest"] - v["first"]))
         if self.z_loss:
             lse = v["largest"] + v["logarithm"]
             lost = lost + lse * lse * self.z_loss
-        return self._counted(v, classes, lost), self._counted(v, classes, v.get("weight", 1.0))
+        return self._counted(v, classes, lost)
 
     @kept_outside_modes(256)
-    def of_each(self, names: tuple[str, ...], classes: int, wide: torch.dtype) -> Monoid:
-        """(a row's values) -> its loss; of a mean its weight, and its target's logit: these two are `wide`."""
-        mean = self.reduction == "mean"
+    def of_each(
+        self, names: tuple[str, ...], classes: int, wide: torch.dtype, shown: tuple[str, ...]
+    ) -> Monoid:
+        """(a row's values) -> its loss, and those of its target's values that are `shown`, which are `wide`."""
 
         def run(*values: Any) -> tuple[Any, ...]:
             v = dict(zip(names, values, strict=True))
-            lost, weight = self._lost(v, classes)
-            return lost * 1.0, *(weight * 1.0,) * mean, v["logit"]
+            v["counts"] = self._counts(v["target"], classes)
+            return self._lost(v, classes) * 1.0, *(v[name] for name in shown)
 
-        return function_of(trace(run, len(names)), ("compute", *(wide,) * mean, wide))
+        return function_of(trace(run, len(names)), ("compute", *(wide,) * len(shown)))
 
     @kept_outside_modes(256)
     def of_losses(self, names: tuple[str, ...], classes: int, wide: torch.dtype) -> Monoid:
@@ -228,8 +235,8 @@ class Loss(Call):
 
         def lift(*values: Any) -> Any:
             v = dict(zip(names, values, strict=True))
-            lost, weight = (v["loss"], v.get("weight", 1.0)) if "loss" in v else self._lost(v, classes)
-            return lost * 1.0, weight * 1.0
+            lost = v["loss"] if "loss" in v else self._lost(v, classes)
+            return lost * 1.0, self._counted(v, classes, v.get("weight", 1.0)) * 1.0
 
         if self.reduction == "none":
             return function_of(trace(lambda *v: lift(*v)[0], len(names)))
@@ -246,60 +253,55 @@ class Loss(Call):
             name="losses",
         )
 
-    @kept_outside_modes(256)
-    def of_cotangents(self, names: tuple[str, ...], classes: int) -> Monoid:
-        """(a row's values and cotangents) -> the factor of p, its loss's cotangent, its target's own element."""
+    def _factors(self, v: Values, classes: int) -> tuple[Any, Any]:
+        """Of a row's values and cotangents the factor of p, and its loss's cotangent."""
+        g = v.get("of_loss", 0.0)
+        if "of_loss" in v:
+            g = self._counted(v, classes, g / v["total"] if "total" in v else g)
+        slope = sum(self._parts(v))
+        if self.z_loss:
+            slope = slope + (v["largest"] + v["logarithm"]) * (2.0 * self.z_loss)
+        return sum((v[name] for name in ("of_lse", "of_logarithm") if name in v), g * slope), g
 
-        def run(*values: Any) -> tuple[Any, ...]:
-            v = dict(zip(names, values, strict=True))
-            own, share = self._parts(v)
-            g = v.get("of_loss", 0.0)
-            if "of_loss" in v:
-                g = self._counted(v, classes, g / v["total"] if "total" in v else g)
-            slope = own + share
-            if self.z_loss:
-                slope = slope + (v["largest"] + v["logarithm"]) * (2.0 * self.z_loss)
-            factor = sum((v[name] for name in ("of_lse", "of_logarithm") if name in v), g * slope)
-            made = (factor * 1.0, *(g * 1.0,) * self.shares)
-            if "target" not in v:
-                return made
+    @kept_outside_modes(256)
+    def of_own(self, names: tuple[str, ...], classes: int) -> Monoid:
+        """(a row's values and cotangents, its target) -> the element of its target's class."""
+
+        def run(*values: Any) -> Any:
+            v = dict(zip((*names, "target"), values, strict=True))
+            factor, g = self._factors(v, classes)
             p = math.exp((self._capped(v["logit"]) - v["largest"]) - v["logarithm"])
-            shared = self._share(classes, [v["weight"]] if self.weighted else [])
-            return *made, self._through_cap(v["logit"], p * factor - g * (own + shared)) + v.get(
-                "of_logit", 0.0
-            )
+            share = self._parts(v)[0] + self._share(classes, [v["weight"]] if self.weighted else [])
+            return self._through_cap(v["logit"], p * factor - g * share) + v.get("of_logit", 0.0)
 
-        return function_of(trace(run, len(names)))
+        return function_of(trace(run, len(names) + 1))
 
     @kept_outside_modes(256)
-    def of_logits(self, classes: int) -> Monoid:
+    def of_logits(self, names: tuple[str, ...], classes: int) -> Monoid:
         """(a logit, what is beside it, its row's values) -> its cotangent, the target's own share left out."""
         k = self._beside
 
-        def run(x: Any, *v: Any) -> Any:
-            beside, (largest, logarithm, factor, *g) = v[:k], v[k:]
-            made = math.exp((self._capped(x) - largest) - logarithm) * factor
+        def run(x: Any, *values: Any) -> Any:
+            v = dict(zip(names, values[k:], strict=True))
+            factor, g = self._factors(v, classes)
+            made = math.exp((self._capped(x) - v["largest"]) - v["logarithm"]) * factor
             if self.shares:
-                made = made - g[0] * self._share(classes, beside)
+                made = made - g * self._share(classes, values[:k])
             return self._through_cap(x, made)
 
-        return function_of(trace(run, 1 + k + 3 + self.shares))
+        return function_of(trace(run, 1 + k + len(names)))
 
     @kept_outside_modes(256)
-    def of_probabilities(self, has_loss: bool, has_share: bool) -> Monoid:
+    def of_probabilities(self, names: tuple[str, ...], classes: int) -> Monoid:
         """(a logit, its class's weight, its row's values) -> the probability's cotangent."""
 
-        def run(x: Any, *v: Any) -> Any:
-            given = iter(v)
-            weight = next(given) if self.weighted else 1.0
-            largest, logarithm = next(given), next(given)
-            made: Any = 0.0
-            if has_loss:
-                made = next(given) * ((largest - self._capped(x)) + logarithm)
-            made = made + next(given) if has_share else made
-            return made * weight * (1.0 - self.label_smoothing)
+        def run(x: Any, *values: Any) -> Any:
+            v = dict(zip(names, values[self.weighted :], strict=True))
+            made = self._factors(v, classes)[1] * ((v["largest"] - self._capped(x)) + v["logarithm"])
+            made = made + v["of_share"] if "of_share" in v else made
+            return made * (values[0] if self.weighted else 1.0) * (1.0 - self.label_smoothing)
 
-        return function_of(trace(run, 3 + self.weighted + has_loss + has_share))
+        return function_of(trace(run, 1 + self.weighted + len(names)))
 
     @property
     def _beside(self) -> int:
@@ -330,20 +332,6 @@ class Loss(Call):
         found = [*([target] if self.probabilities else []), *(weight if self.shares else [])]
         return [x, *(t.expand(x.shape) for t in found)]
 
-    def _of_targets(
-        self, function: Callable[..., Monoid], made: Values, tensors: Sequence[Tensor], dtype: torch.dtype, *more: Any
-    ) -> list[Tensor]:  # fmt: skip
-        """A function of a row's values: of those that are made, and of its target, whose logit and weight are read."""
-        x, target, *weight = tensors
-        read = {} if self.probabilities else {"logit": x, **dict(zip(["weight"], weight, strict=False))}
-        read = {name: t.expand(x.shape) for name, t in read.items() if name not in made}
-        names, values = (*made, *("target",) * (not self.probabilities), *read), [*made.values()]
-        run = function(names, self.classes_of(x), *more)
-        if not read:
-            return self._each(run, [*values, *[target] * (not self.probabilities)], dtype)
-        options: dict[str, Any] = {"dtype": dtype, "guarantee": self.guarantee, "call": self.call}
-        return map_chosen(run, values, target, [*read.values()], self.dim, **options)
-
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results.
 
@@ -365,16 +353,22 @@ class Loss(Call):
 
     def reduced(self, made: Values, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results, of all values of rows' folds."""
-        x, target, *_ = tensors
+        x, target, *weight = tensors
         classes, wide, each = self.classes_of(x), compute_dtype(x.dtype), self.reduction == "none"
         values = {name: t for name, t in made.items() if name != "lse"}
-        if not self.probabilities and "logit" not in made:
-            dtype = self.dtype if each else wide
-            loss, *weight, made["logit"] = self._of_targets(self.of_each, values, tensors, dtype, wide)
-            values = {"loss": loss, **dict(zip(["weight"], weight, strict=False))}
-        elif not self.probabilities:
-            values["target"] = target
-        if "loss" not in values or not each:
+        if not self.probabilities:
+            read = {"logit": x, **dict(zip(["weight"], weight, strict=False))}
+            read = {name: t.expand(x.shape) for name, t in read.items() if name not in made}
+            shown = tuple(name for name in self.owned if name not in made)
+            function = self.of_each((*values, "target", *read), classes, wide, shown)
+            loss, *more = map_chosen(
+                function, [*values.values()], target, [*read.values()], self.dim, dtype=self.dtype if each else wide,
+                guarantee=self.guarantee, call=self.call,
+            )  # fmt: skip
+            made |= dict(zip(shown, more, strict=True))
+            weights = ("counts", *("weight",) * self.weighted) if self.reduction == "mean" else ()
+            values = {"loss": loss, **{name: made[name] for name in weights}}
+        if self.probabilities or not each:
             over = () if each else tuple(range(self.members, x.ndim))
             fold = self.of_losses((*values,), classes, wide)
             loss, *total = self._folded([*values.values()], fold, over, False, self.dtype)
@@ -425,23 +419,20 @@ class Loss(Call):
                 made["total"] = self._of_rows(made["total"], rows)
         else:
             made.pop("total", None)
-        made |= {f"of_{name}": g for name, g in given.items() if name in ("lse", "logarithm", "logit")}
-        classes = self.classes_of(x)
-        factor, *more = self._of_targets(self.of_cotangents, made, tensors, compute_dtype(x.dtype))
-        g = more[: self.shares]
-        of_row = [t.expand(x.shape) for t in (made["largest"], made["logarithm"], factor, *g)]
-        beside = self.folded(tensors)[1:]
+        cotangents = ("lse", "logarithm", "logit", "share")
+        made |= {f"of_{name}": g for name, g in given.items() if name in cotangents}
+        classes, beside = self.classes_of(x), self.folded(tensors)[1:]
         if 1 in wrt:
-            own = [*g] if "loss" in given else []
-            own += [given["share"]] if "share" in given else []
-            function = self.of_probabilities("loss" in given, "share" in given)
-            each = [t.expand(x.shape) for t in (x, *weight, made["largest"], made["logarithm"], *own)]
+            function = self.of_probabilities((*made,), classes)
+            each = [t.expand(x.shape) for t in (x, *weight, *made.values())]
             (found[1],) = self._each(function, each, target.dtype)
         if 0 in wrt:
+            taken = tuple(name for name in made if name not in ("logit", "of_logit", "of_share"))
+            each = [x, *beside, *(made[name].expand(x.shape) for name in taken)]
             out = x.detach() if self.in_place else None
-            (of_x,) = self._each(self.of_logits(classes), [x, *beside, *of_row], x.dtype, out)
+            (of_x,) = self._each(self.of_logits(taken, classes), each, x.dtype, out)
             if not self.probabilities:
-                of_x = self.with_targets(of_x, target, more[-1])
+                of_x = self.with_targets(of_x, target, self.of_own((*made,), classes), [*made.values()])
             found[0] = of_x
         return found
 
@@ -451,9 +442,9 @@ class Loss(Call):
             return g.unsqueeze(self.dim)
         return g.reshape(*g.shape, *[1] * (len(rows) - g.ndim)).expand(rows)
 
-    def with_targets(self, of_x: Tensor, target: Tensor, own: Tensor) -> Tensor:
-        """The logits' cotangents with those of the targets' own classes."""
-        return put_chosen(of_x, target, own, self.dim, guarantee=self.guarantee, call=self.call)
+    def with_targets(self, of_x: Tensor, target: Tensor, own: Monoid, values: Sequence[Tensor]) -> Tensor:
+        """The logits' cotangents with those of the targets' own classes, functions of rows' values."""
+        return put_chosen(of_x, own, values, target, self.dim, guarantee=self.guarantee, call=self.call)
 
 
 def check_targets(target: Tensor, classes: int, ignore_index: int, validate: bool, call: str) -> None:

@@ -12,6 +12,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
+from tilefold.api.chosen import same
 from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import finish_text, partial_text
@@ -117,9 +118,9 @@ class Shard(Loss):
     call = CALL
 
     @property
-    def owned(self) -> tuple[str, ...]:
+    def exchanged(self) -> tuple[str, ...]:
         """The target's logit and weight, which another rank may have."""
-        return () if self.probabilities else ("logit", *("weight",) * self.weighted)
+        return tuple(name for name in self.owned if name != "counts")
 
     def classes_of(self, x: Tensor) -> int:
         """All ranks'."""
@@ -166,7 +167,7 @@ class Shard(Loss):
         """
         x, *_ = tensors = self.alike(tensors)
         *rows, begins, ends = states
-        own = [rows.pop() for _ in self.owned][::-1]
+        own = [rows.pop() for _ in self.exchanged][::-1]
         made = self.named(
             fold_tensors(
                 rows, self._monoid(tensors, finish_text, True), self.dim, True, dtype=compute_dtype(x.dtype),
@@ -176,7 +177,7 @@ class Shard(Loss):
         fits = self._fits(begins.flatten(), ends.flatten())
         for name in ("logarithm", *("lse",) * self.shows_lse):
             made[name] = torch.where(fits, made[name], NAN)
-        made |= {name: t.sum(self.dim, keepdim=True) for name, t in zip(self.owned, own, strict=True)}
+        made |= {name: t.sum(self.dim, keepdim=True) for name, t in zip(self.exchanged, own, strict=True)}
         return self.reduced(made, tensors)
 
     def _fits(self, begins: Tensor, ends: Tensor) -> Tensor:
@@ -189,13 +190,15 @@ class Shard(Loss):
             )
         return fits
 
-    def with_targets(self, of_x: Tensor, target: Tensor, own: Tensor) -> Tensor:
+    def with_targets(self, of_x: Tensor, target: Tensor, own: Monoid, values: Sequence[Tensor]) -> Tensor:
         """As of a whole; of another rank's target the cotangents stay."""
         if not of_x.shape[self.dim]:
             return of_x
         chosen = self._chosen(of_x, target)
         here = chosen.clamp(min=0)
-        return super().with_targets(of_x, here, torch.where(chosen >= 0, own, of_x.gather(self.dim, here)))
+        (made,) = self._each(own, [*(t.expand(target.shape) for t in values), target], of_x.dtype)
+        made = torch.where(chosen >= 0, made, of_x.gather(self.dim, here))
+        return super().with_targets(of_x, here, same(), [made])
 
 
 # ------------------------------------------------------------------------------------------- as operations of torch
@@ -214,7 +217,7 @@ def _states(inputs: list[Tensor], *arguments: Any) -> list[Tensor]:
 def _shape_of_states(inputs: list[Tensor], *arguments: Any) -> list[Tensor]:
     loss, x = _shard_of(arguments), inputs[0]
     rows = [1 if d == loss.dim else n for d, n in enumerate(x.shape)]
-    fields = 2 + loss.varies + loss.shares + len(loss.owned)
+    fields = 2 + loss.varies + loss.shares + len(loss.exchanged)
     made = [x.new_empty(rows, dtype=compute_dtype(x.dtype)) for _ in range(fields)]
     return [*made, *(x.new_empty([1] * x.ndim, dtype=torch.int64) for _ in range(2))]
 
