@@ -20,7 +20,7 @@ from tilefold.runtime.switch import named_key
 
 REDUCTIONS = ("mean", "sum", "none")
 CAPS = (2.0**-100, 2.0**100)  # float32 has reciprocals of these in range
-_PLAIN = (float, int, bool, str, type(None))  # kinds of values of which equal ones mean the same
+_PLAIN = frozenset((float, int, bool, str, type(None)))  # kinds of values of which equal ones mean the same
 
 
 def cross_entropy(
@@ -76,8 +76,7 @@ def cross_entropy(
     if overridden(input, target, weight):
         return redirected(cross_entropy, {}, input, target, weight, *options)
     key, tensors = None, [input, target] if weight is None else [input, target, weight]
-    if not is_dynamo_compiling() and all(type(o) in _PLAIN for o in options):
-        kinds = tuple(map(type, options))  # 1 == True
+    if not is_dynamo_compiling() and _PLAIN.issuperset(kinds := tuple(map(type, options))):  # 1 == True
         key, made = dispatch.again(named_key, tensors, "cross_entropy", None, (options, kinds))
         if made is not None:
             return _as_asked(made, input.ndim, return_lse)
