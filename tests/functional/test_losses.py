@@ -212,6 +212,13 @@ def test_where_nothing_checks_targets_such_a_row_is_nan() -> None:
     assert other[2] == own[2] == 0
 
 
+def test_a_log_sum_exp_has_no_derivative_of_probabilities() -> None:
+    """Not NaN either, where a class has none of the probability and no logit."""
+    x, target = torch.tensor([[0.0, -INFINITY]]), torch.tensor([[1.0, 0.0]], requires_grad=True)
+    _, lse = tilefold.cross_entropy(x, target, return_lse=True)
+    assert torch.equal(torch.autograd.grad(lse.sum(), target)[0], torch.zeros(1, 2))
+
+
 # ------------------------------------------------------------------------------------------------- memory, modes, bits
 
 

@@ -297,8 +297,11 @@ class Loss(Call):
 
         def run(x: Any, *values: Any) -> Any:
             v = dict(zip(names, values[self.weighted :], strict=True))
-            made = self._factors(v, classes)[1] * ((v["largest"] - self._capped(x)) + v["logarithm"])
-            made = made + v["of_share"] if "of_share" in v else made
+            made = v.get("of_share", 0.0)
+            if "of_loss" in v:
+                made = (
+                    self._factors(v, classes)[1] * ((v["largest"] - self._capped(x)) + v["logarithm"]) + made
+                )
             return made * (values[0] if self.weighted else 1.0) * (1.0 - self.label_smoothing)
 
         return function_of(trace(run, 1 + self.weighted + len(names)))
@@ -353,28 +356,33 @@ class Loss(Call):
 
     def reduced(self, made: Values, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results, of all values of rows' folds."""
-        x, target, *weight = tensors
-        classes, wide, each = self.classes_of(x), compute_dtype(x.dtype), self.reduction == "none"
+        x, each, wide = tensors[0], self.reduction == "none", compute_dtype(tensors[0].dtype)
         values = {name: t for name, t in made.items() if name != "lse"}
         if not self.probabilities:
-            read = {"logit": x, **dict(zip(["weight"], weight, strict=False))}
-            read = {name: t.expand(x.shape) for name, t in read.items() if name not in made}
-            shown = tuple(name for name in self.owned if name not in made)
-            function = self.of_each((*values, "target", *read), classes, wide, shown)
-            loss, *more = map_chosen(
-                function, [*values.values()], target, [*read.values()], self.dim, dtype=self.dtype if each else wide,
-                guarantee=self.guarantee, call=self.call,
-            )  # fmt: skip
-            made |= dict(zip(shown, more, strict=True))
+            made |= self._of_targets(values, tensors)
             weights = ("counts", *("weight",) * self.weighted) if self.reduction == "mean" else ()
-            values = {"loss": loss, **{name: made[name] for name in weights}}
+            values = {name: made[name] for name in ("loss", *weights)}
         if self.probabilities or not each:
             over = () if each else tuple(range(self.members, x.ndim))
-            fold = self.of_losses((*values,), classes, wide)
-            loss, *total = self._folded([*values.values()], fold, over, False, self.dtype)
-            made |= dict(zip(["total"], total, strict=False))
-        made["loss"] = loss.squeeze(self.dim) if each else loss
+            fold = self.of_losses((*values,), self.classes_of(x), wide)
+            found = self._folded([*values.values()], fold, over, False, self.dtype)
+            made |= dict(zip(("loss", "total"), found, strict=False))
+        if each:
+            made["loss"] = made["loss"].squeeze(self.dim)
         return [made[name] for name in self.results]
+
+    def _of_targets(self, made: Values, tensors: Sequence[Tensor]) -> Values:
+        """The rows' losses, and what of their targets' values is not made yet: logits and weights are read."""
+        x, target, *weight = tensors
+        read = {"logit": x, **dict(zip(["weight"], weight, strict=False))}
+        read = {name: t.expand(x.shape) for name, t in read.items() if name not in made}
+        shown, wide = tuple(name for name in self.owned if name not in made), compute_dtype(x.dtype)
+        function = self.of_each((*made, "target", *read), self.classes_of(x), wide, shown)
+        found = map_chosen(
+            function, [*made.values()], target, [*read.values()], self.dim,
+            dtype=self.dtype if self.reduction == "none" else wide, guarantee=self.guarantee, call=self.call,
+        )  # fmt: skip
+        return dict(zip(("loss", *shown), found, strict=True))
 
     def _folded(
         self, tensors: Sequence[Tensor], monoid: Monoid, dims: Any, keepdim: bool, dtype: torch.dtype
@@ -393,8 +401,10 @@ class Loss(Call):
         each = [n for d, n in enumerate(x.shape) if d != self.dim]
         members, wide = rows[: self.members], compute_dtype(x.dtype)
         sizes = {"loss": each if self.reduction == "none" else members, "total": members}
-        dtypes = {"loss": self.dtype}
-        return [x.new_empty(sizes.get(name, rows), dtype=dtypes.get(name, wide)) for name in self.results]
+        return [
+            x.new_empty(sizes.get(name, rows), dtype=self.dtype if name == "loss" else wide)
+            for name in self.results
+        ]
 
     def saved(
         self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
