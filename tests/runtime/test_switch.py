@@ -355,6 +355,17 @@ def test_a_key_is_of_every_tensor() -> None:
     assert switch.call_key([x, torch.ones(4).to_sparse()], "call", 0, ()) is None
 
 
+@pytest.mark.parametrize("known", [switch.Alike, switch.Placed])
+def test_a_tensor_that_is_given_twice_is_known_again(known: Callable[..., Any]) -> None:
+    x, w, b = torch.randn(4, 8), torch.randn(8), torch.randn(8)
+    twice, apart = known([x, w, w]), known([x, w, b])
+    assert twice([x, w, w])
+    assert apart([x, w, b])
+    assert not twice([x, w, b])
+    assert not twice([w, x, x])
+    assert not apart([x, w, w])
+
+
 def test_the_cpu_backends_former_name_is_an_alias() -> None:
     with tf.backend("lanes"):
         assert switch.forced_backend() == "cpu"

@@ -152,6 +152,11 @@ class Alike:
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
+        first = dict[int, int]()
+        self._firsts = [first.setdefault(id(t), i) for i, t in enumerate(tensors)]
+        self._own = list(first.values())  # the guards want each tensor once
+        self._repeats = len(self._own) < len(tensors)
+        tensors = [tensors[i] for i in self._own]
         sizes: list[Any] = [list(t.shape) for t in tensors]  # torch's stub says that these are of one tensor
         strides: list[Any] = [list(t.stride()) for t in tensors]
         self._check: Callable[..., bool] = TensorGuards(
@@ -163,6 +168,10 @@ class Alike:
 
     def __call__(self, tensors: Sequence[Tensor], *, placed: bool = False) -> bool:
         """The answer, where torch.compile does not trace. `placed`: they lie where the others did."""
+        if self._repeats:
+            if any(t is not tensors[i] for t, i in zip(tensors, self._firsts, strict=True)):
+                return False
+            tensors = [tensors[i] for i in self._own]
         if not placed:
             for t in tensors:  # the guards end the process where a tensor has no strides
                 if type(t) not in _PLAIN or t.layout is not strided or t.is_nested:
