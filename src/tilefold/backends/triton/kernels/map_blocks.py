@@ -41,28 +41,93 @@ def first_place(split, STEP: tl.constexpr, TILES: tl.constexpr, WIDE: tl.constex
     return start
 
 
+def tile_at(start, FIRST: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TOGETHER: tl.constexpr):
+    """Places of TOGETHER tiles, from number FIRST on, of which a thread has the same ones."""
+    return tile_places(start + FIRST * (RUN * LANES), RUN, LANES, TOGETHER, TOGETHER > 1)
+
+
+def load_input(
+    row, start, end, keep, dims, STEP: tl.constexpr, FIRST: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
+    TOGETHER: tl.constexpr, MASKS: tl.constexpr, MASK_OUTPUTS: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """One input's TOGETHER tiles from number FIRST on, by one load. STEP: a constant from element to element, or 0."""
+    places = tile_at(start, FIRST, LANES, RUN, TOGETHER)
+    bound = places // RUN * RUN < end
+    if STEP > 0:
+        # All tiles' addresses are a constant after the first's.
+        places = tile_places(start, RUN, LANES, 1)
+        row = (row[0] + FIRST * (RUN * LANES * STEP), (row[1][0], STEP))
+    if (MASKS >> FIRST) % (1 << TOGETHER) > 0:
+        tile = load_tile([row], places, bound, keep, dims, True, EVICT)
+    else:
+        tile = load_tile([row], places, None, keep, dims, MASK_OUTPUTS, EVICT)
+    return tile[0]
+
+
 def load_tiles(
     rows, start, end, keep, dims,
-    LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
-    STEPS: tl.constexpr, EVICT: tl.constexpr,
+    LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, TOGETHER: tl.constexpr, MASKS: tl.constexpr,
+    MASK_OUTPUTS: tl.constexpr, STEPS: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """This program's tiles, of each input in turn."""
+    """This program's tiles, of each input in turn: TOGETHER in a tensor, and those left one by one."""
+    EACH: tl.constexpr = TILES // TOGETHER + TILES % TOGETHER
     xs = ()
     for i in tl.static_range(len(rows)):
-        for t in tl.static_range(TILES):
-            places = tile_places(start + t * (RUN * LANES), RUN, LANES, 1)
-            bound = places // RUN * RUN < end
-            row = rows[i]
-            if len(STEPS) > 0:
-                # All tiles' addresses are a constant after the first's.
-                places = tile_places(start, RUN, LANES, 1)
-                row = (rows[i][0] + t * (RUN * LANES * STEPS[i]), (rows[i][1][0], STEPS[i]))
-            if (MASKS >> t) & 1:
-                tile = load_tile([row], places, bound, keep, dims, True, EVICT)
-            else:
-                tile = load_tile([row], places, None, keep, dims, MASK_OUTPUTS, EVICT)
-            xs = xs + (tile[0],)
+        for g in tl.static_range(EACH):
+            x = load_input(
+                rows[i], start, end, keep, dims, STEPS[i] if len(STEPS) > 0 else 0,
+                g * TOGETHER if g < TILES // TOGETHER else TILES - EACH + g, LANES, RUN,
+                TOGETHER if g < TILES // TOGETHER else 1, MASKS, MASK_OUTPUTS, EVICT,
+            )  # fmt: skip
+            xs = xs + (x,)
     return xs
+
+
+def apart(x, TOGETHER: tl.constexpr):
+    """The tiles of a tensor of four, or of one."""
+    tl.static_assert(TOGETHER == 1 or TOGETHER == 4)
+    if TOGETHER == 1:
+        tiles = (x,)
+    else:
+        last = tl.trans(x, (0, 2, 3, 1)) if LANES_LAST else x
+        even, odd = tl.split(tl.reshape(last, (last.shape[0], last.shape[1], last.shape[2], 2, 2)))
+        first, third = tl.split(even)
+        second, fourth = tl.split(odd)
+        four = (first, second, third, fourth)
+        tiles = ()
+        for t in tl.static_range(4):
+            one = four[t]
+            if LANES_LAST:
+                one = tl.reshape(one, (one.shape[0], 1, one.shape[1], one.shape[2]))
+            else:
+                one = tl.reshape(one, (one.shape[0], one.shape[1], one.shape[2], 1))
+            tiles = tiles + (one,)
+    return tiles
+
+
+def tiles_apart(xs, INPUTS: tl.constexpr, TILES: tl.constexpr, TOGETHER: tl.constexpr):
+    """The tiles of `load_tiles` one by one."""
+    EACH: tl.constexpr = TILES // TOGETHER + TILES % TOGETHER
+    tiles = ()
+    for n in tl.static_range(INPUTS * EACH):
+        tiles = tiles + apart(xs[n], TOGETHER if n % EACH < TILES // TOGETHER else 1)
+    return tiles
+
+
+def mask_at(
+    start, lead, length, keep, FIRST: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
+    TOGETHER: tl.constexpr, ALIGN: tl.constexpr, VECTORS: tl.constexpr,
+):  # fmt: skip
+    """Which elements of TOGETHER tiles count: with ALIGN, whole vectors alone."""
+    places = tile_at(start, FIRST, LANES, RUN, TOGETHER)
+    vector = places // RUN * RUN
+    if ALIGN > 1:
+        mask = (vector >= lead) & (vector + RUN <= lead + length)
+    elif VECTORS:
+        mask = vector < length
+    else:
+        mask = places < length
+    return whole_mask(mask & keep, places, BLOCK_OUTPUTS)
 
 
 def masks_of(
@@ -70,19 +135,34 @@ def masks_of(
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, ALIGN: tl.constexpr,
     VECTORS: tl.constexpr,
 ):  # fmt: skip
-    """Which elements count, a mask a tile: with ALIGN, whole vectors alone."""
+    """Which elements count, a mask a tile."""
     masks = ()
     for t in tl.static_range(TILES):
-        places = tile_places(start + t * (RUN * LANES), RUN, LANES, 1)
-        vector = places // RUN * RUN
-        if ALIGN > 1:
-            mask = (vector >= lead) & (vector + RUN <= lead + length)
-        elif VECTORS:
-            mask = vector < length
-        else:
-            mask = places < length
-        masks = masks + (whole_mask(mask & keep, places, BLOCK_OUTPUTS),)
+        masks = masks + (mask_at(start, lead, length, keep, t, BLOCK_OUTPUTS, LANES, RUN, 1, ALIGN, VECTORS),)
     return masks
+
+
+def map_tiles(
+    values, near, extras, y, y_begin, start, lead, keep, sizes, outer, output, FIRST: tl.constexpr, TOGETHER: tl.constexpr,
+    MASKS: tl.constexpr, STEP: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
+    ALIGN: tl.constexpr, VECTORS: tl.constexpr, OVER: tl.constexpr, MASK_OUTPUTS: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """Map TOGETHER tiles from number FIRST on and store them. STEP: a constant from result to result, or 0."""
+    MASKED: tl.constexpr = (MASKS >> FIRST) % (1 << TOGETHER) > 0
+    places = tile_at(start, FIRST, LANES, RUN, TOGETHER)
+    counted = mask_at(start, lead, sizes.length, keep, FIRST, BLOCK_OUTPUTS, LANES, RUN, TOGETHER, ALIGN, VECTORS)
+    # Of several tiles also what rows share is read for each row: Triton would give its few lanes' tiles to different threads.
+    OWN: tl.constexpr = OVER if TOGETHER == 1 else -1
+    beside = load_extras(extras, outer, sizes, output, places, lead, keep, OWN, MASKED, MASK_OUTPUTS)
+    y_step = y.reduced
+    if STEP > 0:
+        places = tile_places(start, RUN, LANES, 1)
+        y_begin = y_begin + FIRST * (RUN * LANES * STEP)
+        y_step = STEP
+    map_tile(
+        values, near, beside, y.pointers, y_begin, (y.deep, y_step), places, lead, counted, keep, sizes,
+        MASKED or MASK_OUTPUTS, RUN, ALIGN, EVICT,
+    )  # fmt: skip
 
 
 def map_blocks(
@@ -96,8 +176,9 @@ def map_blocks(
 
     MASKS has a bit for each tile that may have elements beyond a row's ends. Of columns a thread has NEIGHBOURS (0: a vector
     of 16 bytes), and STEPS, where they are constants, are the inputs' and the results' from one element of a column to the
-    next.
+    next. Many small tiles are read and written four at a time, for the compiler's sake (docs/experiments/scans.md#compiled).
     """
+    TOGETHER: tl.constexpr = 4 if RUN == 1 and TILES > 16 and len(STEPS) == 0 else 1
     row_extras = [extras[i] for i in EXTRAS.OF_ROWS]
     extras = [extras[i] for i in EXTRAS.BESIDE]
     split = tl.program_id(0) % CLUSTER
@@ -122,7 +203,7 @@ def map_blocks(
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     xs = load_tiles(
-        rows, start, lead + sizes.length, keep, (sizes.deep, sizes.reduced), LANES, RUN, TILES, MASKS,
+        rows, start, lead + sizes.length, keep, (sizes.deep, sizes.reduced), LANES, RUN, TILES, TOGETHER, MASKS,
         MASK_OUTPUTS, STEPS, EVICT,
     )  # fmt: skip
     taken = load_of_rows(row_extras, outer, sizes.outer, output, keep)
@@ -130,7 +211,7 @@ def map_blocks(
         others_have_begun()
     counted = masks_of(start, lead, sizes.length, keep, BLOCK_OUTPUTS, LANES, RUN, TILES, ALIGN, VECTORS)
     number = tl.maximum(tl.minimum(past, start + RUN * LANES * TILES) - tl.maximum(some, start), 0)
-    own = ROW_BEGIN(number, *counted, *xs)
+    own = ROW_BEGIN(number, *counted, *tiles_apart(xs, len(inputs), TILES, TOGETHER))
     state = own
     if ALIGN > 1:
         edges = fold_edges(rows, lead, TO_INDEX(0 * start), keep, split == 0, sizes, position, BLOCK_OUTPUTS, RUN)
@@ -151,23 +232,12 @@ def map_blocks(
     near = near + taken
     results = results + taken
     y_begin = (outer_offset(outer, sizes.outer, y.outer) + output * y.output)[None, None, :, None]
-    for t in tl.static_range(TILES):
-        places = tile_places(start + t * (RUN * LANES), RUN, LANES, 1)
-        values = ()
-        for i in tl.static_range(len(inputs)):
-            values = values + (xs[i * TILES + t],)
-        beside = load_extras(
-            extras, outer, sizes, output, places, lead, keep, OVER, (MASKS >> t) & 1, MASK_OUTPUTS,
-        )  # fmt: skip
-        y_tile = y_begin
-        y_step = y.reduced
-        if len(STEPS) > 0:
-            places = tile_places(start, RUN, LANES, 1)
-            y_tile = y_begin + t * (RUN * LANES * STEPS[len(inputs)])
-            y_step = STEPS[len(inputs)]
-        map_tile(
-            values, near, beside, y.pointers, y_tile, (y.deep, y_step), places, lead, counted[t], keep, sizes,
-            ((MASKS >> t) & 1) or MASK_OUTPUTS, RUN, ALIGN, EVICT,
+    EACH: tl.constexpr = TILES // TOGETHER + TILES % TOGETHER
+    for g in tl.static_range(EACH):
+        map_tiles(
+            xs[g::EACH], near, extras, y, y_begin, start, lead, keep, sizes, outer, output,
+            g * TOGETHER if g < TILES // TOGETHER else TILES - EACH + g, TOGETHER if g < TILES // TOGETHER else 1, MASKS,
+            STEPS[len(inputs)] if len(STEPS) > 0 else 0, BLOCK_OUTPUTS, LANES, RUN, ALIGN, VECTORS, OVER, MASK_OUTPUTS, EVICT,
         )  # fmt: skip
     if ALIGN > 1:
         if split == 0:

@@ -189,8 +189,11 @@ def fold_block(lifted, IN_ORDER: tl.constexpr, LATER: tl.constexpr):
     return block
 
 
-def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr):
-    """Reduced positions of a tile that starts at k: [RUN, LANES, 1, UNROLL]."""
+def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr, ALONE: tl.constexpr = False):
+    """Reduced positions of a tile that starts at k: [RUN, LANES, 1, UNROLL].
+
+    ALONE: no two lanes are of one thread, whatever vectors their pointers allow.
+    """
     run = tl.arange(0, RUN)[:, None, None, None]
     if LANES_LAST:
         lane = tl.arange(0, LANES)[None, None, None, :] * RUN
@@ -198,7 +201,10 @@ def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr)
     else:
         lane = tl.arange(0, LANES)[None, :, None, None] * RUN
         step = tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN)
-    return k + (run + lane + step)
+    places = run + lane + step
+    if ALONE:
+        places = tl.max_contiguous(places, (1, 1, 1, 1))
+    return k + places
 
 
 def whole_mask(mask, places, BLOCK_OUTPUTS: tl.constexpr):
