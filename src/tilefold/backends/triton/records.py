@@ -94,6 +94,21 @@ class Tile(NamedTuple):
     UNROLL: int
 
 
+class Block(NamedTuple):
+    """A program's part of BLOCK_OUTPUTS whole rows: TILES tiles of [RUN, LANES, BLOCK_OUTPUTS] elements.
+
+    TOGETHER of them are one tensor, [RUN, LANES, BLOCK_OUTPUTS, TOGETHER], and those left over one each. BY_LANES: there is
+    one tensor, which each lane folds by itself, as `fold_lanes` does; else all are one block.
+    """
+
+    BLOCK_OUTPUTS: int
+    LANES: int
+    RUN: int
+    TILES: int
+    TOGETHER: int
+    BY_LANES: bool
+
+
 class Extras(NamedTuple):
     """Which extra tensors have one value a row, and which one beside each element or one for all."""
 

@@ -6,7 +6,7 @@ what a row has one value of a turn ahead. Sums over its rows stay in registers, 
 they are stored, and a second launch sums the groups' in one order. With FOLDS a row is folded as it is held, else its results
 are in memory, as operands are.
 
-Besides what `map_rows` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
+Besides what `map_blocks` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
     inputs       an Operand each, of the tensors that are folded, of rows' results without FOLDS, of extra tensors
     y, of_rows   the Mapped results of elements, the Results of rows
     s_ptrs       each group's sums: [groups, columns]

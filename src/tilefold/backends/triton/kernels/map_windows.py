@@ -8,7 +8,7 @@ A job is a part that is folded, or a part that is mapped; a program does one. Jo
 and a program takes the next of them from a counter in memory. So a job that waits for a window's states waits for programs
 that have begun already, whatever order a chip starts programs in, and however few it runs at a time: none waits for ever. The
 parts' states are combined in one order, by whichever program folded the last of them, so no bit depends on timing. Generated
-functions and arguments as in `map_rows`, and
+functions and arguments as in `map_blocks`, and
     states       one pointer a state field: [splits + 1, rows], the last row has the combined states
     counters     the next job, then for each row how many of its parts are folded, and one more once these are combined; zero
                  at the launch's begin
