@@ -19,6 +19,7 @@ from tilefold.backends.triton.records import (
     Extras,
     Mapped,
     Operand,
+    Plane,
     Position,
     Results,
     Sizes,
@@ -73,8 +74,8 @@ def elements_call(
     row_blocks, column_blocks = math.ceil(rows.size / stage.rows), math.ceil(columns.size / stage.columns)
     arguments = (
         tuple(
-            (Pointer(dtype, _promised(dtype, aligned, stage)), tuple(d.strides[i] for d in outer), rows.strides[i],
-             columns.strides[i])
+            Plane(Pointer(dtype, _promised(dtype, aligned, stage)), tuple(d.strides[i] for d in outer), rows.strides[i],
+                  columns.strides[i])
             for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
         ),
         tuple(Pointer(dtype, _promised(dtype, VECTOR_BYTES, stage)) for dtype in row.results),

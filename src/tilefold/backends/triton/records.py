@@ -164,6 +164,49 @@ class LineSteps(NamedTuple):
     line: int
 
 
+class Lines(NamedTuple):
+    """A tensor of lines: steps along the outer dims, from line to line, and along a line."""
+
+    pointer: Any
+    outer: Numbers
+    line: int
+    step: int
+
+
+class LineStates(NamedTuple):
+    """A field of lines' states: steps along the outer dims, and from line to line."""
+
+    pointer: Any
+    outer: Numbers
+    line: int
+
+
+class RaggedRows(NamedTuple):
+    """Rows that are cut into segments: steps along the outer dims, and along a row."""
+
+    pointer: Any
+    outer: Numbers
+    step: int
+
+
+class RaggedColumns(NamedTuple):
+    """Columns that are cut into segments: steps along the outer dims, along a column, and from column to column."""
+
+    pointer: Any
+    outer: Numbers
+    step: int
+    column: int
+
+
+class Plane(NamedTuple):
+    """A tensor whose elements are mapped: steps along the outer dims, from row to row, and from column to column."""
+
+    pointer: Any
+    outer: Numbers
+    row: int
+    column: int
+
+
 class Scan(NamedTuple):
     """A tile of a scan: LINES lines of NUMBER chunks of CHUNK elements, of which COUNT are stored at a time.
 

@@ -111,6 +111,10 @@ def map_groups(
 ):  # fmt: skip
     """Map the rows of a group, COLUMNS of them: the part of a row that a program holds.
 
+    A program owns that part of its group's rows. It reads what rows share once and holds it in registers, reads each row's
+    operands once, `turns` blocks of ROWS one after another, writes the mapped elements, the first of a cluster also what is
+    stored of each row, and at the end the sums of its columns over the rows.
+
     FOLDED: how many operands are folded. RESULTS: how many behind them are rows' results. BY_ROW, BY_COLUMN: a bit for each
     operand that varies along that axis.
     """

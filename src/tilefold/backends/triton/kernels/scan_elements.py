@@ -187,7 +187,7 @@ def lines_begin(inputs, outer, outer_sizes, line, BACK: tl.constexpr):
     rows = ()
     for i in tl.static_range(len(inputs)):
         x = inputs[i]
-        rows = rows + ((x[0] - BACK[i] + line_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]),)
+        rows = rows + ((x.pointer - BACK[i] + line_offset(outer, outer_sizes, x.outer) + line * x.line, x.step),)
     return rows
 
 
@@ -201,8 +201,8 @@ def aligned_rows(
     rows = ()
     for i in tl.static_range(len(inputs)):
         x = inputs[i]
-        begin = (line_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN
-        rows = rows + ((x[0] - BACK[i] + begin, x[3]),)
+        begin = (line_offset(outer, outer_sizes, x.outer) + line * x.line) // ALIGN * ALIGN
+        rows = rows + ((x.pointer - BACK[i] + begin, x.step),)
     lead = (results[0] % ALIGN).to(tl.int32)
     return rows, (results[0] // ALIGN * ALIGN, results[1]), (lead, lead + length, ALIGN)
 
@@ -210,9 +210,8 @@ def aligned_rows(
 def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HAS_INIT: tl.constexpr):
     """The state before each line: the one given, or the identity."""
     if HAS_INIT:
-        state = AS_STATE(
-            *[tl.load(x[0] + line_offset(outer, outer_sizes, x[1]) + line * x[2], mask=keep, other=0) for x in inits]
-        )
+        pointers = [x.pointer + line_offset(outer, outer_sizes, x.outer) + line * x.line for x in inits]
+        state = AS_STATE(*[tl.load(p, mask=keep, other=0) for p in pointers])
     else:
         state = IDENTITY((LINES,))
     return state

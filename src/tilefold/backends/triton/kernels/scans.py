@@ -12,8 +12,8 @@ threads is by chunks, and only elements stay in registers. A reverse scan walks 
 vectors stay vectors. An exclusive scan writes the prefix before each element.
 
 Arguments:
-    inputs         one record an input: (pointer, outer steps, line step, step along the line), in elements
-    inits          one record a field of the state before each line: (pointer, outer steps, line step)
+    inputs         Lines, one an input
+    inits          LineStates, one a field of the state before each line
     y_ptrs, s_ptrs    one pointer a result, and a field of the state after each line; y_steps, s_steps: their LineSteps
     y_step         the results' step along a line
     outer_sizes    dims of lines but the last: walked by whole programs
