@@ -40,6 +40,7 @@ from tilefold.backends.triton.kernels.map_rows import (
 from tilefold.backends.triton.kernels.tiles import (
     begin_masked,
     begin_tile,
+    in_halves,
     load_tile,
     outer_offset,
     positions_of,
@@ -102,24 +103,15 @@ def load_tiles(
 
 
 def apart(x, COUNT: tl.constexpr):
-    """The tiles of a tensor of four, or of one."""
-    tl.static_assert(COUNT == 1 or COUNT == 4)
+    """The tiles of a tensor of COUNT. By reshapes: an index of None would have Triton give elements to other threads."""
     if COUNT == 1:
         tiles = (x,)
+    elif LANES_LAST:
+        flat = tl.reshape(tl.trans(x, (0, 2, 3, 1)), (x.shape[2], x.shape[3], COUNT))
+        tiles = [tl.reshape(t, (1, 1, t.shape[0], t.shape[1])) for t in in_halves(flat, COUNT)]
     else:
-        last = tl.trans(x, (0, 2, 3, 1)) if LANES_LAST else x
-        even, odd = tl.split(tl.reshape(last, (last.shape[0], last.shape[1], last.shape[2], 2, 2)))
-        first, third = tl.split(even)
-        second, fourth = tl.split(odd)
-        four = (first, second, third, fourth)
-        tiles = ()
-        for t in tl.static_range(4):
-            one = four[t]
-            if LANES_LAST:
-                one = tl.reshape(one, (one.shape[0], 1, one.shape[1], one.shape[2]))
-            else:
-                one = tl.reshape(one, (one.shape[0], one.shape[1], one.shape[2], 1))
-            tiles = tiles + (one,)
+        flat = tl.reshape(x, (x.shape[1], x.shape[2], COUNT))
+        tiles = [tl.reshape(t, (1, t.shape[0], t.shape[1], 1)) for t in in_halves(flat, COUNT)]
     return tiles
 
 

@@ -5,6 +5,8 @@ Tiles, chunks and their tensors are as the module `scans` says.
 
 import triton.language as tl
 
+from tilefold.backends.triton.kernels.tiles import in_halves
+
 
 def over_tile(x, BY_ROWS: tl.constexpr):
     """Something of each line over a tile."""
@@ -215,21 +217,6 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
     else:
         state = IDENTITY((LINES,))
     return state
-
-
-def in_halves(x, LENGTH: tl.constexpr):
-    """A thread's elements along the last dim, one tensor an element, in order."""
-    if LENGTH == 1:
-        elements = (tl.reshape(x, (x.shape[0], x.shape[1])),)
-    elif LENGTH == 2:
-        elements = tl.split(x)
-    else:
-        even, odd = tl.split(tl.reshape(x, (x.shape[0], x.shape[1], LENGTH // 2, 2)))
-        evens, odds = in_halves(even, LENGTH // 2), in_halves(odd, LENGTH // 2)
-        elements = ()
-        for i in tl.static_range(LENGTH // 2):
-            elements = elements + (evens[i], odds[i])
-    return elements
 
 
 def joined(elements, LENGTH: tl.constexpr):

@@ -420,3 +420,18 @@ def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):
         pairs = [tl.split(tl.reshape(s, (ROWS, LENGTH >> (level + 1), 2))) for s in state]
         state = COMBINE(*[p[0] for p in pairs], *[p[1] for p in pairs])
     return [tl.reshape(s, (ROWS,)) for s in state]
+
+
+def in_halves(x, LENGTH: tl.constexpr):
+    """A thread's elements along the last dim, one tensor an element, in order."""
+    if LENGTH == 1:
+        elements = (tl.reshape(x, (x.shape[0], x.shape[1])),)
+    elif LENGTH == 2:
+        elements = tl.split(x)
+    else:
+        even, odd = tl.split(tl.reshape(x, (x.shape[0], x.shape[1], LENGTH // 2, 2)))
+        evens, odds = in_halves(even, LENGTH // 2), in_halves(odd, LENGTH // 2)
+        elements = ()
+        for i in tl.static_range(LENGTH // 2):
+            elements = elements + (evens[i], odds[i])
+    return elements
