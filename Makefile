@@ -61,7 +61,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit slow tools kernels xray-newest cuda-families case-book plans laws members adapter fuzz mutants mutants-drawn nearest dist demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit slow tools kernels xray-newest cuda-families case-book plans compile-times laws members adapter fuzz mutants mutants-drawn nearest dist demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -81,7 +81,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about eight minutes on two cores)
 
-test-long: slow tools kernels xray-newest plans laws adapter mutants dist ## what CI adds: slow tests, tools, kernels from PTX, drawn plans and monoids, OpInfo samples, planted faults, the wheel
+test-long: slow tools kernels xray-newest plans compile-times laws adapter mutants dist ## what CI adds: slow tests, tools, kernels from PTX, drawn plans and monoids, compile times, OpInfo samples, planted faults, the wheel
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
@@ -128,6 +128,10 @@ plans: export TILEFOLD_RANDOM_SEED := $(PLANS_SEED)
 plans: $(INSTALLED) ## plans of drawn problems, compiled for three chips and executed beside the model (PLANS=200 PLANS_SEED=1)
 	@echo 'The same again: make plans PLANS=$(PLANS) PLANS_SEED=$(PLANS_SEED)'
 	$(PY) -m pytest -n $(WORKERS) tests/planner/test_random_plans.py
+
+compile-times: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
+compile-times: $(INSTALLED) ## Triton's time for each kernel of drawn calls and of suites: the slowest 20, and none beyond 8 s
+	$(PY) benchmarks/compiling.py --workers $(WORKERS)
 
 laws: export TILEFOLD_DRAWN_MONOIDS := $(LAWS)
 laws: export TILEFOLD_DRAWN_SEED := $(LAWS_SEED)

@@ -176,8 +176,8 @@ HELD = [  # short rows, one program's, a cluster's, odd ones, by each kernel tha
     (LOGSUMEXP, (2, 50257), FP32, 2, "map_rings"),
     (LOGSUMEXP, (2, 131072), FP32, 1, "map_blocks"),
     (MAX, (3, 9000), FP32, 1, "map_rings"),
-    (MAX, (3, 131072), BF16, 0, "map_rows"),
-    (MAX, (300, 40), BF16, 1, "map_rows"),
+    (MAX, (3, 131072), BF16, 0, "map_blocks"),
+    (MAX, (300, 40), BF16, 1, "map_blocks"),
 ]
 
 

@@ -337,7 +337,7 @@ MAPS = (
     ),
     Mutant(
         "programs of a cluster send states before all have begun",
-        "backends/triton/kernels/map_rows.py",
+        "backends/triton/kernels/map_blocks.py",
         "    if CLUSTER > 1:\n        others_have_begun()\n",
         "    if CLUSTER > 1:\n",
         ("tests/backends/test_maps_offline.py::test_clusters_hold_rows_of_whole_numbers",),

@@ -100,7 +100,7 @@ def share(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "columns"), [("map_rows", 4099), ("map_windows", 140_003)], ids=["held", "in windows"]
+    ("kernel", "columns"), [("map_blocks", 4099), ("map_windows", 140_003)], ids=["held", "in windows"]
 )
 def test_bits_of_a_single_odd_row(kernel: str, columns: int) -> None:
     """Its results begin with a whole vector, those of a next row would not: threads have the same elements all the same."""

@@ -49,7 +49,9 @@ def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> N
     assert not tile_of((64, 3001, 128), 1).flat
     assert tile_of((5000, 70, 120), 2, (1, 2, 0)).stored == 16
     assert tile_of((5000, 70, 120), 0).stored == 1
-    assert tile_of((300, 70, 120), 0, monoid=monoids.LOGSUMEXP).stored == 4
+    assert tile_of((300, 70, 120), 0, monoid=monoids.LOGSUMEXP).stored == 8  # chunks of more than 16
+    assert tile_of((16, 70, 120), 0, monoid=monoids.LOGSUMEXP).stored == 4
+    assert tile_of((5000, 70, 120), 0, monoid=monoids.MAX).stored == 1
     beside = tile_of((60, 128, 5000), 1, (0, 2, 1))
     assert (beside.by_rows, beside.lines, beside.num_warps, beside.shares) == (True, 32, 8, 0)
     odd = tile_of((60, 128, 5001), 1, (0, 2, 1))

@@ -44,7 +44,7 @@ COPIED_ROWS, COPIED = 4 << 20, 12 << 20
 Held = Stage | Blocks | OffsetRows | Rings | Spans | Stripes
 
 KERNELS: dict[type, str] = {
-    Stage: "map_rows",
+    Stage: "map_blocks",
     Blocks: "map_blocks",
     OffsetRows: "map_offset",
     Rings: "map_rings",

@@ -18,9 +18,9 @@ SHARED_WORDS = (
 )
 LONE_ELEMENTS = 64  # that a thread has at least where few rows are shared (docs/experiments/scans.md#shares)
 SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
-# The same of a program that walks columns; and results of a chunk that are one store to Triton's compiler
-# (docs/experiments/scans.md#columns).
-SUMS_WARPS, SUMS_STORED = 8, 4
+# The same of a program that walks columns; and results of a chunk that are one store to Triton's compiler, of sums and where
+# a chunk has more loads and stores than the last number (docs/experiments/scans.md#columns and #compiled).
+SUMS_WARPS, STORED_TOGETHER, MANY_PLACES = 8, 4, 32
 # Of a row that a thread has at least where a program walks it and a combine is not costly.
 WALKED_ROW_BYTES = 64
 # Words of their states at most: of more, registers spill (docs/experiments/planning.md#spills).
@@ -136,7 +136,9 @@ def scan_tile(reading: Reading, load: Load, device: Device, alone: bool) -> Scan
     tile = _of_columns(reading, replace(load, across=load.across and not alone), device, alone)
     if load.across:
         return replace(tile, stored=min(tile.chunk & -tile.chunk, STORED))
-    return replace(tile, stored=power_below(min(tile.chunk, SUMS_STORED))) if load.sums else tile
+    many = load.sums or tile.chunk * (1 + load.results) > MANY_PLACES
+    together = 8 if load.sums and tile.chunk > 16 else STORED_TOGETHER
+    return replace(tile, stored=power_below(min(tile.chunk, together))) if many else tile
 
 
 def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None:

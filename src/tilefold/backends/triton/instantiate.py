@@ -23,7 +23,6 @@ from tilefold.backends.triton.kernels import (
     map_groups,
     map_offset,
     map_rings,
-    map_rows,
     map_spans,
     map_stripes,
     map_windows,
@@ -43,7 +42,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, gathered, maps, map_rows, map_blocks, map_groups, map_rings, map_spans, map_offset,
+    tiles, in_order, gathered, maps, map_blocks, map_groups, map_rings, map_spans, map_offset,
     map_stripes, map_windows, scans, segments, segment_runs, moves, chosen, selections, tables,
     products, product_rows,
 )  # fmt: skip

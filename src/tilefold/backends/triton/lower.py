@@ -15,7 +15,6 @@ from tilefold.backends.triton.map_calls import (
     clear_call,
     elements_call,
     folding_call,
-    rows_call,
     windows_call,
 )
 from tilefold.backends.triton.move_calls import move_call
@@ -46,7 +45,6 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_in_order": folding_call,
     "fold_gathered": folding_call,
     "map_elements": elements_call,
-    "map_rows": rows_call,
     "map_groups": groups_call,
     "sum_fold_lanes": summing_call,
     "sum_fold_in_order": summing_call,

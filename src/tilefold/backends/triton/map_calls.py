@@ -14,7 +14,18 @@ from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase, emit_rows
 from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.backends.triton.prelude import prelude
-from tilefold.backends.triton.records import Extras, Mapped, Operand, Position, Results, Sizes, Tile, Way
+from tilefold.backends.triton.records import (
+    Block,
+    Extras,
+    Mapped,
+    Operand,
+    Plane,
+    Position,
+    Results,
+    Sizes,
+    Tile,
+    Way,
+)
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.products.row import Row, row_of_elements
@@ -33,6 +44,9 @@ from tilefold.planner.stages.maps import (
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
 from tilefold.problem.canonical import Dim, Problem
 
+# Of single elements, tiles of a block that are one load and one store where it has more of them than MANY_TILES: Triton's
+# compiler takes long for many loads (docs/experiments/scans.md#compiled).
+TOGETHER, MANY_TILES = 4, 16
 PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread (not measured)
 
 
@@ -60,8 +74,8 @@ def elements_call(
     row_blocks, column_blocks = math.ceil(rows.size / stage.rows), math.ceil(columns.size / stage.columns)
     arguments = (
         tuple(
-            (Pointer(dtype, _promised(dtype, aligned, stage)), tuple(d.strides[i] for d in outer), rows.strides[i],
-             columns.strides[i])
+            Plane(Pointer(dtype, _promised(dtype, aligned, stage)), tuple(d.strides[i] for d in outer), rows.strides[i],
+                  columns.strides[i])
             for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
         ),
         tuple(Pointer(dtype, _promised(dtype, VECTOR_BYTES, stage)) for dtype in row.results),
@@ -94,46 +108,15 @@ def _promised(dtype: torch.dtype, aligned: int, stage: Elements) -> int:
     return min(aligned, stage.run * dtype.itemsize) if stage.run else aligned
 
 
-def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
-    """Arguments and constants of `map_rows`."""
-    stage: Stage = step.settings
-    program = narrowed(row.program, problem.length)
-    arguments = (*row_arguments(stage, problem, row, plan.guarantee), of_rows(problem, row))
-    extras = extras_apart(problem, program.algebra.inputs)
-    words = len(program.state)
-    constants: dict[str, Any] = _row_constants(stage, problem, row) | {
-        "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
-        "VECTORS": problem.length % stage.run == 0,
-        "CLUSTER": stage.splits,
-        "EXCHANGE": exchange(stage.splits, words) if stage.splits > 1 else "",
-    }
-    constants |= {"OVER": _over(problem, row), "EXTRAS": extras}
-    source = rows_source(program, row, interpret, order=extras.order)
-    programs = row_blocks(problem, stage.block_outputs) * stage.splits
-    grid = launchable(programs, problem.outputs, "reduce_map", "map")
-    constants = {name: constants[name] for name in _ROW_CONSTANTS}
-    return Call(
-        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        cluster=stage.splits,
-    )  # fmt: skip
-
-
 def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
-    """Arguments and constants of `map_blocks`."""
-    stage: Blocks = step.settings
+    """Arguments and constants of `map_blocks`: of a block, or of a `Stage`'s tile, which lanes fold."""
+    stage: Blocks | Stage = step.settings
     program = narrowed(row.program, problem.length)
     arguments = (*row_arguments(stage, problem, row, plan.guarantee), of_rows(problem, row))
     extras = extras_apart(problem, program.algebra.inputs)
     words = len(program.state) * stage.block_outputs
-    alone = stage.splits == 1 and stage.align == 1
-    rebased = row.rebase is not None and not alone and (stage.block_outputs == 1 or stage.neighbours > 0)
     last = problem.output_dims[-1] if problem.output_dims else _none(problem)
     constants: dict[str, Any] = {
-        "BLOCK_OUTPUTS": stage.block_outputs,
-        "LANES": stage.lanes,
-        "RUN": stage.run,
-        "TILES": stage.tiles,
-        "MASKS": stage.masks,
         "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
         "ALIGN": stage.align,
         "WIDE": _is_wide(stage, problem, last),
@@ -141,26 +124,59 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "VECTORS": problem.length % stage.run == 0,
         "CLUSTER": stage.splits,
         "EXCHANGE": exchange(stage.splits, words) if stage.splits > 1 else "",
-        "REBASED": rebased,
-        "NEIGHBOURS": stage.neighbours,
-        "STEPS": _steps(problem, row.program.algebra.inputs) if stage.neighbours else (),
         "EVICT": "evict_first" if stage.evict_first else "",
         "EXTRAS": extras,
     }
-    masks = [t for t in range(stage.tiles) if stage.masks >> t & 1]
-    source = "\n\n".join(
-        (
-            rows_source(program, row, interpret, order=extras.order),
-            emit_blocks(program, stage.tiles, masks, interpret),
-            emit_rebase(row.rebase, row.program.outputs, interpret),
-        )
-    )
+    sources = [rows_source(program, row, interpret, order=extras.order)]
+    if isinstance(stage, Stage):
+        constants |= _lanes_constants(stage, problem)
+    else:
+        constants |= _block_constants(stage, problem, row)
+        masks = [t for t in range(stage.tiles) if stage.masks >> t & 1]
+        sources.append(emit_blocks(program, stage.tiles, masks, interpret))
+        sources.append(emit_rebase(row.rebase, row.program.outputs, interpret))
     programs = row_blocks(problem, stage.block_outputs) * stage.splits
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
     return Call(
-        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        cluster=stage.splits, registers=stage.registers,
+        step.kernel, "\n\n".join(sources), arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
+        cluster=stage.splits, registers=0 if isinstance(stage, Stage) else stage.registers,
     )  # fmt: skip
+
+
+def _lanes_constants(stage: Stage, problem: Problem) -> dict[str, Any]:
+    """What `map_blocks` is told of one tensor that lanes fold."""
+    masked = stage.step * stage.splits != problem.length or stage.align > 1
+    return {
+        "BLOCK": Block(
+            stage.block_outputs, stage.lanes, stage.run, stage.unroll, stage.unroll, BY_LANES=True
+        ),
+        "MASKS": int(masked),
+        "REBASED": False,
+        "NEIGHBOURS": 0,
+        "STEPS": (),
+        "USE_ABSORB": stage.absorb,
+        "IN_ORDER": stage.in_order,
+    }
+
+
+def _block_constants(stage: Blocks, problem: Problem, row: Row) -> dict[str, Any]:
+    """What `map_blocks` is told of tiles that are one block."""
+    alone = stage.splits == 1 and stage.align == 1
+    steps = _steps(problem, row.program.algebra.inputs) if stage.neighbours else ()
+    many = stage.run == 1 and stage.tiles > MANY_TILES and not steps
+    return {
+        "BLOCK": Block(
+            stage.block_outputs, stage.lanes, stage.run, stage.tiles, TOGETHER if many else 1, BY_LANES=False
+        ),
+        "MASKS": stage.masks,
+        "REBASED": row.rebase is not None
+        and not alone
+        and (stage.block_outputs == 1 or stage.neighbours > 0),
+        "NEIGHBOURS": stage.neighbours,
+        "STEPS": steps,
+        "USE_ABSORB": True,
+        "IN_ORDER": False,
+    }
 
 
 def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
@@ -179,23 +195,22 @@ def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         rows.blocks, chunk_of(stage, problem.length), stage.splits, groups, problem.outputs, window,
     )  # fmt: skip
     head, has_full, tail = edges(stage, problem.length)
-    known = _row_constants(stage, problem, row)
     constants: dict[str, Any] = {
         "TILE": Tile(stage.block_outputs, stage.lanes, stage.run, stage.unroll),
         "WAY": Way(
-            MASK_OUTPUTS=known["MASK_OUTPUTS"],
+            MASK_OUTPUTS=last.size % stage.block_outputs != 0,
             ALIGN=stage.align,
             HEAD=head,
             HAS_FULL=has_full,
             TAIL=tail,
-            WIDE=known["WIDE"],
+            WIDE=_is_wide(stage, problem, last),
             EVICT="",
             LENGTH=0,
             PREFETCH=stage.prefetch,
             USE_ABSORB=stage.absorb,
             IN_ORDER=stage.in_order,
         ),
-        "OVER": known["OVER"],
+        "OVER": bits_of(last) >> row.program.algebra.inputs,
         "PARTS": min(power_above(stage.splits), PARTS_TOGETHER),
         "WAIT": step.early,
     }
@@ -226,12 +241,6 @@ def rows_source(
     if row.rows is not None:
         made.append(emit_rows(row.rows, row.program.outputs, interpret))
     return "\n\n".join(made)
-
-
-_ROW_CONSTANTS = (
-    "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
-    "OVER", "VECTORS", "CLUSTER", "EXCHANGE", "EVICT", "EXTRAS",
-)  # fmt: skip
 
 
 def _steps(problem: Problem, inputs: int) -> tuple[int, ...]:
@@ -316,24 +325,6 @@ def row_arguments(
         Sizes(tuple(d.size for d in outer), deep_sizes, last.size, inner.size, problem.length),
         math.ceil(last.size / stage.block_outputs),
     )
-
-
-def _row_constants(stage: Stage, problem: Problem, row: Row) -> dict[str, Any]:
-    """Constants of a launch over rows, from its plan and from the sizes."""
-    last = problem.output_dims[-1] if problem.output_dims else _none(problem)
-    return {
-        "BLOCK_OUTPUTS": stage.block_outputs,
-        "LANES": stage.lanes,
-        "RUN": stage.run,
-        "UNROLL": stage.unroll,
-        "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
-        "ALIGN": stage.align,
-        "USE_ABSORB": stage.absorb,
-        "IN_ORDER": stage.in_order,
-        "WIDE": _is_wide(stage, problem, last),
-        "OVER": bits_of(last) >> row.program.algebra.inputs,
-        "EVICT": "evict_first" if stage.evict_first else "",
-    }
 
 
 def _is_wide(stage: Stage | Blocks, problem: Problem, last: Dim) -> bool:

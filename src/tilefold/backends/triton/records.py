@@ -94,6 +94,21 @@ class Tile(NamedTuple):
     UNROLL: int
 
 
+class Block(NamedTuple):
+    """A program's part of BLOCK_OUTPUTS whole rows: TILES tiles of [RUN, LANES, BLOCK_OUTPUTS] elements.
+
+    TOGETHER of them are one tensor, [RUN, LANES, BLOCK_OUTPUTS, TOGETHER], and those left over one each. BY_LANES: there is
+    one tensor, which each lane folds by itself, as `fold_lanes` does; else all are one block.
+    """
+
+    BLOCK_OUTPUTS: int
+    LANES: int
+    RUN: int
+    TILES: int
+    TOGETHER: int
+    BY_LANES: bool
+
+
 class Extras(NamedTuple):
     """Which extra tensors have one value a row, and which one beside each element or one for all."""
 
@@ -147,6 +162,49 @@ class LineSteps(NamedTuple):
 
     outer: Numbers
     line: int
+
+
+class Lines(NamedTuple):
+    """A tensor of lines: steps along the outer dims, from line to line, and along a line."""
+
+    pointer: Any
+    outer: Numbers
+    line: int
+    step: int
+
+
+class LineStates(NamedTuple):
+    """A field of lines' states: steps along the outer dims, and from line to line."""
+
+    pointer: Any
+    outer: Numbers
+    line: int
+
+
+class RaggedRows(NamedTuple):
+    """Rows that are cut into segments: steps along the outer dims, and along a row."""
+
+    pointer: Any
+    outer: Numbers
+    step: int
+
+
+class RaggedColumns(NamedTuple):
+    """Columns that are cut into segments: steps along the outer dims, along a column, and from column to column."""
+
+    pointer: Any
+    outer: Numbers
+    step: int
+    column: int
+
+
+class Plane(NamedTuple):
+    """A tensor whose elements are mapped: steps along the outer dims, from row to row, and from column to column."""
+
+    pointer: Any
+    outer: Numbers
+    row: int
+    column: int
 
 
 class Scan(NamedTuple):

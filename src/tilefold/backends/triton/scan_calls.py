@@ -12,7 +12,7 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, launchable, output_dims
 from tilefold.backends.triton.emit import emit, emit_sums
-from tilefold.backends.triton.records import LineSteps, Look, Scan
+from tilefold.backends.triton.records import Lines, LineStates, LineSteps, Look, Scan
 from tilefold.backends.triton.words import TL_DTYPES
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
@@ -66,7 +66,7 @@ def _arguments(
     before = [r if tile.shift and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
     aligned = [VECTOR_BYTES if tile.shift else a for a in problem.aligned]
     inputs = tuple(
-        (
+        Lines(
             Pointer(dtype, math.gcd(aligned[i], *(d.strides[i] * dtype.itemsize for d in rows)), before[i]),
             tuple(d.strides[i] for d in outer),
             last.strides[i],
@@ -74,7 +74,7 @@ def _arguments(
         )
         for i, dtype in enumerate(problem.dtypes)
     )
-    inits = tuple((Pointer(dtype, 1), states[:-1], states[-1]) for dtype in state) * work.init
+    inits = tuple(LineStates(Pointer(dtype, 1), states[:-1], states[-1]) for dtype in state) * work.init
     results = tuple(
         Pointer(dtype, math.gcd(16, *(d.output * dtype.itemsize for d in rows))) for dtype in outputs
     )

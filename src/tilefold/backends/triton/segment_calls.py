@@ -11,6 +11,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit
+from tilefold.backends.triton.records import RaggedColumns, RaggedRows
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.sizes import VECTOR_BYTES, WARP
@@ -76,7 +77,7 @@ def _of_columns(step: Launch, program: Program, problem: Problem, offsets: Point
     *outer, last, inner = problem.dims
     between, constants = _between(step, program, stage.chunks > 1)
     rows = replace(problem, dims=(*outer, inner))
-    inputs = tuple((*x, last.strides[i]) for i, x in enumerate(_inputs(rows)))
+    inputs = tuple(RaggedColumns(*x, last.strides[i]) for i, x in enumerate(_inputs(rows)))
     blocks = math.ceil(last.size / stage.columns)
     counts = (last.output, last.size, problem.length, stage.segments, stage.chunks, problem.outputs, blocks)
     arguments = (inputs, offsets, _results(program), *between, *_results_place(rows), *counts)
@@ -113,15 +114,15 @@ def _of_pieces(step: Launch, program: Program, problem: Problem, offsets: Pointe
     return arguments, constants, blocks * math.ceil(stage.chunks / stage.together)
 
 
-def _inputs(problem: Problem, lead: int = 0) -> tuple[Any, ...]:
-    """A record an input: its pointer, `lead` elements ahead, its steps along the outer dims, and along the segments' dim."""
+def _inputs(problem: Problem, lead: int = 0) -> tuple[RaggedRows, ...]:
+    """A record an input: its pointer is `lead` elements ahead."""
     *outer, inner = problem.dims
 
     def pointer(dtype: torch.dtype, aligned: int) -> Pointer:
         return Pointer(dtype, VECTOR_BYTES, lead * dtype.itemsize) if lead else Pointer(dtype, aligned)
 
     return tuple(
-        (pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), inner.strides[i])
+        RaggedRows(pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), inner.strides[i])
         for i, dtype in enumerate(problem.dtypes)
     )
 

@@ -5,8 +5,7 @@
 | fold | `fold_lanes` in `tiles` | folds tiles of rows, columns or partial states in lanes; "none": into results in memory |
 | | `in_order` | the same where order matters |
 | | `gathered` | reads short rows that no vector divides, or groups of short columns, as one run of memory |
-| map, rows held | `map_blocks` | holds a row, or a cluster's share of it, in registers and absorbs it as one block |
-| | `map_rows` | holds it in one tile of `fold_lanes`' form: other monoids, "batch_invariant" |
+| map, rows held | `map_blocks` | holds a row, or a cluster's share, in registers: absorbs it as one block, or lane by lane |
 | | `map_spans` | holds several short rows, or groups of short columns, in shared memory as one flat span |
 | | `map_offset` | holds a longer row that begins between two vectors in shared memory |
 | | `map_rings` | holds rows in shared memory as a ring of turns |

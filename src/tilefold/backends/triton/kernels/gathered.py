@@ -55,10 +55,11 @@ def fold_gathered(
 ):  # fmt: skip
     """Fold results of LENGTH elements, INNER apart: groups of INNER results, EXTENT elements, begin BETWEEN apart.
 
-    A program owns OWNED results, whole groups; BLOCK_OUTPUTS is the power of two above. RUN is LENGTH, or the power of two
-    above it: 2 ** LEVELS. A thread folds all elements of a result, in order; ORDERED as a tree of neighbours, as `in_order`
-    does. SPAN elements, a power of two, hold them from any place in a VECTOR on. TURNED: results of one group lie `y.output`
-    apart, and those of neighbouring groups side by side; otherwise all lie end to end.
+    A program owns OWNED results, whole groups; BLOCK_OUTPUTS is the power of two above. It reads their elements once, as one
+    run of memory, holds them in registers, and writes each result, or with PARTIAL its state. RUN is LENGTH, or the power of
+    two above it: 2 ** LEVELS. A thread folds all elements of a result, in order; ORDERED as a tree of neighbours, as
+    `in_order` does. SPAN elements, a power of two, hold them from any place in a VECTOR on. TURNED: results of one group lie
+    `y.output` apart, and those of neighbouring groups side by side; otherwise all lie end to end.
     """
     if RELEASE:
         gdc_launch_dependents()

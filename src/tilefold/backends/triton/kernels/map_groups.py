@@ -6,7 +6,7 @@ what a row has one value of a turn ahead. Sums over its rows stay in registers, 
 they are stored, and a second launch sums the groups' in one order. With FOLDS a row is folded as it is held, else its results
 are in memory, as operands are.
 
-Besides what `map_rows` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
+Besides what `map_blocks` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
     inputs       an Operand each, of the tensors that are folded, of rows' results without FOLDS, of extra tensors
     y, of_rows   the Mapped results of elements, the Results of rows
     s_ptrs       each group's sums: [groups, columns]
@@ -110,6 +110,10 @@ def map_groups(
     EXCHANGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Map the rows of a group, COLUMNS of them: the part of a row that a program holds.
+
+    A program owns that part of its group's rows. It reads what rows share once and holds it in registers, reads each row's
+    operands once, `turns` blocks of ROWS one after another, writes the mapped elements, the first of a cluster also what is
+    stored of each row, and at the end the sums of its columns over the rows.
 
     FOLDED: how many operands are folded. RESULTS: how many behind them are rows' results. BY_ROW, BY_COLUMN: a bit for each
     operand that varies along that axis.

@@ -112,6 +112,9 @@ def map_offset(
 ):  # fmt: skip
     """Fold and map a row by CLUSTER programs, SHARE elements each, in TURNS turns of UNROLL times RUN elements a thread.
 
+    A program owns one share of a row. It reads each of its elements once, holds them in shared memory until they are mapped,
+    and writes the results from there.
+
     VECTORS, Y_VECTORS: how many a thread copies of each tensor. AREAS, Y_AREAS: where each lies, RESERVED bytes behind the
     shared memory's start. WAITING is PTX that waits for the copies.
     """

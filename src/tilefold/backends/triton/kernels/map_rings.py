@@ -214,7 +214,8 @@ def map_rings(
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    PERSISTENT: a program takes one row after another. It has SHARE elements of a row. MASKED: 0 where all turns are full, 1
+    A program owns ROWS rows, or SHARE elements of one; PERSISTENT: one row after another. It reads each element once, holds
+    DEPTH turns in shared memory, folds them, and maps and writes them from there. MASKED: 0 where all turns are full, 1
     where whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be
     partly a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty;
     waits until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these

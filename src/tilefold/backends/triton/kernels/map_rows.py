@@ -1,28 +1,17 @@
-"""The kernel that folds whole rows in one tile and maps their elements while it holds them: one read, one write.
+"""What kernels share that hold rows in registers and map their elements: extra tensors, values a row, edges, stores.
 
-Besides what `tiles` has: APPLY of elements, a row's results and extras, as they are stored, gives the stored value of each
-element. Rows may be columns in memory: neighbours are then along the output dim. Rows too long for one program are held by
-a cluster of them, which the chip starts together and whose states are combined in shared memory (`clusters`). Arguments as in
-`tiles`, and
-    extras       an Operand each, of tensors that are not folded; EXTRAS: which have one value a row, and which others, the
-                 order in which APPLY takes them
-    y, of_rows   the Mapped results, and the Results that have one value a row: OF_ROWS of what it folds to
-    blocks       of rows, along the last output dim
+Rows may be columns in memory: neighbours are then along the output dim. Tensors are [RUN, LANES, BLOCK_OUTPUTS, UNROLL], as
+in `tiles`; arguments as `map_blocks` says.
 """
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
 from tilefold.backends.triton.kernels.tiles import (
     begin_masked,
-    begin_tile,
-    load_tile,
     outer_offset,
     positions_of,
     reduced_offset,
     row_begin,
-    rows_of,
-    tile_places,
     whole_mask,
 )
 
@@ -161,85 +150,3 @@ def fold_edges(
     positions = positions_of(places - lead, first, (sizes.deep, sizes.reduced), position, BLOCK_OUTPUTS)
     state = begin_masked(mask, xs, positions, False, False)
     return tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
-
-
-def map_rows(
-    inputs, extras, y, position, sizes, blocks, of_rows,
-    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
-    MASK_LENGTH: tl.constexpr, ALIGN: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
-    OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, EVICT: tl.constexpr,
-    EXTRAS: tl.constexpr,
-):  # fmt: skip
-    """Fold BLOCK_OUTPUTS neighbouring rows, each whole in the tiles of CLUSTER programs, and write their mapped elements.
-
-    Tile, lanes and ALIGN as in `fold_lanes`. Elements that share a vector with another row's are stored one by one: a store
-    under a mask that cuts vectors would be one for each element. OVER: a bit for each other extra tensor whose rows are its
-    own.
-    """
-    row_extras = [extras[i] for i in EXTRAS.OF_ROWS]
-    extras = [extras[i] for i in EXTRAS.BESIDE]
-    split = tl.program_id(0) % CLUSTER
-    pid = tl.program_id(0) // CLUSTER
-    block = (pid % blocks).to(tl.int64)
-    outer = (pid // blocks).to(tl.int64)
-    output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
-    keep = (output < sizes.output)[None, None, :, None]
-    rows = rows_of(inputs, outer, sizes.outer, output, ALIGN)
-    if ALIGN > 1:
-        lead = (row_begin(inputs[0], outer, sizes.outer, output) % ALIGN).to(tl.int32)
-    else:
-        lead = 0
-    start = split.to(tl.int64) * (RUN * LANES * UNROLL)
-    if not WIDE:
-        start = start.to(tl.int32)
-    places = tile_places(start, RUN, LANES, UNROLL)
-    vector = places // RUN * RUN
-    if ALIGN > 1:
-        counted = (vector >= lead) & (vector + RUN <= lead + sizes.length)
-    elif VECTORS:
-        counted = vector < sizes.length
-    else:
-        counted = places < sizes.length
-    counted = whole_mask(counted & keep, places, BLOCK_OUTPUTS)
-    first = TO_INDEX(0 * start)
-    dims = (sizes.deep, sizes.reduced)
-    positions = positions_of(places - lead, first, dims, position, BLOCK_OUTPUTS)
-    if CLUSTER > 1:
-        begin_exchange(EXCHANGE)
-    if MASK_LENGTH:
-        xs = load_tile(rows, places, vector < lead + sizes.length, keep, dims, True, EVICT)
-    else:
-        xs = load_tile(rows, places, None, keep, dims, MASK_OUTPUTS, EVICT)
-    taken = load_of_rows(row_extras, outer, sizes.outer, output, keep)
-    values = ()
-    for i in tl.static_range(len(xs)):
-        values = values + (xs[i],)
-    if ALIGN > 1:
-        edges = fold_edges(rows, lead, first, keep, split == 0, sizes, position, BLOCK_OUTPUTS, RUN)
-    if MASK_LENGTH:
-        state = begin_masked(counted, values, positions, USE_ABSORB, IN_ORDER)
-    else:
-        state = begin_tile(values, positions, USE_ABSORB, IN_ORDER)
-    whole = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
-    if ALIGN > 1:
-        whole = COMBINE_SYMMETRIC(*whole, *edges)
-    if CLUSTER > 1:
-        others_have_begun()
-        whole = combine_cluster(whole, CLUSTER, 1, None)
-    results = PROJECT(*whole)
-    if len(of_rows.pointers) > 0:
-        store_of_rows(results, of_rows, outer, sizes.outer, output, (output < sizes.output) & (split == 0))
-    if CLUSTER == 1:
-        results = spread(results)
-    results = results + taken
-    y_begin = (outer_offset(outer, sizes.outer, y.outer) + output * y.output)[None, None, :, None]
-    beside = load_extras(extras, outer, sizes, output, places, lead, keep, OVER, MASK_LENGTH, MASK_OUTPUTS)
-    map_tile(
-        values, results, beside, y.pointers, y_begin, (y.deep, y.reduced), places, lead, counted, keep, sizes,
-        MASK_LENGTH or MASK_OUTPUTS, RUN, ALIGN, EVICT,
-    )  # fmt: skip
-    if ALIGN > 1:
-        if split == 0:
-            map_edges(
-                rows, results, extras, y.pointers, y_begin, outer, sizes, output, lead, keep, OVER, RUN, ALIGN, EVICT
-            )

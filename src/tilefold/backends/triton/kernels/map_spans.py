@@ -148,6 +148,9 @@ def map_spans(
 ):  # fmt: skip
     """Fold and map TAKEN neighbouring rows, each by LANES threads that take EACH of its elements, LANES apart.
 
+    A program owns these rows. It reads their span once into shared memory, holds their elements in registers while it folds
+    and maps them, and writes the results' span from shared memory.
+
     `inputs` are pointers, `extras` records as in `tiles`; those whose bit is in DENSE are laid out as inputs are, and come
     through shared memory too. OVER: a bit for each of the others that is not the same for all rows. AREAS, Y_AREAS: where in
     shared memory each tensor's span lies and each result's, which may be where its elements came from; TURNS, Y_TURNS: how

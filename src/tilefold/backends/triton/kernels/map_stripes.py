@@ -248,7 +248,9 @@ def map_stripes(
 ):  # fmt: skip
     """Fold and map stripes of C * RUN columns, each by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    Programs have a stripe each, or with PERSISTENT any number. WAITING is PTX: it waits until all turns have come, or each.
+    A program owns its part of the rows of one stripe, or with PERSISTENT of any number, one after another. It reads each
+    element once, holds DEPTH turns in shared memory and a state a column in registers, and writes mapped elements in vectors.
+    WAITING is PTX: it waits until all turns have come, or each.
     """
     COLUMNS: tl.constexpr = C * RUN
     split = tl.program_id(0) % CLUSTER

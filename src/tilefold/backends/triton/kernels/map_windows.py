@@ -8,7 +8,7 @@ A job is a part that is folded, or a part that is mapped; a program does one. Jo
 and a program takes the next of them from a counter in memory. So a job that waits for a window's states waits for programs
 that have begun already, whatever order a chip starts programs in, and however few it runs at a time: none waits for ever. The
 parts' states are combined in one order, by whichever program folded the last of them, so no bit depends on timing. Generated
-functions and arguments as in `map_rows`, and
+functions and arguments as in `map_blocks`, and
     states       one pointer a state field: [splits + 1, rows], the last row has the combined states
     counters     the next job, then for each row how many of its parts are folded, and one more once these are combined; zero
                  at the launch's begin
@@ -29,7 +29,7 @@ from tilefold.backends.triton.kernels.tiles import (
 
 
 def clear(y_ptrs, length, BLOCK: tl.constexpr, RELEASE: tl.constexpr):
-    """Write zeros: BLOCK of them a program."""
+    """Write zeros: a program owns BLOCK of them, reads and holds nothing."""
     if RELEASE:
         gdc_launch_dependents()
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -82,7 +82,11 @@ def map_windows(
     inputs, extras, states, counters, y, position, sizes, blocks, chunk, splits, groups, rows, window,
     TILE: tl.constexpr, WAY: tl.constexpr, OVER: tl.constexpr, PARTS: tl.constexpr, WAIT: tl.constexpr,
 ):  # fmt: skip
-    """Do one job: fold a part of a row and leave its state, or map one. BLOCK_OUTPUTS is 1."""
+    """Do one job: fold a part of a row and leave its state, or map one. BLOCK_OUTPUTS is 1.
+
+    A program owns the job whose number a counter gives it. It reads its part of a row once, tile after tile; one that folds
+    holds a state and writes it, and the last of a row the combined one; one that maps waits for this and writes its elements.
+    """
     if WAIT:
         gdc_wait()
     ticket = tl.atomic_add(counters, 1, sem="relaxed")

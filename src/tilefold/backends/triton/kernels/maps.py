@@ -19,15 +19,15 @@ def load_operand(
     offset = tl.full([1, 1], 0, tl.int64) + begin
     keep = tl.full([1, 1], 1, tl.int1)
     if ROW:
-        offset = offset + m * x[2]
+        offset = offset + m * x.row
         keep = keep & (m < rows)
     if COLUMN:
-        offset = offset + n * x[3]
+        offset = offset + n * x.column
         keep = keep & (n < columns)
     if MASK:
-        value = tl.load(x[0] + offset, mask=keep, eviction_policy=EVICT)
+        value = tl.load(x.pointer + offset, mask=keep, eviction_policy=EVICT)
     else:
-        value = tl.load(x[0] + offset, eviction_policy=EVICT)
+        value = tl.load(x.pointer + offset, eviction_policy=EVICT)
     return value
 
 
@@ -36,7 +36,10 @@ def map_elements(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, MASK: tl.constexpr, BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr,
     WIDE: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """Map a tile of [ROWS, COLUMNS] elements. BY_ROW, BY_COLUMN: a bit for each operand that varies along that axis."""
+    """Map elements: a program owns a tile of [ROWS, COLUMNS] of them, reads each operand's once, and writes them mapped.
+
+    BY_ROW, BY_COLUMN: a bit for each operand that varies along that axis.
+    """
     pid = tl.program_id(0)
     column = (pid % column_blocks).to(tl.int64) * COLUMNS
     row = (pid // column_blocks % row_blocks).to(tl.int64) * ROWS
@@ -48,7 +51,7 @@ def map_elements(
     n = column + tl.arange(0, COLUMNS)[None, :]
     values = ()
     for i in tl.static_range(len(inputs)):
-        begin = outer_offset(outer, outer_sizes, inputs[i][1])
+        begin = outer_offset(outer, outer_sizes, inputs[i].outer)
         values = values + (
             load_operand(
                 inputs[i], begin, m, n, rows, columns, (BY_ROW >> i) & 1, (BY_COLUMN >> i) & 1, MASK, EVICT

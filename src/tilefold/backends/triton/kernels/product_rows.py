@@ -48,6 +48,9 @@ def product_rows(
 ):  # fmt: skip
     """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns.
 
+    A program owns these rows of one matrix. It reads a's rows once and all of b, holds the sums in registers, and writes what
+    is stored of elements and of rows.
+
     CHAINED: as in `product_whole`.
     """
     batch, tile_m, tile_n, _ = program_tile(rows, 1, TILE)

@@ -5,6 +5,8 @@ Tiles, chunks and their tensors are as the module `scans` says.
 
 import triton.language as tl
 
+from tilefold.backends.triton.kernels.tiles import in_halves
+
 
 def over_tile(x, BY_ROWS: tl.constexpr):
     """Something of each line over a tile."""
@@ -27,7 +29,13 @@ def turned(x):
     Triton gives threads to the vectors of an access, and then to its dims from the left (since 3.7 from the right), though
     the next vectors in memory are a row's next chunks, or the next columns.
     """
-    return x if LANES_LAST else tl.trans(x)
+    if LANES_LAST:
+        other = x
+    elif len(x.shape) == 3:
+        other = tl.trans(x, (1, 0, 2))
+    else:
+        other = tl.trans(x)
+    return other
 
 
 def over_places(x, BY_ROWS: tl.constexpr):
@@ -181,7 +189,7 @@ def lines_begin(inputs, outer, outer_sizes, line, BACK: tl.constexpr):
     rows = ()
     for i in tl.static_range(len(inputs)):
         x = inputs[i]
-        rows = rows + ((x[0] - BACK[i] + line_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]),)
+        rows = rows + ((x.pointer - BACK[i] + line_offset(outer, outer_sizes, x.outer) + line * x.line, x.step),)
     return rows
 
 
@@ -195,8 +203,8 @@ def aligned_rows(
     rows = ()
     for i in tl.static_range(len(inputs)):
         x = inputs[i]
-        begin = (line_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN
-        rows = rows + ((x[0] - BACK[i] + begin, x[3]),)
+        begin = (line_offset(outer, outer_sizes, x.outer) + line * x.line) // ALIGN * ALIGN
+        rows = rows + ((x.pointer - BACK[i] + begin, x.step),)
     lead = (results[0] % ALIGN).to(tl.int32)
     return rows, (results[0] // ALIGN * ALIGN, results[1]), (lead, lead + length, ALIGN)
 
@@ -204,48 +212,23 @@ def aligned_rows(
 def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HAS_INIT: tl.constexpr):
     """The state before each line: the one given, or the identity."""
     if HAS_INIT:
-        state = AS_STATE(
-            *[tl.load(x[0] + line_offset(outer, outer_sizes, x[1]) + line * x[2], mask=keep, other=0) for x in inits]
-        )
+        pointers = [x.pointer + line_offset(outer, outer_sizes, x.outer) + line * x.line for x in inits]
+        state = AS_STATE(*[tl.load(p, mask=keep, other=0) for p in pointers])
     else:
         state = IDENTITY((LINES,))
     return state
 
 
-def in_halves(x, LENGTH: tl.constexpr):
-    """A thread's elements along the last dim, one tensor an element, in order."""
-    tl.static_assert(LENGTH <= 32)
-    parts = (x,)
-    for level in tl.static_range(5):
-        if LENGTH >> level > 1:
-            halves = ()
-            for i in tl.static_range(1 << level):
-                a, b = tl.split(
-                    tl.trans(tl.reshape(parts[i], (x.shape[0], x.shape[1], 2, LENGTH >> (level + 1))), (0, 1, 3, 2))
-                )
-                halves = halves + (a, b)
-            parts = halves
-    elements = ()
-    for i in tl.static_range(LENGTH):
-        elements = elements + (tl.reshape(parts[i], (x.shape[0], x.shape[1])),)
-    return elements
-
-
 def joined(elements, LENGTH: tl.constexpr):
     """The way back from `in_halves`."""
-    tl.static_assert(LENGTH <= 32)
-    parts = ()
-    for i in tl.static_range(LENGTH):
-        parts = parts + (tl.reshape(elements[i], (elements[i].shape[0], elements[i].shape[1], 1)),)
-    for level in tl.static_range(5):
-        if LENGTH >> level > 1:
-            pairs = ()
-            for i in tl.static_range(LENGTH >> (level + 1)):
-                a = parts[2 * i]
-                pair = tl.trans(tl.join(a, parts[2 * i + 1]), (0, 1, 3, 2))
-                pairs = pairs + (tl.reshape(pair, (a.shape[0], a.shape[1], 2 << level)),)
-            parts = pairs
-    return parts[0]
+    if LENGTH == 1:
+        x = tl.reshape(elements[0], (elements[0].shape[0], elements[0].shape[1], 1))
+    elif LENGTH == 2:
+        x = tl.join(elements[0], elements[1])
+    else:
+        halves = tl.join(joined(elements[0::2], LENGTH // 2), joined(elements[1::2], LENGTH // 2))
+        x = tl.reshape(halves, (halves.shape[0], halves.shape[1], LENGTH))
+    return x
 
 
 def row_vectors(
@@ -269,40 +252,39 @@ def column_places(
     pointers = of_lines(row[0], BY_ROWS) + at * row[1]
     lines = of_lines(keep, BY_ROWS)
     if COUNT == 1:
-        found = (tl.load(pointers, mask=mask_of(at, span[0], lines, pointers, MASKED, MASK_LINES)),)
+        found = (turned(tl.load(pointers, mask=mask_of(at, span[0], lines, pointers, MASKED, MASK_LINES))),)
     else:
         at = over_places(at, BY_ROWS) + places(COUNT, BY_ROWS)
         pointers = over_places(pointers, BY_ROWS) + places(COUNT, BY_ROWS) * row[1]
         lines = over_places(lines, BY_ROWS)
         x = tl.load(pointers, mask=mask_of(at, span[0], lines, pointers, MASKED, MASK_LINES))
-        found = in_halves(tl.trans(x, (1, 2, 0)) if LANES_LAST else x, COUNT)
+        found = in_halves(tl.trans(x, (1, 2, 0)) if LANES_LAST else turned(x), COUNT)
     return found
 
 
 def column_elements(
     row, begin, keep, span, BY_ROWS: tl.constexpr, CHUNK: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
-    SUMS: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):  # fmt: skip
     """An input's elements of a tile of columns: of each place in a chunk a tensor.
 
-    Of sums, whose code is long, four places are one load, or two, or one: Triton's compiler takes the time of the square of
-    how many loads and stores there are. Pointers of one load are computed first, so others have registers for less
-    (docs/experiments/scans.md#columns).
+    TOGETHER places are one load, and those left over as many as a power of two has. Pointers of one load are computed first,
+    so others have registers for less (docs/experiments/scans.md#columns).
     """
-    TOGETHER: tl.constexpr = 4 if SUMS else 1
     found = ()
     for k in tl.static_range(CHUNK // TOGETHER):
         found = found + column_places(row, begin, keep, span, TOGETHER * k, TOGETHER, BY_ROWS, MASKED, MASK_LINES)
-    if CHUNK % TOGETHER >= 2:
-        found = found + column_places(row, begin, keep, span, CHUNK // TOGETHER * TOGETHER, 2, BY_ROWS, MASKED, MASK_LINES)
-    if CHUNK % TOGETHER % 2:
-        found = found + column_places(row, begin, keep, span, CHUNK - 1, 1, BY_ROWS, MASKED, MASK_LINES)
+    for level in tl.static_range(3):
+        if CHUNK % TOGETHER & (4 >> level):
+            found = found + column_places(
+                row, begin, keep, span, CHUNK - CHUNK % (8 >> level), 4 >> level, BY_ROWS, MASKED, MASK_LINES
+            )
     return found
 
 
 def tile_elements(
     rows, begin, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, CHUNK: tl.constexpr,
-    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
     """A tile's elements: of each place in a chunk, in memory's order, a tensor of chunks an input.
 
@@ -318,25 +300,33 @@ def tile_elements(
             for i in tl.static_range(len(rows)):
                 if k * RUN < CHUNK + SHIFT[i]:
                     x = row_vectors(rows[i], at, keep, span, BY_ROWS, RUN, SHIFT[i], MASKED, MASK_LINES)
-                    vectors = vectors + (in_halves(x, RUN),)
+                    vectors = vectors + (in_halves(turned(x), RUN),)
                 else:
                     vectors = vectors + (loaded[k - 1][i],)  # nothing is taken from it
             loaded = loaded + (vectors,)
         for j in tl.static_range(CHUNK):
             xs = ()
             for i in tl.static_range(len(rows)):
-                xs = xs + (turned(loaded[(j + SHIFT[i]) // RUN][i][(j + SHIFT[i]) % RUN]),)
+                xs = xs + (loaded[(j + SHIFT[i]) // RUN][i][(j + SHIFT[i]) % RUN],)
             found = found + (xs,)
     else:
         loaded = ()
         for i in tl.static_range(len(rows)):
-            loaded = loaded + (column_elements(rows[i], begin, keep, span, BY_ROWS, CHUNK, MASKED, MASK_LINES, SUMS),)
+            loaded = loaded + (column_elements(rows[i], begin, keep, span, BY_ROWS, CHUNK, MASKED, MASK_LINES, TOGETHER),)
         for j in tl.static_range(CHUNK):
             xs = ()
             for i in tl.static_range(len(rows)):
-                xs = xs + (turned(loaded[i][j]),)
+                xs = xs + (loaded[i][j],)
             found = found + (xs,)
     return found
+
+
+def read_tile(rows, RESULTS: tl.constexpr, begin, keep, span, SCAN: tl.constexpr, MASKED: tl.constexpr):
+    """`tile_elements` of a scan that writes so many results."""
+    return tile_elements(
+        rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, MASKED, SCAN.MASK_LINES,
+        8 if SCAN.SUMS and SCAN.CHUNK > 16 else 4 if SCAN.SUMS or SCAN.CHUNK * (1 + RESULTS) > 32 else 1,
+    )  # fmt: skip
 
 
 def lifted(

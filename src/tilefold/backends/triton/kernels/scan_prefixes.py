@@ -18,6 +18,7 @@ from tilefold.backends.triton.kernels.scan_elements import (
     over_places,
     over_tile,
     places,
+    read_tile,
     tile_elements,
     turned,
     whole_vectors,
@@ -140,7 +141,7 @@ def store_in_order(
     else:
         offset = offset + at * y_step
     for r in tl.static_range(len(y_ptrs)):
-        result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS or COUNT > 1 else turned(results[0][r])
+        result = turned(joined([x[r] for x in results], COUNT) if BY_ROWS or COUNT > 1 else results[0][r])
         if LANES_LAST and COUNT > 1 and not BY_ROWS:
             result = tl.trans(result, (2, 0, 1))
         if MASKED and len(span) > 1:
@@ -258,7 +259,7 @@ def store_mixed_sums(
     total = start
     for k in range(0, SCAN.CHUNK, STEP):
         part = begin + (SCAN.CHUNK - STEP - k if SCAN.REVERSE else k)
-        found = tile_elements(rows, part, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, STEP, MASKED, SCAN.MASK_LINES, True)
+        found = tile_elements(rows, part, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, STEP, MASKED, SCAN.MASK_LINES, 1)
         results = ()
         for u in tl.static_range(STEP):
             total = total + scale * chunk_term(found, base, part, span, u, STEP, SCAN.BY_ROWS, SCAN.REVERSE, MASKED)
@@ -314,7 +315,5 @@ def scanned_tile(rows, found, begin, y_ptrs, where, y_step, keep, span, carry, S
 def scanned_place(rows, y_ptrs, where, y_step, base, keep, span, carry, SCAN: tl.constexpr, MASKED: tl.constexpr):
     """Read, scan and write the tile that begins at `base`; the state after it."""
     begin = chunks_begin(base, SCAN)
-    found = tile_elements(
-        rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, MASKED, SCAN.MASK_LINES, SCAN.SUMS,
-    )  # fmt: skip
+    found = read_tile(rows, len(y_ptrs), begin, keep, span, SCAN, MASKED)
     return scanned_tile(rows, found, begin, y_ptrs, where, y_step, keep, span, carry, SCAN, MASKED)

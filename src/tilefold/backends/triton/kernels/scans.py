@@ -12,8 +12,8 @@ threads is by chunks, and only elements stay in registers. A reverse scan walks 
 vectors stay vectors. An exclusive scan writes the prefix before each element.
 
 Arguments:
-    inputs         one record an input: (pointer, outer steps, line step, step along the line), in elements
-    inits          one record a field of the state before each line: (pointer, outer steps, line step)
+    inputs         Lines, one an input
+    inits          LineStates, one a field of the state before each line
     y_ptrs, s_ptrs    one pointer a result, and a field of the state after each line; y_steps, s_steps: their LineSteps
     y_step         the results' step along a line
     outer_sizes    dims of lines but the last: walked by whole programs
@@ -42,9 +42,9 @@ from tilefold.backends.triton.kernels.scan_elements import (
     lines_begin,
     lines_of,
     near_lines,
+    read_tile,
     results_begin,
     states_before,
-    tile_elements,
 )
 from tilefold.backends.triton.kernels.scan_prefixes import (
     scanned_chunks,
@@ -125,17 +125,12 @@ def scan_lines(
             carry = scanned_place(rows, y_ptrs, where, y_step, 0, keep, span, carry, SCAN, True)
         if WHOLE > 1 and AHEAD:
             begin = chunks_begin(whole - LENGTH if SCAN.REVERSE else start, SCAN)
-            found = tile_elements(
-                rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, False, SCAN.MASK_LINES, SCAN.SUMS,
-            )  # fmt: skip
+            found = read_tile(rows, len(y_ptrs), begin, keep, span, SCAN, False)
             for k in range(start, whole, LENGTH):
                 begin = chunks_begin(start + whole - LENGTH - k if SCAN.REVERSE else k, SCAN)
                 ahead = tl.minimum(k + LENGTH, whole - LENGTH)
                 next_begin = chunks_begin(start + whole - LENGTH - ahead if SCAN.REVERSE else ahead, SCAN)
-                later = tile_elements(
-                    rows, next_begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, False, SCAN.MASK_LINES,
-                    SCAN.SUMS,
-                )  # fmt: skip
+                later = read_tile(rows, len(y_ptrs), next_begin, keep, span, SCAN, False)
                 carry = scanned_tile(rows, found, begin, y_ptrs, where, y_step, keep, span, carry, SCAN, False)
                 found = later
         elif WHOLE:
@@ -273,9 +268,7 @@ def scan_share(
 ):  # fmt: skip
     """Read a share, combine it with the state before it, and write it. PART: not all of its elements need be of the line."""
     begin = chunks_begin((tiles - 1 - share if SCAN.REVERSE else share) * SCAN.NUMBER * SCAN.CHUNK, SCAN)
-    found = tile_elements(
-        rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, PART, SCAN.MASK_LINES, SCAN.SUMS,
-    )  # fmt: skip
+    found = read_tile(rows, len(y_ptrs), begin, keep, span, SCAN, PART)
     state, earlier, sums = scanned_chunks(found, begin, keep, span, SCAN, PART)
     own = last_slots(state, SCAN.NUMBER, SCAN.BY_ROWS)
     if SCAN.HAS_INIT:
@@ -287,9 +280,7 @@ def scan_share(
     else:
         before, beyond = look_back_in_trees(own, start, words_ptr, block, blocks, share, tiles, lane, keep, LOOK, SCAN)
     if AGAIN:
-        found = tile_elements(
-            rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, PART, SCAN.MASK_LINES, SCAN.SUMS,
-        )  # fmt: skip
+        found = read_tile(rows, len(y_ptrs), begin, keep, span, SCAN, PART)
     store_chunks(rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, SCAN, PART)
     if len(s_ptrs) > 0:
         if share == tiles - 1:

@@ -173,7 +173,7 @@ def segment_runs(
     lane = tl.arange(0, LANES)
     start = chunk * CHUNK
     reach = tl.minimum(size + lead - start, CHUNK).to(tl.int32)
-    rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + start * x[2], x[2]) for x in inputs]
+    rows = [(x.pointer + outer_offset(outer, outer_sizes, x.outer) + start * x.step, x.step) for x in inputs]
     y_base = outer_offset(outer, outer_sizes, y_outer)
     place = count_below(offsets_ptr, segments + 1, start + 1 - lead, LOOKED)
     place = tl.where(chunk == 0, 1, tl.maximum(place, 1))

@@ -4,7 +4,7 @@ The elements of one dim are cut into segments by `offsets`: segment s is [offset
 after they are clamped to the dim, so that no load or store leaves its tensor whatever they hold.
 
 Arguments:
-    inputs         one record an input: (pointer, outer steps, step along the segments' dim), in elements
+    inputs         a RaggedRows an input, RaggedColumns of `segment_columns`
     y_ptrs         one pointer a result; `y_outer`, `y_step`: their steps along `outer_sizes`, and from segment to segment
     partial_ptrs   one pointer a state field, [2, chunks, outputs]: of every chunk what it folds before its first border,
                    and after its last one
@@ -185,7 +185,7 @@ def segment_rows(
     lane = tl.arange(0, LANES)
     start = chunk * CHUNK
     reach = tl.minimum(size - start, CHUNK).to(tl.int32)
-    rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + start * x[2], x[2]) for x in inputs]
+    rows = [(x.pointer + outer_offset(outer, outer_sizes, x.outer) + start * x.step, x.step) for x in inputs]
     y_base = outer_offset(outer, outer_sizes, y_outer)
     first = count_below(offsets_ptr, segments + 1, start, LANES)
     first = tl.where(chunk == 0, 0, first)
@@ -271,7 +271,8 @@ def segment_pieces(
     """Combine the pieces of segments that end in another chunk than they begin in, in their order.
 
     A program owns OUTPUTS folds and CHUNKS chunks: of each the segment, if any, that began before the chunk and ends in it.
-    Those that began at most NEAR chunks before are combined side by side, the others one after another.
+    Those that began at most NEAR chunks before are combined side by side, the others one after another. It reads the pieces'
+    states once, holds a state a segment, and writes these segments' results.
     """
     pid = tl.program_id(0)
     lane = tl.arange(0, CHUNKS)
@@ -363,9 +364,8 @@ def segment_columns(
 ):  # fmt: skip
     """Fold the segments of COLUMNS neighbouring columns by equal shares of their rows.
 
-    A program owns rows [chunk * CHUNK, (chunk + 1) * CHUNK) of its columns and walks them from border to border. `inputs`
-    have the step from column to column at their end. NARROW: rows begin between vectors. ACROSS: as in `fold_rows`. Writes as
-    `segment_rows` does.
+    A program owns rows [chunk * CHUNK, (chunk + 1) * CHUNK) of its columns and walks them from border to border, with a state
+    a column. NARROW: rows begin between vectors. ACROSS: as in `fold_rows`. Reads and writes as `segment_rows` does.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -378,7 +378,7 @@ def segment_columns(
     keep = mask[None, :]
     start = chunk * CHUNK
     stop = tl.minimum(start + CHUNK, size)
-    rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + (column * x[3])[None, :], x[2]) for x in inputs]
+    rows = [(x.pointer + outer_offset(outer, outer_sizes, x.outer) + (column * x.column)[None, :], x.step) for x in inputs]
     y_base = outer_offset(outer, outer_sizes, y_outer) + column * y_column
     output = outer * columns + column
     first = count_below(offsets_ptr, segments + 1, start, LOOKED)
@@ -421,15 +421,15 @@ def segment_whole(
 ):  # fmt: skip
     """Fold one segment of one row from its own beginning: bits depend on the segment's elements alone.
 
-    A program walks it in tiles of LANES runs of RUN = 2 ** LEVELS neighbours. Writes its result, and to `kept_ptrs`, if there
-    are any, its state.
+    A program owns the segment and walks it in tiles of LANES runs of RUN = 2 ** LEVELS neighbours, with one state. Writes its
+    result, and to `kept_ptrs`, if there are any, its state.
     """
     pid = tl.program_id(0)
     segment = (pid % segments).to(tl.int64)
     outer = (pid // segments).to(tl.int64)
     begin = clamped(tl.load(offsets_ptr + segment), size)
     end = clamped(tl.load(offsets_ptr + segment + 1), size)
-    rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]), x[2]) for x in inputs]
+    rows = [(x.pointer + outer_offset(outer, outer_sizes, x.outer), x.step) for x in inputs]
     state = IDENTITY(())
     for at in range(begin, end, LANES * RUN):
         places = at + (tl.arange(0, LANES) * RUN)[:, None] + tl.arange(0, RUN)[None, :]

@@ -189,8 +189,11 @@ def fold_block(lifted, IN_ORDER: tl.constexpr, LATER: tl.constexpr):
     return block
 
 
-def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr):
-    """Reduced positions of a tile that starts at k: [RUN, LANES, 1, UNROLL]."""
+def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr, ALONE: tl.constexpr = False):
+    """Reduced positions of a tile that starts at k: [RUN, LANES, 1, UNROLL].
+
+    ALONE: no two lanes are of one thread, whatever vectors their pointers allow.
+    """
     run = tl.arange(0, RUN)[:, None, None, None]
     if LANES_LAST:
         lane = tl.arange(0, LANES)[None, None, None, :] * RUN
@@ -198,7 +201,10 @@ def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr)
     else:
         lane = tl.arange(0, LANES)[None, :, None, None] * RUN
         step = tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN)
-    return k + (run + lane + step)
+    places = run + lane + step
+    if ALONE:
+        places = tl.max_contiguous(places, (1, 1, 1, 1))
+    return k + places
 
 
 def whole_mask(mask, places, BLOCK_OUTPUTS: tl.constexpr):
@@ -414,3 +420,18 @@ def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):
         pairs = [tl.split(tl.reshape(s, (ROWS, LENGTH >> (level + 1), 2))) for s in state]
         state = COMBINE(*[p[0] for p in pairs], *[p[1] for p in pairs])
     return [tl.reshape(s, (ROWS,)) for s in state]
+
+
+def in_halves(x, LENGTH: tl.constexpr):
+    """A thread's elements along the last dim, one tensor an element, in order."""
+    if LENGTH == 1:
+        elements = (tl.reshape(x, (x.shape[0], x.shape[1])),)
+    elif LENGTH == 2:
+        elements = tl.split(x)
+    else:
+        even, odd = tl.split(tl.reshape(x, (x.shape[0], x.shape[1], LENGTH // 2, 2)))
+        evens, odds = in_halves(even, LENGTH // 2), in_halves(odd, LENGTH // 2)
+        elements = ()
+        for i in tl.static_range(LENGTH // 2):
+            elements = elements + (evens[i], odds[i])
+    return elements
