@@ -80,7 +80,7 @@ def cross_entropy(
     if not is_dynamo_compiling():
         rows = [n for d, n in enumerate(input.shape) if d != plain.dim]
         facts = {"shape": rows, "dtype": [t.dtype for t in tensors], "classes": classes, **own}
-        check_ranks(facts, lambda: process_group(group, mesh, CALL), CALL)
+        check_ranks(facts, [process_group(group, mesh, CALL)], CALL)
     arguments = (*own.values(), start, classes)
     check_tangents(tensors, CALL)
     # Without a gradient none is applied: torch.compile would call `forward` of two tensors without its `ctx`.

@@ -79,7 +79,7 @@ def matmul(
             "shape": shape, "dtype": [a.dtype, *kinds], "epilogue": function, "scatter": scatter, "result dtype": result,
             "guarantee": guarantee, "what requires grad": [t.requires_grad for t in (a, b)],
         }  # fmt: skip
-        check_ranks(facts, lambda: process_group(group, mesh, CALL), CALL)
+        check_ranks(facts, [process_group(group, mesh, CALL)], CALL)
     if scatter:
         if a.ndim < 2 or b.ndim < 2 or shape[-2] % ranks.size:
             raise ShapeError(
