@@ -45,10 +45,10 @@ SHARDED = (
     ),
     Mutant(
         "a DTensor's weight has the whole gradient on each rank that has other rows",
-        "distributed/dtensors.py",
+        "distributed/spread.py",
         "wanted[-1] if lies_along or d < 0 else Partial()",
         "wanted[-1]",
-        (f"{FILE}::test_plain_calls_of_dtensors_are_those_of_the_whole",),
+        ("tests/distributed/test_dtensors.py::test_plain_calls_are_those_of_the_whole",),
     ),
     Mutant(
         "cotangents of scattered rows are in another order",

@@ -113,7 +113,9 @@ def gathered_states(states: Sequence[Tensor], axis: int, ranks: Ranks) -> list[T
     found, start = list(states), 0
     for f, own in zip(order, flat, strict=True):
         part = rows[:, start : start + own.numel()]
-        if rows.shape[1] % states[f].itemsize:  # no view: a rank's row begins between two elements
+        if not own.numel():
+            part = states[f].new_empty(ranks.size, 0)
+        elif rows.shape[1] % states[f].itemsize:  # no view: a rank's row begins between two elements
             part = part.clone(memory_format=torch.contiguous_format)
         shape = [ranks.size, *states[f].shape]
         found[f] = part.view(states[f].dtype).view(shape).movedim(0, axis).squeeze(axis + 1)

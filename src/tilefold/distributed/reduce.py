@@ -62,8 +62,8 @@ def reduce(
         monoid: as in `tilefold.reduce`. One that takes positions gets those of the whole tensor.
         dim: the dims to fold, all by default. Where `sharded_dim` is not among them nothing is exchanged.
         keepdim: keep reduced dims with length 1.
-        sharded_dim: the dim that the parts divide; None of a tensor of which every rank has the whole. With a `mesh` of several
-            dims a list of one for each of these: (0, 1) where its first dim divides rows and its second one columns, (0, 0)
+        sharded_dim: the dim that the parts divide; None of a tensor of which every rank has the whole. With a `mesh` of
+            several dims one for each of these: (0, 1) where its first dim divides rows and its second one columns, (0, 0)
             where the second one divides the rows of each of the first one's parts.
         group: the process group; all processes by default.
         mesh: a DeviceMesh of one dim (`mesh["tp"]`) instead of a group, or of as many as sharded dims are listed.
@@ -156,7 +156,7 @@ def agreed(
     """
     if sharded_dim is NEEDED:
         raise KindError(
-            f"{call}: `sharded_dim` must be named, got none; name the dim that the parts divide, or None where every rank has "
+            f"{call}: `sharded_dim` must be named, got none; name the dim that parts divide, or None where every rank has "
             "the whole tensor"
         )
     several = isinstance(sharded_dim, list | tuple)
@@ -178,7 +178,8 @@ def agreed(
         }
         check_ranks(own, groups, call)
     steps = [Step(d, ranks_of(g, None, call)) for d, g in zip(axes, groups, strict=True) if d is not None]
-    return tuple(sorted(reversed(steps), key=lambda step: -step.axis))
+    order = sorted(range(len(steps)), key=lambda i: (steps[i].axis, i), reverse=True)
+    return tuple([steps[i] for i in order])
 
 
 def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
@@ -288,7 +289,7 @@ def _needs_neighbours(monoid: str, elements: tuple[torch.dtype, ...]) -> bool:
     """Whether an element's derivative needs the states before and after it."""
     ends = ends_of(gradients.derived(monoid_of(monoid), elements))
     found = ends.gradient
-    if found.origins is not None:
+    if found.origins is not None or not ends.places:
         return False
     return len(found.floats) > len(found.extremes) if found.shares_ties else not ends.total_is_enough
 

@@ -126,7 +126,8 @@ def _before(
     states: Sequence[Tensor], steps: Sequence[Step], finish: str, reverse: bool, guarantee: str
 ) -> list[Tensor]:
     """The state of all ranks before this one, of one state for each row and rank."""
-    axis, before = steps[0].axis, list[Tensor]()
+    axis = steps[0].axis
+    before: list[Tensor] = []
     for step, following in zip(steps, (*steps[1:], None), strict=True):
         every = list(_Gathered.apply(step, *states))  # type: ignore[no-untyped-call]  # torch's own
         beside = _scan(every, finish, axis, [], exclusive=True, reverse=reverse, guarantee=guarantee)

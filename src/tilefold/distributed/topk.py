@@ -50,14 +50,23 @@ def topk(
     Example:
         >>> tilefold.distributed.topk(shard, 8, sharded_dim=1)  # doctest: +SKIP
     """
-    along, k = checked_selection(x, k, dim, largest, sorted, guarantee, True, CALL, whole=False)
+    shards = {"sharded_dim": sharded_dim, "group": group, "mesh": mesh}
+    return torch.return_types.topk(select_shards(x, k, dim, largest, sorted, guarantee=guarantee, **shards))  # type: ignore[arg-type]  # two
+
+
+def select_shards(
+    x: Tensor, k: int, dim: int, largest: bool, sorted: bool,
+    *, sharded_dim: Axes, group: Any = None, mesh: Any = None, guarantee: str, call: str = CALL,
+) -> Sequence[Tensor]:  # fmt: skip
+    """`topk` without packing."""
+    along, k = checked_selection(x, k, dim, largest, sorted, guarantee, True, call, whole=False)
     facts = {"k": k, "dim": along, "largest": largest}
-    steps = agreed([x], x.shape, sharded_dim, group, mesh, guarantee, facts, CALL)
+    steps = agreed([x], x.shape, sharded_dim, group, mesh, guarantee, facts, call)
     steps = tuple([step for step in steps if step.axis == along])
     if not steps or not k:
         return local_topk(x, k, along, largest, sorted, guarantee=guarantee)
-    made = _Function.apply(x, k, along, largest, steps, guarantee)  # type: ignore[no-untyped-call]  # torch's own
-    return torch.return_types.topk(made)
+    made: Sequence[Tensor] = _Function.apply(x, k, along, largest, steps, guarantee)  # type: ignore[no-untyped-call]  # torch's own
+    return made
 
 
 def _worst(dtype: torch.dtype, largest: bool) -> Any:
@@ -95,7 +104,9 @@ def _selected(
         others = torch.where(found, others + starts.view(-1, *[1] * x.ndim), -1)
         missing = torch.arange(k, device=x.device) >= lengths.unsqueeze(1)
         order = missing.flatten().to(torch.uint8).argsort(stable=True)
-        bits = bests.view(_BITS[best.itemsize])  # torch moves integers of each width, and not all floats of 8 bits
+        bits = bests.view(
+            _BITS[best.itemsize]
+        )  # torch moves integers of each width, and not all floats of 8 bits
         every = [t.movedim(0, dim).flatten(dim, dim + 1).index_select(dim, order) for t in (bits, others)]
         best, which = local_topk(every[0].view(x.dtype), k, dim, largest, guarantee=guarantee)
         places, length = every[1].gather(dim, which), lengths.sum().reshape(1)
