@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 import tilefold
+import tilefold.distributed as sharded
 from on_ranks import CATALOGUE, FOLDS, close, error_of, here, listed, same
 from tilefold import monoids
 
@@ -307,3 +308,44 @@ def unclipped() -> list[str]:
         return [*errors, error_of(lambda: tilefold.clip_grad_norm_(p, 1.0, 1.0 + (dist.get_rank() == 1)))]
     finally:
         del os.environ["TILEFOLD_CHECK_RANKS"]
+
+
+def partials() -> None:
+    """States that wait for their exchange: replicated, divided by rows, and back; of every kind of monoid."""
+    torch.manual_seed(11)
+    mesh = on_mesh()
+    for name, monoid in CATALOGUE.items():
+        inputs = monoid.algebra.inputs
+        dtype = torch.int64 if "BIT" in name or name in ("ANY", "ALL") else torch.float64
+        x = [here(torch.randint(-2, 3, (5, 6, 3)).to(dtype)) for _ in range(inputs)]
+        one = inputs == 1
+        for placements in ([Shard(0), Shard(1)], [Shard(1), Shard(1)]):
+            if not monoid.commutative and placements[0] == Shard(1):
+                continue
+            own = [distribute_tensor(t, mesh, placements) for t in x]
+            wanted = listed(tilefold.reduce(x[0] if one else x, monoid, (1, 2)))
+            states = sharded.partial_reduce(own[0] if one else own, monoid, (1, 2))
+            assert [p.is_partial() for p in states.placements] == [p == Shard(1) for p in placements]
+            kept = [p if p.is_shard(0) else Replicate() for p in placements]
+            rows = [Shard(0) if p.is_partial() else p for p in states.placements]
+            ways = [states, states.redistribute(placements=kept), states.redistribute(placements=rows)]
+            for made in ways:
+                got = listed(sharded.project(made, monoid, *[dtype] * inputs))
+                same(wanted, [t.full_tensor() for t in got])
+
+
+def refused_partials() -> list[str]:
+    """The errors of states that cannot wait."""
+    mesh, x = on_mesh(), here(torch.ones(4, 6))
+    spread = distribute_tensor(x, mesh, [Shard(0), Shard(1)])
+    states = sharded.partial_reduce(spread, monoids.LOGSUMEXP, 1)
+    calls = (
+        lambda: sharded.partial_reduce(x, monoids.SUM),
+        lambda: sharded.partial_reduce(spread, monoids.FIRST),
+        lambda: sharded.partial_reduce(spread.detach().requires_grad_(), monoids.SUM),
+        lambda: states.redistribute(placements=[Shard(0), Shard(1)]),
+        lambda: sharded.project(states, monoids.SUM),
+        lambda: sharded.project(x, monoids.SUM),
+        lambda: sharded.Partial(sum),
+    )
+    return [error_of(call, tilefold.errors.TilefoldError) for call in calls]

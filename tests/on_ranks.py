@@ -200,6 +200,23 @@ def too_many() -> str:
     return error_of(lambda: sharded.topk(torch.ones(2, 1), 9, sharded_dim=1), tilefold.errors.ShapeError)
 
 
+def unnamed() -> list[str]:
+    """The errors of calls without `sharded_dim`, or with keywords that there are not."""
+    x = torch.ones(2, 3)
+    calls = (
+        lambda: sharded.softmax(x, 1),
+        lambda: sharded.sum(x, 1),
+        lambda: sharded.rms_norm(x, (3,)),
+        lambda: sharded.topk(x, 1),
+        lambda: sharded.reduce(x, monoids.SUM, 1),
+        lambda: sharded.scan(x, monoids.SUM, 1),
+        lambda: sharded.reduce_map(x, monoids.SUM, lambda x, s: x / s, 1),
+        lambda: sharded.var(x, 1, unbiased=True, sharded_dim=1),
+        lambda: sharded.layer_norm(x, (3,), sharded=1),
+    )
+    return [error_of(call, TypeError) for call in calls]
+
+
 def without_dims() -> list[str]:
     """The errors of parts without dims, which are not a rank's own."""
     calls = (
@@ -302,6 +319,28 @@ def meshes() -> None:
     assert "mesh['model']" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, mesh=mesh))
     both = {"mesh": mesh["data"], "group": dist.group.WORLD}
     assert "got both" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, **both))
+    x = torch.arange(24.0).view(4, 6).cos().requires_grad_()
+    rows = x.detach().split([3, 1])[data]
+    own = rows.split([4, 2], 1)[model].clone().requires_grad_()
+    for name in ("logsumexp", "argmax", "var"):
+        wanted = getattr(tilefold, name)(x, *[(0, 1)] * (name != "argmax"))
+        got = getattr(sharded, name)(own, *[(0, 1)] * (name != "argmax"), sharded_dim=(0, 1), mesh=mesh)
+        same(wanted.detach(), got.detach())
+        if wanted.requires_grad:
+            (a,), (b,) = (torch.autograd.grad(made, t) for made, t in ((wanted, x), (got, own)))
+            same(a.split([3, 1])[data].split([4, 2], 1)[model], b)
+    x, sizes = x.detach(), [2, 1, 0, 1]
+    own, place = x.split(sizes)[2 * data + model], {"sharded_dim": (0, 0), "mesh": mesh}
+    for name in ("SUM", "LAST", "CUMMAX"):
+        for reverse in (False, True):
+            wanted = listed(tilefold.scan(x, CATALOGUE[name], 0, reverse=reverse))
+            got = listed(sharded.scan(own, CATALOGUE[name], 0, reverse=reverse, **place))
+            same([t.split(sizes)[2 * data + model] for t in wanted], got)
+    same(tilefold.reduce(x, SHIFTS, 0), sharded.reduce(own, SHIFTS, 0, **place))
+    same(tuple(tilefold.topk(x, 3, 0)), tuple(sharded.topk(own, 3, 0, **place)))
+    assert "a `mesh` with as many dims, got 3 dims" in error_of(
+        lambda: sharded.sum(own, 0, sharded_dim=(0, 0, 1), mesh=mesh)
+    )
 
 
 def error_of(call: Callable[[], Any], kind: type[Exception] = tilefold.errors.ArgumentError) -> str:
@@ -408,7 +447,8 @@ def nothing() -> str:
 def second_derivative(name: str) -> str:
     """The error of asking for one."""
     x = here(torch.ones(3)).requires_grad_()
-    made = getattr(sharded, name)(x, 0, sharded_dim=0).sum()
+    call = functools.partial(sharded.scan, monoid=monoids.SUM) if name == "cumsum" else getattr(sharded, name)
+    made = call(x, dim=0, sharded_dim=0).sum()
     return error_of(lambda: torch.autograd.grad(made, x, create_graph=True), tilefold.errors.GradientError)
 
 

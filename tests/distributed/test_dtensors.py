@@ -83,3 +83,21 @@ def test_clips_that_are_refused(four):
     assert said[0] == said[2] == ""  # the dim of the mesh that divides the gradient has two groups
     assert re.search("clip_grad_norm_: ranks must agree on norm, got .* on rank 1 and .* on rank 3", said[1])
     assert said[1] == said[3]
+
+
+def test_states_that_wait_for_their_exchange(four):
+    four.run(dtensors_on_ranks.partials)
+
+
+def test_states_that_are_refused(four):
+    rules = (
+        "partial_reduce: `inputs` must be DTensors, got Tensor",
+        "the order counts for first: one dim of the mesh may divide the first reduced dim alone",
+        "states have no derivative, got an input that requires grad",
+        r"states may become Replicate, or Shard of a dim of results, got S\(1\) of 2 dims",
+        r"states must be those of sum, got Partial\(logsumexp\)",
+        "project: `states` must be a DTensor",
+        "Partial: a tensor is folded with a tilefold.Monoid",
+    )
+    for errors in four.run(dtensors_on_ranks.refused_partials):
+        assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors

@@ -52,7 +52,7 @@ def test_compiled_maps_are_one_graph_forward_and_backward(four):
     four.run(on_ranks.compiled_maps)
 
 
-@pytest.mark.parametrize("name", ["logsumexp", "softmax"])
+@pytest.mark.parametrize("name", ["logsumexp", "softmax", "cumsum"])
 def test_there_is_no_second_derivative(four, name):
     assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative, name))
 
@@ -116,6 +116,20 @@ def test_more_than_all_ranks_have_is_refused_on_each(four):
         "`k` must be at most 4, the length of dim 1 on all ranks" in error
         for error in four.run(on_ranks.too_many)
     )
+
+
+def test_calls_without_a_sharded_dim_or_with_other_keywords_are_refused_by_name(four):
+    missing = "`sharded_dim` must be named, got none"
+    rules = (
+        *(
+            f"distributed.{name}: {missing}"
+            for name in ("softmax", "sum", "rms_norm", "topk", "reduce", "scan", "reduce_map")
+        ),
+        "distributed.var: further keywords must be among sharded_dim, group, mesh, guarantee, got 'unbiased'",
+        "distributed.layer_norm: further keywords must be among .*, got 'sharded'",
+    )
+    for errors in four.run(on_ranks.unnamed):
+        assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
 
 
 def test_parts_without_dims_are_refused(four):

@@ -29,7 +29,7 @@ from tilefold.distributed.matmul import multiply_parts
 from tilefold.distributed.reduce import fold_of_text, fold_shards
 from tilefold.distributed.reduce_map import map_shards
 from tilefold.distributed.scan import scan_shards
-from tilefold.distributed.spread import Spread, check_alike, check_placement, shards_at, spread_of
+from tilefold.distributed.spread import Spread, check_alike, check_placement, chunks, shards_at, spread_of
 from tilefold.distributed.topk import select_shards
 from tilefold.errors import ArgumentError, KindError
 from tilefold.functional.losses import OPTIONS, checked_loss
@@ -158,12 +158,6 @@ def _of_all_rows(loss: Tensor, counts: Tensor | None, spread: Spread, guarantee:
     shards: dict[str, Any] = {"sharded_dim": (1,) * len(groups), "group": groups}
     (total,) = fold_shards([pair], monoids.SUM, 1, False, guarantee=guarantee, call=spread.call, **shards)
     return total[0] if counts is None else total[0] / total[1]
-
-
-def chunks(length: int, size: int) -> list[int]:
-    """How torch divides a dim among ranks."""
-    most = -(-length // size)
-    return [max(0, min(most, length - most * i)) for i in range(size)]
 
 
 def _product(

@@ -207,7 +207,7 @@ class Sharded:
     @property
     def own(self) -> tuple[int, ...]:
         """Those of `dims` that a shard's fold has."""
-        return own_dims(self.monoid, self.dims, self.steps[0].axis)
+        return own_dims(self.monoid, self.dims, self.steps[0].axis) if self.steps else self.dims
 
     def elements(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
         """The dtypes that elements are read as."""
@@ -218,6 +218,17 @@ class Sharded:
 
         What an earlier step gathers is folded before the next one, so that each moves one state for each result and rank.
         """
+        states, places = self.states(tensors)
+        whole = finish_text(self.monoid, self.elements(tensors), self.ties, False)
+        for step, following in zip(self.steps, (*self.steps[1:], None), strict=True):
+            states = gathered_states(states, step.axis, step.ranks)
+            if following is not None:
+                dims = own_dims(self.monoid, self.dims, following.axis)
+                states = fold_of_text(states, whole, dims, True, None, None, self.guarantee)
+        return states, places
+
+    def states(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The same of this rank's elements."""
         places: list[Tensor] = []
         given, convert, own = list(tensors), self.convert, self.own
         shape = broadcast_shape(tensors, CALL)
@@ -232,14 +243,7 @@ class Sharded:
                 places = [torch.arange(count, device=base.device).reshape(sizes) + base]
         elements = self.elements(tensors)
         text = partial_text(self.monoid, elements, self.ties)
-        states = fold_of_text(given, text, own, True, None, convert, self.guarantee)
-        whole = finish_text(self.monoid, elements, self.ties, False)
-        for step, following in zip(self.steps, (*self.steps[1:], None), strict=True):
-            states = gathered_states(states, step.axis, step.ranks)
-            if following is not None:
-                dims = own_dims(self.monoid, self.dims, following.axis)
-                states = fold_of_text(states, whole, dims, True, None, None, self.guarantee)
-        return states, places
+        return fold_of_text(given, text, own, True, None, convert, self.guarantee), places
 
     def finished(self, states: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results, of all ranks' states."""

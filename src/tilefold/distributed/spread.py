@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,16 @@ class Spread:
 
     def rows(self, t: Tensor, keepdim: bool, length: int = 1) -> Tensor:
         """A result of one value a row, or of so many."""
+        return self._whole(t, *self._of_rows(keepdim, length))
+
+    def partial_rows(self, t: Tensor, keepdim: bool, partial: Any) -> Tensor:
+        """States of rows, which may have a further dim, of ranks that divide rows."""
+        shape, sharded = self._of_rows(keepdim, 1)
+        return self._whole(
+            t, [*shape, *t.shape[len(shape) :]], sharded, dict.fromkeys(self.dividing, partial)
+        )
+
+    def _of_rows(self, keepdim: bool, length: int) -> tuple[list[int], list[int]]:
         shape = [
             length if d in self.dims else n for d, n in enumerate(self.shape) if keepdim or d not in self.dims
         ]
@@ -89,12 +99,16 @@ class Spread:
             -1 if d < 0 or d in self.dims else d - (0 if keepdim else sum(r < d for r in self.dims))
             for d in self.sharded
         ]
-        return self._whole(t, shape, sharded)
+        return shape, sharded
 
-    def _whole(self, t: Tensor, shape: Sequence[int], sharded: Sequence[int]) -> Tensor:
+    def _whole(
+        self, t: Tensor, shape: Sequence[int], sharded: Sequence[int], others: Mapping[int, Any] | None = None
+    ) -> Tensor:
         from torch.distributed.tensor import DTensor, Replicate, Shard
 
-        placements = [Replicate() if d < 0 else Shard(d) for d in sharded]
+        placements: list[Any] = [Replicate() if d < 0 else Shard(d) for d in sharded]
+        for i, p in (others or {}).items():
+            placements[i] = p
         stride = tuple([math.prod(shape[d + 1 :]) for d in range(len(shape))])
         made: Tensor = DTensor.from_local(
             t, self.mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
@@ -120,6 +134,12 @@ def spread_of(tensors: Sequence[Any], count: int, dim: int | Sequence[int] | Non
         check_placement(p, call)
     sharded = tuple([shards_at(lead, i) for i in range(len(lead.placements))])
     return Spread(lead.device_mesh, sharded, shape, dims, call)
+
+
+def chunks(length: int, size: int) -> list[int]:
+    """How torch divides a dim among ranks."""
+    most = -(-length // size)
+    return [max(0, min(most, length - most * i)) for i in range(size)]
 
 
 def check_alike(tensors: Sequence[Any], call: str) -> None:
