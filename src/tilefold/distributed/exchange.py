@@ -133,7 +133,7 @@ class Positions:
 
 def positions_of(shape: Sequence[int], device: torch.device, steps: Sequence[Step]) -> dict[int, Positions]:
     """The same of each sharded dim, by an exchange of 8 bytes a rank for each step."""
-    found = dict[int, Positions]()
+    found: dict[int, Positions] = {}
     for step in steps:
         before = found.get(step.axis)
         if before is None:
