@@ -134,6 +134,12 @@ def compiled(names: list[str]) -> None:
             backend="aot_eager",
         )
         same(x.cumsum(1).split([3, 2], 1)[rank], call(x.split([3, 2], 1)[rank]))
+        several = torch.compile(
+            lambda t: sharded.scan(t, monoids.LOGSUMEXP, 1, sharded_dim=1, group=group),
+            fullgraph=True,
+            backend="aot_eager",
+        )
+        same(x.logcumsumexp(1).split([3, 2], 1)[rank], several(x.split([3, 2], 1)[rank]))
         best = torch.compile(
             lambda t: sharded.topk(t, 3, 1, sharded_dim=1, group=group), fullgraph=True, backend="aot_eager"
         )

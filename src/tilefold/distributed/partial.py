@@ -28,6 +28,7 @@ from tilefold.distributed.reduce import Sharded, agreed, fold_of_text
 from tilefold.distributed.spread import chunks, spread_of
 from tilefold.errors import ArgumentError, GradientError, KindError, shown
 from tilefold.problem.validate import as_inputs, check_guarantee, check_monoid
+from tilefold.runtime.uncompiled import uncompiled
 
 CALL = "distributed.partial_reduce"
 
@@ -132,6 +133,7 @@ def _widest(dtypes: Sequence[torch.dtype]) -> list[int]:
     return sorted(range(len(dtypes)), key=lambda f: -dtypes[f].itemsize)
 
 
+@uncompiled
 def partial_reduce(
     inputs: Tensor | Sequence[Tensor], monoid: Monoid, dim: int | Sequence[int] | None = None, keepdim: bool = False,
     *, guarantee: str = "run_to_run",
@@ -192,6 +194,7 @@ def partial_reduce(
     return spread.partial_rows(made, keepdim, Partial(monoid, *elements))
 
 
+@uncompiled
 def project(states: Tensor, monoid: Monoid, *elements: torch.dtype) -> Any:
     """Results of the states that a DTensor holds, element by element.
 

@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra import text
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api.parts import Dtypes, algebra_of, finish_text, partial_text, turned, with_base
-from tilefold.api.recorded import OPERATIONS
+from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
 from tilefold.distributed.exchange import COLLECTIVES, Step, first_positions, gathered_states, positions_of
 from tilefold.distributed.gradient import check_order, check_tangents
@@ -129,7 +129,12 @@ def _before(
     axis = steps[0].axis
     before: list[Tensor] = []
     for step, following in zip(steps, (*steps[1:], None), strict=True):
-        every = list(_Gathered.apply(step, *states))  # type: ignore[no-untyped-call]  # torch's own
+        # Without a gradient none is applied: torch.compile would call `forward` of two tensors without its `ctx`.
+        every = list(
+            _Gathered.apply(step, *states)  # type: ignore[no-untyped-call]  # torch's own
+            if asks_gradient(states)
+            else gathered_states(states, axis, step.ranks)
+        )
         beside = _scan(every, finish, axis, [], exclusive=True, reverse=reverse, guarantee=guarantee)
         here = [t.narrow(axis, step.ranks.rank, 1) for t in beside]
         if before:  # the ranks before these are farther away
