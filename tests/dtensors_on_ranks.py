@@ -79,6 +79,25 @@ def plain_calls() -> int:
     return count
 
 
+def chunks() -> None:
+    """A stream of chunks: the state after one stands before the next."""
+    torch.manual_seed(12)
+    mesh = on_mesh()
+    for placements in (LIES[0], LIES[3], TWICE[1]):
+        for monoid in (monoids.LOGSUMEXP, monoids.AFFINE, monoids.FIRST):
+            whole: Any = None
+            spread: Any = None
+            for _ in range(2):
+                x = [here(torch.randn(4, 6, dtype=torch.float64)) for _ in range(monoid.algebra.inputs)]
+                own = [distribute_tensor(t, mesh, placements) for t in x]
+                whole, spread = (
+                    tilefold.reduce(t, monoid, 1, init=made and made[1], return_state=True)
+                    for t, made in ((x, whole), (own, spread))
+                )
+                for a, b in zip(whole, spread, strict=True):
+                    same(a, [whole_of(t) for t in listed(b)])
+
+
 def several_dims(seed: int, count: int) -> int:
     """Drawn monoids over dims that two dims of the mesh divide, one dim twice too: in order, and with positions."""
     mesh, wrong = on_mesh(), list[str]()
@@ -253,7 +272,7 @@ def refused() -> list[str]:
         lambda: tilefold.sum(part, 1),
         lambda: tilefold.rms_norm(spread, (6,), x[0]),
         lambda: tilefold.rms_norm(spread, (6,), residual=distribute_tensor(x, mesh, [Shard(1), Shard(0)])),
-        lambda: tilefold.reduce(spread, monoids.SUM, 1, return_state=True),
+        lambda: tilefold.reduce(spread, monoids.SUM, 1, init=x[:, 0]),
         lambda: tilefold.scan(spread, monoids.SUM, 1, init=0.0),
         lambda: tilefold.softmax(spread, 1, out=spread),
         lambda: tilefold.topk(spread, 2, out=(spread, spread)),

@@ -279,6 +279,33 @@ def losses_beside(what: str) -> str | None:
     return f"nothing on rank {rank}"
 
 
+def chunks() -> None:
+    """A stream of sharded chunks: the state after one stands before the next. With positions, which count in each chunk."""
+    torch.manual_seed(12)
+    sizes, rank = sizes_of(2, 0, 3, 1), dist.get_rank()
+    for name in ("SUM", "LOGSUMEXP", "AFFINE", "LAST", "SHIFTS", "MAX_WITH_INDEX"):
+        monoid = CATALOGUE[name]
+        both = [
+            [here(torch.randint(-2, 3, (2, 6)).double()) for _ in range(monoid.algebra.inputs)]
+            for _ in range(2)
+        ]
+        for dims in ((1,), (0, 1)):
+            wanted = got = None
+            for whole in both:
+                own = [t.split(sizes, 1)[rank] for t in whole]
+                before = [None if made is None else made[1] for made in (wanted, got)]
+                wanted = fold(tilefold.reduce, whole, monoid, dims, init=before[0], return_state=True)
+                got = fold(
+                    sharded.reduce, own, monoid, dims, init=before[1], return_state=True, sharded_dim=1
+                )
+                same(listed(wanted[0]) + listed(wanted[1]), listed(got[0]) + listed(got[1]))
+    x = here(torch.ones(2, 3)).requires_grad_()
+    refused = error_of(
+        lambda: sharded.reduce(x, monoids.SUM, 1, sharded_dim=1, init=1.0), tilefold.errors.GradientError
+    )
+    assert "with `init` or `return_state` has no derivative" in refused
+
+
 def scans() -> None:
     """Prefixes of each rank's part, with positions and in order."""
     torch.manual_seed(1)
@@ -432,6 +459,11 @@ def disagreeing_map(what: str) -> str:
     odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
     x = here(torch.ones(4, 3)).requires_grad_(not (odd and what == "what requires grad"))
     try:
+        if what == "reverse":
+            return error_of(lambda: sharded.scan(x, monoids.SUM, 1, sharded_dim=1, reverse=odd))
+        if what == "return_state":
+            x = x.detach()
+            return error_of(lambda: sharded.reduce(x, monoids.SUM, 1, sharded_dim=1, return_state=odd))
         if what == "k":
             return error_of(lambda: sharded.topk(x, 2 if odd else 3, sharded_dim=1))
         if what == "epilogue":

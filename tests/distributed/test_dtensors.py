@@ -28,6 +28,10 @@ def test_dims_that_several_dims_of_the_mesh_divide(four):
     assert four.run(dtensors_on_ranks.several_dims, 100, CASES)[0] == CASES
 
 
+def test_chunks_begin_with_the_state_of_those_before(four):
+    four.run(dtensors_on_ranks.chunks)
+
+
 def test_scans_are_those_of_the_whole(four):
     four.run(dtensors_on_ranks.scans)
 
@@ -53,7 +57,7 @@ def test_calls_that_are_refused(four):
         "sum: placements must be Shard or Replicate, got P",
         "rms_norm: tensors must all be DTensors where one is, got Tensor",
         r"rms_norm: tensors must be sharded as the input is.*got S\(1\) where S\(0\) is needed",
-        "reduce: a fold of DTensors takes no `return_state`",
+        "reduce: tensors must all be DTensors where one is, got Tensor",
         "scan: a scan of DTensors takes no `init`",
         "softmax: a map of DTensors takes no `out`",
         "topk: a selection of DTensors takes no `out`",

@@ -137,6 +137,10 @@ def test_parts_without_dims_are_refused(four):
         assert all("`sharded_dim` must be a dim of the parts, got 0" in error for error in errors), errors
 
 
+def test_sharded_chunks_begin_with_the_state_of_those_before(four):
+    four.run(on_ranks.chunks)
+
+
 def test_scans_begin_with_the_state_of_the_ranks_before(four):
     four.run(on_ranks.scans)
 
@@ -182,7 +186,9 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
 
 
-@pytest.mark.parametrize("what", ["function", "read as", "what requires grad", "k", "epilogue"])
+@pytest.mark.parametrize(
+    "what", ["function", "read as", "what requires grad", "k", "epilogue", "reverse", "return_state"]
+)
 def test_ranks_that_disagree_of_a_map_are_named(four, what):
     for error in four.run(on_ranks.disagreeing_map, what):
         assert f"ranks must agree on {what}" in error

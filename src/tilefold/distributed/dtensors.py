@@ -17,6 +17,7 @@ from torch import Tensor
 from tilefold import monoids
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
+from tilefold.api.initial import tensors_of
 from tilefold.api.losses import Loss, loss_tensors
 from tilefold.api.matmul import matmul as local_matmul
 from tilefold.api.parts import finish_text, partial_text
@@ -43,10 +44,14 @@ def _fold(
     tensors: Sequence[Any], monoid: Monoid, dim: Any, keepdim: bool, init: Any, return_state: bool, dtype: Any, convert: Any,
     guarantee: str, out: Any, call: str,
 ) -> list[Tensor]:  # fmt: skip
-    _take_none(call, "fold", out=out, init=init, return_state=return_state or None)
+    _take_none(call, "fold", out=out)
+    check_alike([*tensors, *tensors_of(init)], call)
     spread = spread_of(tensors, len(tensors), dim, call)
     own = [spread.local(t) for t in tensors]
-    form = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+    rows = spread.of_rows(keepdim)
+    before = None if init is None else [rows.local(t) if isinstance(t, Tensor) else t for t in init]
+    form: dict[str, Any] = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+    form |= {"init": before, "return_state": return_state}
     made = fold_shards(own, monoid, spread.dims, keepdim, **form, **spread.shards)
     return [spread.rows(t, keepdim) for t in made]
 

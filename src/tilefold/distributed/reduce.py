@@ -14,8 +14,9 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import gradients
 from tilefold.api.ends import ends_of
+from tilefold.api.initial import State, fields_of, packed, tensors_of
 from tilefold.api.parts import finish_text, own_dims, partial_text, result_dtypes, takes_positions
-from tilefold.api.recorded import OPERATIONS, asks_gradient
+from tilefold.api.recorded import OPERATIONS, asks_gradient, fields_as_tensors
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed import gradient
 from tilefold.distributed.agreement import check_ranks
@@ -46,6 +47,8 @@ def reduce(
     sharded_dim: Axes = NEEDED,
     group: Any = None,
     mesh: Any = None,
+    init: State | Sequence[State] | None = None,
+    return_state: bool = False,
     dtype: torch.dtype | None = None,
     guarantee: str = "run_to_run",
 ) -> Any:
@@ -67,6 +70,8 @@ def reduce(
             where the second one divides the rows of each of the first one's parts.
         group: the process group; all processes by default.
         mesh: a DeviceMesh of one dim (`mesh["tp"]`) instead of a group, or of as many as sharded dims are listed.
+        init, return_state: as in `tilefold.reduce`: the state before all ranks' elements, the same on every rank, and the one
+            after them. Over a sharded dim neither has a gradient.
         dtype: the dtype of computed results, as in `tilefold.reduce`.
         guarantee: as in `tilefold.reduce`, for both folds. Bits do not depend on which rank is late. They do depend on how
             the tensor is divided, but where the fold is exact.
@@ -92,12 +97,12 @@ def reduce(
         >>> tilefold.distributed.reduce(shard, tilefold.monoids.LOGSUMEXP, dim=1, sharded_dim=1)  # doctest: +SKIP
     """
     tensors = as_inputs(inputs, monoid, CALL)
-    return monoid.pack(
-        fold_shards(
-            tensors, monoid, dim, keepdim, sharded_dim=sharded_dim, group=group, mesh=mesh, dtype=dtype,
-            guarantee=guarantee,
-        )
+    check_flags(CALL, return_state=return_state)
+    made = fold_shards(
+        tensors, monoid, dim, keepdim, sharded_dim=sharded_dim, group=group, mesh=mesh, init=fields_of(init),
+        return_state=return_state, dtype=dtype, guarantee=guarantee,
     )  # fmt: skip
+    return packed(made, monoid, return_state)
 
 
 def fold_shards(
@@ -109,25 +114,36 @@ def fold_shards(
     sharded_dim: Axes = NEEDED,
     group: Any = None,
     mesh: Any = None,
+    init: Sequence[State] | None = None,
+    return_state: bool = False,
     dtype: torch.dtype | None = None,
     convert: torch.dtype | None = None,
     guarantee: str = "run_to_run",
     call: str = CALL,
 ) -> list[Tensor]:
-    """`reduce` without packing. `convert` reads elements as that dtype."""
+    """`reduce` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
     check_flags(call, keepdim=keepdim)
     check_inputs(tensors, monoid, guarantee, call, differentiable=True)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
-    facts = {"monoid": monoid, "dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype}
+    facts = {
+        "monoid": monoid, "dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype,
+        "init": init is not None, "return_state": return_state,
+    }  # fmt: skip
     steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     steps = tuple([step for step in steps if step.axis in dims])
     if not steps:
-        return fold_tensors(
-            tensors, monoid, dims, keepdim, dtype=dtype, convert=convert, guarantee=guarantee, call=call
-        )
+        state: dict[str, Any] = {"init": init, "return_state": return_state}
+        form: dict[str, Any] = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+        return fold_tensors(tensors, monoid, dims, keepdim, **state, **form)
     gradient.check_tangents(tensors, call)
+    stateful = init is not None or return_state
+    if stateful and asks_gradient([*tensors, *tensors_of(init)]):
+        raise GradientError(
+            f"{call}: over a sharded dim a fold with `init` or `return_state` has no derivative, got a tensor that requires "
+            "grad; use torch.no_grad()"
+        )
     sharded = Sharded(monoid.text, dims, keepdim, steps, dtype, convert, guarantee, asks_gradient(tensors))
     if sharded.ties:
         if len(steps) > 1 and _needs_neighbours(monoid.text, sharded.elements(tensors)):
@@ -137,9 +153,9 @@ def fold_shards(
             )
         return list(_Function.apply(sharded, *tensors))  # type: ignore[no-untyped-call]  # torch's own
     states, _ = sharded.exchanged(tensors)
-    made = sharded.finished(states, tensors)
+    made = sharded.finished(states, tensors, init, return_state)
     missing = any(shape[step.axis] == 0 for step in steps)
-    if monoid.algebra.identity is None and missing and not is_dynamo_compiling():
+    if monoid.algebra.identity is None and missing and init is None and not is_dynamo_compiling():
         _check_present(states[-1], monoid, call)
     return made
 
@@ -245,14 +261,25 @@ class Sharded:
         text = partial_text(self.monoid, elements, self.ties)
         return fold_of_text(given, text, own, True, None, convert, self.guarantee), places
 
-    def finished(self, states: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The results, of all ranks' states."""
+    def finished(
+        self,
+        states: Sequence[Tensor],
+        tensors: Sequence[Tensor],
+        init: Any = None,
+        return_state: bool = False,
+    ) -> list[Tensor]:
+        """The results, of all ranks' states, and the state if it is asked for."""
         elements = self.elements(tensors)
         dtypes = result_dtypes(self.monoid, elements, self.dtype)
         asked = next((d for d in dtypes if d.is_floating_point), None)
         text = finish_text(self.monoid, elements, self.ties, True)
-        made = fold_of_text(states, text, self.dims, self.keepdim, asked, None, self.guarantee)
-        return [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=True)]
+        partial = not _has_identity(self.monoid)
+        before = init if init is None or not partial else [*init, True]  # there is a state
+        form: dict[str, Any] = {"init": before, "return_state": return_state}
+        made = fold_of_text(states, text, self.dims, self.keepdim, asked, None, self.guarantee, **form)
+        n = len(dtypes)
+        fields = made[n : len(made) - partial]
+        return [*(t if t.dtype == d else t.to(d) for t, d in zip(made[:n], dtypes, strict=True)), *fields]
 
     def computed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results in the dtypes that they are computed in, of all ranks' elements."""
@@ -262,12 +289,14 @@ class Sharded:
 
 
 def fold_of_text(
-    tensors: Sequence[Tensor], monoid: str, dims: tuple[int, ...], keepdim: bool, dtype: Any, convert: Any, guarantee: str
+    tensors: Sequence[Tensor], monoid: str, dims: tuple[int, ...], keepdim: bool, dtype: Any, convert: Any, guarantee: str,
+    init: Any = None, return_state: bool = False,
 ) -> list[Tensor]:  # fmt: skip
     """A fold with the monoid of a text: in graphs the operation that holds it."""
     if is_dynamo_compiling():
+        before = fields_as_tensors(init, tensors[0].device)
         made: list[Tensor] = OPERATIONS.reduce(
-            list(tensors), [], monoid, dims, keepdim, False, dtype, convert, guarantee
+            list(tensors), before, monoid, dims, keepdim, return_state, dtype, convert, guarantee
         )
         return made
     return fold_tensors(
@@ -275,11 +304,18 @@ def fold_of_text(
         monoid_of(monoid),
         dims,
         keepdim,
+        init=init,
+        return_state=return_state,
         dtype=dtype,
         convert=convert,
         guarantee=guarantee,
         call=CALL,
     )
+
+
+@constant_in_graphs
+def _has_identity(monoid: str) -> bool:
+    return monoid_of(monoid).algebra.identity is not None
 
 
 @constant_in_graphs

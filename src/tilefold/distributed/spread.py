@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tilefold.errors import ArgumentError, KindError, ShapeError
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
-
-if TYPE_CHECKING:  # seconds to import, for processes that may have no DTensor
-    from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Spread:
         beside = [i for i, d in enumerate(self.sharded) if d >= 0 and d not in self.dims]
         return tuple([self.mesh.get_group(i) for i in beside])
 
-    def local(self, t: DTensor, at: Sequence[int] | None = None) -> Tensor:
+    def local(self, t: Any, at: Sequence[int] | None = None) -> Tensor:
         """This rank's part of a tensor, whose dims are those `at` of the elements; by default it broadcasts to them.
 
         Raises:
@@ -90,6 +87,11 @@ class Spread:
         return self._whole(
             t, [*shape, *t.shape[len(shape) :]], sharded, dict.fromkeys(self.dividing, partial)
         )
+
+    def of_rows(self, keepdim: bool) -> Spread:
+        """How results of one value a row lie."""
+        shape, sharded = self._of_rows(keepdim, 1)
+        return Spread(self.mesh, tuple(sharded), tuple(shape), (), self.call)
 
     def _of_rows(self, keepdim: bool, length: int) -> tuple[list[int], list[int]]:
         shape = [
