@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 from typing import Any
@@ -368,3 +369,23 @@ def refused_partials() -> list[str]:
         lambda: sharded.Partial(sum),
     )
     return [error_of(call, tilefold.errors.TilefoldError) for call in calls]
+
+
+def fsdp() -> None:
+    """A model that FSDP2 divides: its gradients' norm, and what they become, are torch's of the whole model."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(13)
+    whole = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    own = copy.deepcopy(whole)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    for part in (own[0], own[2], own):
+        fully_shard(part, mesh=mesh)
+    x = torch.randn(6, 7)
+    for model in (whole, own):
+        model(x).square().sum().backward()
+    wanted = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
+    got = tilefold.clip_grad_norm_(own.parameters(), 0.1)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=0)
+    for a, b in zip(whole.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(b.grad.full_tensor(), a.grad, rtol=1e-5, atol=1e-8)
