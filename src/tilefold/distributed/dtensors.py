@@ -235,7 +235,7 @@ def _product(
 
 def _norms(gradients: Sequence[Any], monoid: Monoid, dtype: torch.dtype, call: str) -> list[Tensor]:
     """The norms of whole gradients, those that lie alike together. Elements are read as `dtype`."""
-    alike = dict[Any, list[Tensor]]()
+    alike: dict[Any, list[Tensor]] = {}
     for g in gradients:
         if type(g).__name__ == "DTensor":
             mesh = g.device_mesh

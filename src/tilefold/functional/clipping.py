@@ -100,7 +100,8 @@ class _Held(NamedTuple):
 
 def _norm_of_all(gradients: list[Any], order: float) -> tuple[Tensor, list[Tensor]]:
     """The norm of the gradients' norms, and this rank's parts; those of each device are folded there."""
-    parts, norms = gradients, list[Tensor]()
+    parts = gradients
+    norms: list[Tensor] = []
     first, dtypes = gradients[0].device, dict.fromkeys(g.dtype for g in gradients)
     held = gradients[0].dtype
     for dtype in dtypes:
