@@ -239,21 +239,20 @@ def products(seed: int, count: int) -> int:
     return count
 
 
-def compiled() -> None:
-    """Calls of DTensors as one graph, forward and backward."""
+def compiled(every: bool) -> None:
+    """A norm and a fold as one graph, forward and backward; with `every` scans, selections and losses, too."""
     torch.compiler.reset()
     torch.manual_seed(6)
     mesh, x, w = on_mesh(), here(torch.randn(4, 6)), here(torch.randn(6))
     target = distribute_tensor(here(torch.tensor([0, 5, 2, 1])), mesh, [Shard(0), Replicate()])
 
     def run(x: Any, w: Any) -> Any:
-        normed = tilefold.rms_norm(tilefold.cumsum(x, 1), (6,), w)
-        best = tilefold.topk(normed, 2).values
-        return (
-            tilefold.logsumexp(normed, (0, 1))
-            + tilefold.sum(best, (0, 1))
-            + tilefold.cross_entropy(normed, target)
-        )
+        normed = tilefold.rms_norm(tilefold.cumsum(x, 1) if every else x, (6,), w)
+        made = tilefold.logsumexp(normed, (0, 1))
+        if every:
+            best = tilefold.topk(normed, 2).values
+            made = made + tilefold.sum(best, (0, 1)) + tilefold.cross_entropy(normed, target)
+        return made
 
     own = distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_()
     weight = distribute_tensor(w, mesh, [Replicate(), Shard(0)])

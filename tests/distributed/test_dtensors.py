@@ -48,8 +48,8 @@ def test_products_are_those_of_the_whole(four):
     assert four.run(dtensors_on_ranks.products, 300, CASES)[0] == CASES
 
 
-def test_compiled_calls_are_one_graph(four):
-    four.run(dtensors_on_ranks.compiled)
+def test_a_compiled_norm_and_a_fold_are_one_graph(four):
+    four.run(dtensors_on_ranks.compiled, False)
 
 
 def test_calls_that_are_refused(four):
