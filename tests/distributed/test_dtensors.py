@@ -41,7 +41,7 @@ def test_selections_are_those_of_the_whole(four):
 
 
 def test_losses_are_those_of_the_whole(four):
-    assert four.run(dtensors_on_ranks.losses, 200, CASES)[0] == CASES
+    assert four.run(dtensors_on_ranks.losses, 500, CASES)[0] == CASES
 
 
 def test_products_are_those_of_the_whole(four):
