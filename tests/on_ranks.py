@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -34,24 +33,6 @@ CATALOGUE = (
 FOLDS = (
     "sum", "prod", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "var", "std", "vector_norm",
 )  # fmt: skip
-# The function of each element and of its row's results, by the monoid; with what is asked of rows.
-MAPS: dict[str, tuple[Any, Any]] = {
-    "SUM": (lambda x, total: x / total, lambda total: (total, total * total)),
-    "LOGSUMEXP": (lambda x, lse, weight: ((x - lse) * weight, x > lse), None),
-    "WELFORD": (
-        lambda x, count, mean, squares: (x - mean) * squares / count,
-        lambda count, mean, squares: mean,
-    ),
-    "NORM(2.0)": (lambda x, norm, weight: x * norm * weight + weight, None),
-    "MEAN": (lambda x, mean: x - mean, None),
-}
-UNDERIVED: dict[str, Any] = {
-    "MAX": lambda x, largest: (x - largest, x == largest),
-    "SHIFTS": lambda x, first, last, total: x * first + last - total,
-    "AFFINE": lambda a, b, scale, shift: a * scale + b * shift,
-    "BITWISE_XOR": lambda x, every: x ^ every,
-}
-BITS = ("ANY", "ALL", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR")
 
 
 @functools.cache
@@ -91,42 +72,6 @@ def same(wanted: Any, got: Any) -> None:
 
 def fold(function: Any, tensors: list[torch.Tensor], *arguments: Any, **named: Any) -> Any:
     return function(tensors[0] if len(tensors) == 1 else tensors, *arguments, **named)
-
-
-def drawn(seed: int, count: int) -> int:
-    """Random monoids, shapes, dims and uneven shards. Gives how many folds were compared."""
-    groups, done, wrong = groups_of(), 0, list[str]()
-    for case in range(seed, seed + count):
-        draw = random.Random(case)
-        name, size = draw.choice(sorted(CATALOGUE)), draw.choice(list(groups))
-        monoid, rank = CATALOGUE[name], dist.get_rank()
-        integers = [torch.bool] if name in ("ANY", "ALL") else [torch.int8, torch.int64]
-        dtype = draw.choice(integers if name in BITS else [torch.float64, torch.float32, torch.float64])
-        axis, ndim = 0, draw.choice([1, 2, 3])
-        axis = draw.randrange(ndim)
-        sizes = [draw.choice([0, 1, 2, 5]) for _ in range(size)]
-        if monoid.algebra.identity is None:
-            sizes[draw.randrange(size)] = 3
-        shape = [sum(sizes) if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
-        dims = sorted({axis, *draw.sample(range(ndim), draw.randrange(ndim + 1))})
-        keepdim = draw.random() < 0.5
-        if rank >= size:
-            continue
-        generator = torch.Generator().manual_seed(case)
-        whole = [
-            here(torch.randint(-2, 3, shape, generator=generator).to(dtype))
-            for _ in range(monoid.algebra.inputs)
-        ]
-        own = [t.split(sizes, axis)[rank] for t in whole]
-        wanted = fold(tilefold.reduce, whole, monoid, dims, keepdim)
-        got = fold(sharded.reduce, own, monoid, dims, keepdim, sharded_dim=axis - ndim, group=groups[size])
-        try:
-            same(wanted, got)
-        except AssertionError as error:  # later, so that ranks stay in step
-            wrong.append(f"case {case}: {name} {dtype} {shape} dims {dims} shards {sizes} of {axis}: {error}")
-        done += 1
-    assert not wrong, "\n".join(wrong)
-    return done
 
 
 def gradients(names: list[str], tied: bool) -> None:
@@ -189,6 +134,12 @@ def compiled(names: list[str]) -> None:
             backend="aot_eager",
         )
         same(x.cumsum(1).split([3, 2], 1)[rank], call(x.split([3, 2], 1)[rank]))
+        several = torch.compile(
+            lambda t: sharded.scan(t, monoids.LOGSUMEXP, 1, sharded_dim=1, group=group),
+            fullgraph=True,
+            backend="aot_eager",
+        )
+        same(x.logcumsumexp(1).split([3, 2], 1)[rank], several(x.split([3, 2], 1)[rank]))
         best = torch.compile(
             lambda t: sharded.topk(t, 3, 1, sharded_dim=1, group=group), fullgraph=True, backend="aot_eager"
         )
@@ -219,102 +170,6 @@ def compiled_maps() -> None:
         [m, *torch.autograd.grad(m, (own, weight), seed)] for m in (f(own, weight) for f in calls)
     )
     assert all(torch.equal(a, b) for a, b in zip(plain, graph, strict=True))
-
-
-def selections(seed: int, count: int) -> int:
-    """The best of drawn shards, many of them equal: values and positions are the whole's, and each rank has its gradient."""
-    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
-    dtypes = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn]
-    for case in range(seed, seed + count):
-        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
-        size, dtype, largest = draw.choice(list(groups)), draw.choice(dtypes), draw.random() < 0.5
-        sizes = [draw.choice([0, 1, 4, 40]) for _ in range(size)]
-        sizes[draw.randrange(size)] = 5
-        axis, ndim = draw.choice([(0, 1), (0, 2), (1, 2), (1, 3)])
-        shape = [sum(sizes) if d == axis else draw.choice([1, 3]) for d in range(ndim)]
-        x = torch.randint(0 if dtype == torch.uint8 else -2, 3, shape, generator=generator).float()
-        if dtype.is_floating_point and draw.random() < 0.5:
-            odd = draw.choice([float("nan"), torch.finfo(dtype).min])
-            x = torch.where(torch.rand(shape, generator=generator) < 0.3, odd, x)
-        x = here(x.to(dtype))
-        k = draw.randint(0, min(shape[axis], 32))
-        if rank >= size:
-            continue
-        derives = dtype in (torch.float32, torch.bfloat16)
-        whole = x.clone().requires_grad_(derives)
-        own = x.split(sizes, axis)[rank].clone().requires_grad_(derives)
-        wanted = tilefold.topk(whole, k, axis, largest)
-        got = sharded.topk(own, k, axis, largest, sharded_dim=axis, group=groups[size])
-        pairs = [(wanted.values.detach(), got.values.detach()), (wanted.indices, got.indices)]
-        if derives:
-            g = here(torch.randn(wanted.values.shape, generator=generator)).to(dtype)
-            (a,), (b,) = (torch.autograd.grad(m.values, t, g) for m, t in ((wanted, whole), (got, own)))
-            pairs.append((a.split(sizes, axis)[rank], b))
-        try:
-            for a, b in pairs:
-                torch.testing.assert_close(b.double(), a.double(), rtol=0, atol=0, equal_nan=True)
-        except AssertionError as error:
-            wrong.append(f"case {case}: {dtype} {shape} k {k} of shards {sizes}, largest {largest}: {error}")
-    assert not wrong, "\n".join(wrong)
-    return count
-
-
-def products(seed: int, count: int) -> int:
-    """Drawn products of uneven parts of K, with bias and epilogue: results and gradients are the whole's."""
-    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
-    for case in range(seed, seed + count):
-        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
-        size = draw.choice(list(groups))
-        dtype = draw.choice([torch.float64, torch.float32, torch.bfloat16, torch.int8])
-        sizes = [draw.choice([0, 1, 8, 17]) for _ in range(size)]
-        sizes[draw.randrange(size)] = 5
-        scatter, batch = draw.random() < 0.4, draw.choice([(), (3,)])
-        m, n, k = size * draw.choice([1, 4]), draw.choice([1, 6]), sum(sizes)
-
-        def made(*shape: int, generator: Any = generator, dtype: Any = dtype) -> torch.Tensor:
-            return here(torch.randn(shape, generator=generator, dtype=torch.float64).mul(3).to(dtype))
-
-        whole = [made(*batch, m, k), made(k, n)]
-        named: dict[str, Any] = {"bias": made(n)} if draw.random() < 0.5 else {}
-        named["epilogue"] = draw.choice([None, "relu", "gelu", lambda x, y: x + y])
-        if callable(named["epilogue"]):
-            named["epilogue_args"] = [made(*batch, m, n)]
-        if rank >= size:
-            continue
-        derives = dtype.is_floating_point
-        own = [
-            t.split(sizes, d)[rank].clone().requires_grad_(derives)
-            for t, d in zip(whole, (-1, -2), strict=True)
-        ]
-        whole = [t.requires_grad_(derives) for t in whole]
-        wanted = tilefold.matmul(*whole, **named)
-        parts = size if scatter else 1
-
-        def part(t: torch.Tensor, parts: int = parts) -> torch.Tensor:
-            return t.chunk(parts, -2)[rank % parts]
-
-        given = named | (
-            {"epilogue_args": [part(t) for t in named["epilogue_args"]]} if "epilogue_args" in named else {}
-        )
-        got = sharded.matmul(*own, scatter=scatter, group=groups[size], **given)
-        pairs = [(part(wanted), got)]
-        if derives:
-            g = made(*wanted.shape)
-            of_whole = torch.autograd.grad(wanted, whole, g)
-            of_own = torch.autograd.grad(got, own, part(g))
-            pairs += [
-                (t.split(sizes, d)[rank], o) for t, d, o in zip(of_whole, (-1, -2), of_own, strict=True)
-            ]
-        try:
-            for a, b in pairs:
-                largest = float(a.detach().abs().double().max()) if a.numel() else 0.0
-                bound = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1.6e-2}.get(dtype, 0.0)
-                assert (a.dtype, a.shape) == (b.dtype, b.shape)
-                torch.testing.assert_close(b, a, rtol=bound, atol=bound * largest)
-        except AssertionError as error:
-            wrong.append(f"case {case}: {dtype} {m} {n} shards {sizes} {named} scatter {scatter}: {error}")
-    assert not wrong, "\n".join(wrong)
-    return count
 
 
 def compiled_product() -> None:
@@ -351,6 +206,23 @@ def too_many() -> str:
     return error_of(lambda: sharded.topk(torch.ones(2, 1), 9, sharded_dim=1), tilefold.errors.ShapeError)
 
 
+def unnamed() -> list[str]:
+    """The errors of calls without `sharded_dim`, or with keywords that there are not."""
+    x = torch.ones(2, 3)
+    calls = (
+        lambda: sharded.softmax(x, 1),
+        lambda: sharded.sum(x, 1),
+        lambda: sharded.rms_norm(x, (3,)),
+        lambda: sharded.topk(x, 1),
+        lambda: sharded.reduce(x, monoids.SUM, 1),
+        lambda: sharded.scan(x, monoids.SUM, 1),
+        lambda: sharded.reduce_map(x, monoids.SUM, lambda x, s: x / s, 1),
+        lambda: sharded.var(x, 1, unbiased=True, sharded_dim=1),
+        lambda: sharded.layer_norm(x, (3,), sharded=1),
+    )
+    return [error_of(call, TypeError) for call in calls]
+
+
 def without_dims() -> list[str]:
     """The errors of parts without dims, which are not a rank's own."""
     calls = (
@@ -359,149 +231,6 @@ def without_dims() -> list[str]:
         lambda: sharded.topk(torch.ones(()), 1, 0, sharded_dim=0),
     )
     return [error_of(call, tilefold.errors.ShapeError) for call in calls]
-
-
-def losses(seed: int, count: int) -> int:
-    """Drawn options, shapes and shards of cross-entropy: loss, log-sum-exp and gradients are the whole one's."""
-    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
-    for case in range(seed, seed + count):
-        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
-        size, dtype = draw.choice(list(groups)), draw.choice([torch.float64, torch.float32, torch.bfloat16])
-        sizes = [draw.choice([0, 1, 3, 6]) for _ in range(size)]
-        sizes[draw.randrange(size)] = 5
-        if draw.random() < 0.4:
-            sizes = [4] * size
-        shape = draw.choice([(sum(sizes),), (3, sum(sizes)), (2, sum(sizes), 3)])
-        dim = min(1, len(shape) - 1)
-        options: dict[str, Any] = {
-            "reduction": draw.choice(["mean", "sum", "none"]),
-            "label_smoothing": draw.choice([0.0, 0.0, 0.1]),
-            "z_loss": draw.choice([0.0, 0.0, 1e-3]),
-            "softcap": draw.choice([None, None, 2.0]),
-            "return_lse": True,
-        }
-        x = here(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
-        if draw.random() < 0.2:
-            x.view(-1)[draw.randrange(x.numel())] = draw.choice([float("nan"), -float("inf")])
-        rows = [n for d, n in enumerate(shape) if d != dim]
-        soft = draw.random() < 0.3
-        if soft:
-            target = here(torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype))
-        else:
-            target = here(torch.randint(0, sum(sizes), rows, generator=generator))
-            if target.numel() and draw.random() < 0.3:
-                options["ignore_index"] = int(target.view(-1)[0])
-        weight = (
-            here(torch.rand(sum(sizes), generator=generator, dtype=torch.float64))
-            if draw.random() < 0.4
-            else None
-        )
-        if rank >= size:
-            continue
-        whole = [x.requires_grad_(), *([target.requires_grad_()] if soft else [])]
-        wanted = tilefold.cross_entropy(x, target, weight, **options)
-        own = [t.detach().split(sizes, dim)[rank].clone().requires_grad_() for t in whole]
-        part = None if weight is None else weight.split(sizes)[rank]
-        given = None if len(set(sizes)) == 1 and draw.random() < 0.5 else sizes
-        got = sharded.cross_entropy(
-            own[0], own[1] if soft else target, part, sizes=given, group=groups[size], **options
-        )
-        seeds = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in wanted]
-        of_whole, of_own = (torch.autograd.grad(m, i, seeds) for m, i in ((wanted, whole), (got, own)))
-        try:
-            close(wanted, got, dtype)
-            close([t.split(sizes, dim)[rank] for t in of_whole], of_own, dtype)
-        except AssertionError as error:
-            wrong.append(f"case {case}: {dtype} {shape} shards {sizes} {options}: {error}")
-    assert not wrong, "\n".join(wrong)
-    return count
-
-
-def maps(seed: int, count: int) -> int:
-    """Drawn rows, functions and shards: each rank's results and gradients are its part of the whole's."""
-    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
-    for case in range(seed, seed + count):
-        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
-        size = draw.choice(list(groups))
-        dtype = draw.choice([torch.float64, torch.float32, torch.bfloat16])
-        ndim = draw.choice([1, 2, 3])
-        axis = draw.randrange(ndim)
-        sizes = [draw.choice([0, 1, 3, 6]) for _ in range(size)]
-        sizes[draw.randrange(size)] = 5
-        shape = [sum(sizes) if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
-        names = ["softmax", "log_softmax", "layer_norm", "rms_norm", "reduce_map", "reduce_map"]
-        name, k = draw.choice(names), draw.randint(1, ndim)
-        what = draw.choice([*MAPS, *UNDERIVED]) if name == "reduce_map" else name
-
-        def made(shape: Any, generator: Any = generator, dtype: Any = dtype) -> torch.Tensor:
-            return here(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
-
-        named, dims = dict[str, Any](), sorted({axis, *draw.sample(range(ndim), draw.randrange(ndim + 1))})
-        inputs, beside = [made(shape)], list[torch.Tensor]()
-        if name in ("layer_norm", "rms_norm"):
-            dims = list(range(ndim - k, ndim))
-            beside = [made(shape[ndim - k :]) for _ in range(draw.choice([0, 1, 1 + (name == "layer_norm")]))]
-            inputs += [made(shape)] * (draw.random() < 0.3)
-        elif name == "reduce_map":
-            monoid = sharded.named.MEAN if what == "MEAN" else CATALOGUE[what]
-            inputs = [made(shape) for _ in range(monoid.algebra.inputs)]
-            beside = [made(shape[axis:])] if what in ("LOGSUMEXP", "NORM(2.0)") else []
-            if what == "BITWISE_XOR":
-                inputs = [(t * 100).to(torch.int64) for t in inputs]
-        elif draw.random() < 0.3:
-            named["dtype"] = draw.choice([torch.float32, torch.float64, torch.bfloat16])
-        derives = what not in UNDERIVED and draw.random() < 0.8
-        if rank >= size:
-            continue
-
-        def part(t: torch.Tensor, d: int = axis - ndim, sizes: Any = sizes, n: int = shape[axis]) -> Any:
-            return t.split(sizes, d)[rank] if t.ndim >= -d and t.shape[d] == n else t
-
-        def call(
-            module: Any, inputs: Any, beside: Any, more: Any, name: str = name, what: str = what, k: int = k,
-            dims: Any = dims, ndim: int = ndim, named: Any = named,
-        ) -> Any:  # fmt: skip
-            x = inputs[0]
-            if name == "reduce_map":
-                monoid = sharded.named.MEAN if what == "MEAN" else CATALOGUE[what]
-                function, rows = MAPS[what] if what in MAPS else (UNDERIVED[what], None)
-                return fold(
-                    module.reduce_map, inputs, monoid, function, dims, extras=beside, rows=rows, **more
-                )
-            if name in ("layer_norm", "rms_norm"):
-                residual = inputs[1] if len(inputs) > 1 else None
-                # so much beside the variance that a gradient of two like elements is no large number
-                return getattr(module, name)(
-                    x, x.shape[ndim - k :], *beside, eps=0.1, residual=residual, **more
-                )
-            return getattr(module, name)(x, dims, **named, **more)
-
-        whole = [t.clone().requires_grad_(derives) for t in (*inputs, *beside)]
-        own = [part(t).detach().clone().requires_grad_(derives) for t in (*inputs, *beside)]
-        m = len(inputs)
-        wanted = listed(call(tilefold, whole[:m], whole[m:], {}))
-        got = listed(call(sharded, own[:m], own[m:], {"sharded_dim": axis, "group": groups[size]}))
-        pairs = [
-            (part(a) if a.shape[axis] == shape[axis] else a, b) for a, b in zip(wanted, got, strict=True)
-        ]
-        if derives:
-            floats = [i for i, t in enumerate(wanted) if t.is_floating_point()]
-            seeds = [made(wanted[i].shape).to(wanted[i].dtype) for i in floats]
-            of_whole = torch.autograd.grad([wanted[i] for i in floats], whole, seeds)
-            seeds = [part(s) if s.shape[axis] == shape[axis] else s for s in seeds]
-            of_own = torch.autograd.grad([got[i] for i in floats], own, seeds)
-            n = len(whole) if axis in dims else m  # of sharded rows, weights have what this rank's rows give
-            pairs += [(part(a), b) for a, b in zip(of_whole[:n], of_own[:n], strict=True)]
-        try:
-            assert [t.requires_grad for t in wanted] == [t.requires_grad for t in got]
-            for a, b in pairs:
-                close([a], [b], max(dtype, named.get("dtype", dtype), key=lambda d: torch.finfo(d).eps))
-        except AssertionError as error:
-            wrong.append(
-                f"case {case}: {what} {dtype} {shape} dims {dims} shards {sizes} of {axis} {named}: {error}"
-            )
-    assert not wrong, "\n".join(wrong)
-    return count
 
 
 def close(wanted: Any, got: Any, dtype: torch.dtype) -> None:
@@ -550,6 +279,33 @@ def losses_beside(what: str) -> str | None:
     return f"nothing on rank {rank}"
 
 
+def chunks() -> None:
+    """A stream of sharded chunks: the state after one stands before the next. With positions, which count in each chunk."""
+    torch.manual_seed(12)
+    sizes, rank = sizes_of(2, 0, 3, 1), dist.get_rank()
+    for name in ("SUM", "LOGSUMEXP", "AFFINE", "LAST", "SHIFTS", "MAX_WITH_INDEX"):
+        monoid = CATALOGUE[name]
+        both = [
+            [here(torch.randint(-2, 3, (2, 6)).double()) for _ in range(monoid.algebra.inputs)]
+            for _ in range(2)
+        ]
+        for dims in ((1,), (0, 1)):
+            wanted = got = None
+            for whole in both:
+                own = [t.split(sizes, 1)[rank] for t in whole]
+                before = [None if made is None else made[1] for made in (wanted, got)]
+                wanted = fold(tilefold.reduce, whole, monoid, dims, init=before[0], return_state=True)
+                got = fold(
+                    sharded.reduce, own, monoid, dims, init=before[1], return_state=True, sharded_dim=1
+                )
+                same(listed(wanted[0]) + listed(wanted[1]), listed(got[0]) + listed(got[1]))
+    x = here(torch.ones(2, 3)).requires_grad_()
+    refused = error_of(
+        lambda: sharded.reduce(x, monoids.SUM, 1, sharded_dim=1, init=1.0), tilefold.errors.GradientError
+    )
+    assert "with `init` or `return_state` has no derivative" in refused
+
+
 def scans() -> None:
     """Prefixes of each rank's part, with positions and in order."""
     torch.manual_seed(1)
@@ -596,98 +352,28 @@ def meshes() -> None:
     assert "mesh['model']" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, mesh=mesh))
     both = {"mesh": mesh["data"], "group": dist.group.WORLD}
     assert "got both" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, **both))
-
-
-def on_mesh() -> Any:
-    """A mesh of two dims with all ranks, the last two by two."""
-    size, kind = dist.get_world_size(), "cuda" if dist.get_backend() == "nccl" else "cpu"
-    return dist.device_mesh.init_device_mesh(kind, (size // 2, 2), mesh_dim_names=("data", "model"))
-
-
-def dtensors() -> int:
-    """Plain calls of DTensors, forward and backward, on a mesh of two dims. Gives how many were compared."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    torch.manual_seed(5)
-    mesh, count = on_mesh(), 0
-    x, w = here(torch.randn(3, 5, dtype=torch.float64)), here(torch.randn(5, dtype=torch.float64))
-    rows = [(name, (1,)) for name in ("softmax", "log_softmax")]
-    rows += [("rms_norm", ((5,), w)), ("layer_norm", ((5,), w, w)), ("rms_norm", ((3, 5),))]
-    folds = [(name, (3.0, 1) if name == "vector_norm" else (d,)) for name in FOLDS for d in (0, 1)]
-    lies = ([Shard(0), Shard(1)], [Replicate(), Shard(1)], [Shard(1), Replicate()], [Shard(0), Replicate()])
-    for placements in lies:
-        for name, given in [*folds, *rows]:
-            if (3, 5) in given and Shard(0) in placements and Shard(1) in placements:
-                continue
-            along = [Shard(0) if p == Shard(1) else Replicate() for p in placements]
-            weighted = any(g is w for g in given)
-            for of_weight in ([Replicate(), Replicate()], along) if weighted else (along,):
-                whole, own = (
-                    x.clone().requires_grad_(),
-                    distribute_tensor(x, mesh, placements).requires_grad_(),
-                )
-                both = [
-                    [w.clone().requires_grad_()],
-                    [distribute_tensor(w, mesh, of_weight).requires_grad_()],
-                ]
-                a, b = (
-                    getattr(tilefold, name)(t, *[weight[0] if g is w else g for g in given])
-                    for t, weight in zip((whole, own), both, strict=True)
-                )
-                same(a.detach(), b.full_tensor().detach())
-                count += 1
-                if name.startswith("arg"):
-                    continue
-                seed = torch.randn_like(a)
-                a.backward(seed)
-                b.backward(distribute_tensor(seed, mesh, b.placements))
-                assert own.grad.placements == own.placements
-                for t, spread in ((whole, own), *zip(*both, strict=True)):
-                    if t.grad is not None:  # a weight's is Partial where ranks with other rows share it
-                        same(t.grad, spread.grad.full_tensor())
-    return count
-
-
-def compiled_dtensors() -> None:
-    """A norm and a fold of a sharded dim as one graph."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    torch.compiler.reset()
-    torch.manual_seed(6)
-    mesh, x, w = on_mesh(), here(torch.randn(4, 6)), here(torch.randn(6))
-
-    def both(x: Any, w: Any) -> Any:
-        return tilefold.logsumexp(tilefold.rms_norm(x, (6,), w), 1)
-
-    own = distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_()
-    weight = distribute_tensor(w, mesh, [Replicate(), Shard(0)])
-    made = [f(own, weight) for f in (both, torch.compile(both, fullgraph=True, backend="aot_eager"))]
-    grads = [torch.autograd.grad(m.sum(), own)[0] for m in made]
-    same(*(m.full_tensor().detach() for m in made))
-    same(*(g.full_tensor() for g in grads))
-
-
-def refused_dtensors() -> list[str]:
-    """The errors of what is not supported."""
-    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-
-    mesh, x = on_mesh(), here(torch.ones(4, 6))
-    part = DTensor.from_local(x, mesh, [Partial(), Replicate()], run_check=False)
-    both = distribute_tensor(x, mesh, [Shard(0), Shard(1)])
-    calls = (
-        lambda: tilefold.sum(part, 1),
-        lambda: tilefold.sum(both),
-        lambda: tilefold.rms_norm(both, (6,), x[0]),
-        lambda: tilefold.rms_norm(both, (6,), residual=distribute_tensor(x, mesh, [Shard(1), Shard(0)])),
-        lambda: tilefold.reduce(both, monoids.SUM, 1, return_state=True),
-        lambda: tilefold.cumsum(both, 1),
-        lambda: tilefold.softmax(both, 1, out=both),
-        lambda: tilefold.rms_norm(both, (6,), distribute_tensor(x[0], mesh["model"], [Shard(0)])),
-        lambda: tilefold.reduce(
-            [distribute_tensor(t, mesh, [Replicate()] * 2) for t in (x[:, :1], x[:1])], monoids.AFFINE, 1
-        ),
+    x = torch.arange(24.0).view(4, 6).cos().requires_grad_()
+    rows = x.detach().split([3, 1])[data]
+    own = rows.split([4, 2], 1)[model].clone().requires_grad_()
+    for name in ("logsumexp", "argmax", "var"):
+        wanted = getattr(tilefold, name)(x, *[(0, 1)] * (name != "argmax"))
+        got = getattr(sharded, name)(own, *[(0, 1)] * (name != "argmax"), sharded_dim=(0, 1), mesh=mesh)
+        same(wanted.detach(), got.detach())
+        if wanted.requires_grad:
+            (a,), (b,) = (torch.autograd.grad(made, t) for made, t in ((wanted, x), (got, own)))
+            same(a.split([3, 1])[data].split([4, 2], 1)[model], b)
+    x, sizes = x.detach(), [2, 1, 0, 1]
+    own, place = x.split(sizes)[2 * data + model], {"sharded_dim": (0, 0), "mesh": mesh}
+    for name in ("SUM", "LAST", "CUMMAX"):
+        for reverse in (False, True):
+            wanted = listed(tilefold.scan(x, CATALOGUE[name], 0, reverse=reverse))
+            got = listed(sharded.scan(own, CATALOGUE[name], 0, reverse=reverse, **place))
+            same([t.split(sizes)[2 * data + model] for t in wanted], got)
+    same(tilefold.reduce(x, SHIFTS, 0), sharded.reduce(own, SHIFTS, 0, **place))
+    same(tuple(tilefold.topk(x, 3, 0)), tuple(sharded.topk(own, 3, 0, **place)))
+    assert "a `mesh` with as many dims, got 3 dims" in error_of(
+        lambda: sharded.sum(own, 0, sharded_dim=(0, 0, 1), mesh=mesh)
     )
-    return [error_of(call, tilefold.errors.TilefoldError) for call in calls]
 
 
 def error_of(call: Callable[[], Any], kind: type[Exception] = tilefold.errors.ArgumentError) -> str:
@@ -773,6 +459,11 @@ def disagreeing_map(what: str) -> str:
     odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
     x = here(torch.ones(4, 3)).requires_grad_(not (odd and what == "what requires grad"))
     try:
+        if what == "reverse":
+            return error_of(lambda: sharded.scan(x, monoids.SUM, 1, sharded_dim=1, reverse=odd))
+        if what == "return_state":
+            x = x.detach()
+            return error_of(lambda: sharded.reduce(x, monoids.SUM, 1, sharded_dim=1, return_state=odd))
         if what == "k":
             return error_of(lambda: sharded.topk(x, 2 if odd else 3, sharded_dim=1))
         if what == "epilogue":
@@ -794,7 +485,8 @@ def nothing() -> str:
 def second_derivative(name: str) -> str:
     """The error of asking for one."""
     x = here(torch.ones(3)).requires_grad_()
-    made = getattr(sharded, name)(x, 0, sharded_dim=0).sum()
+    call = functools.partial(sharded.scan, monoid=monoids.SUM) if name == "cumsum" else getattr(sharded, name)
+    made = call(x, dim=0, sharded_dim=0).sum()
     return error_of(lambda: torch.autograd.grad(made, x, create_graph=True), tilefold.errors.GradientError)
 
 

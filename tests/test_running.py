@@ -391,3 +391,15 @@ def test_a_plain_call_is_known_by_what_its_plan_depends_on() -> None:
     seen: list[Any] = []
     torch.vmap(lambda row: (seen.append(switch.call_key([row], monoids.SUM, 0, rest)), row)[1])(x)
     assert seen == [None]
+
+
+def test_ranks_that_torchrun_starts_describe_files_together(tmp_path):
+    for i in range(3):
+        torch.save({f"w{j}": torch.full((100,), float(i + j)) for j in range(4)}, tmp_path / f"{i}.pt")
+    describe = ["-m", "tilefold", "describe", str(tmp_path), "--json"]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    alone, together = (
+        subprocess.run([sys.executable, *before, *describe], capture_output=True, timeout=120, check=True)
+        for before in ([], torchrun)
+    )
+    assert together.stdout == alone.stdout

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import drawn_on_ranks
+import dtensors_on_ranks
 import on_ranks
 from ranks import Ranks
 
@@ -22,7 +24,7 @@ def two(tmp_path_factory):
 
 
 def test_folds_are_those_of_the_whole(two):
-    assert two.run(on_ranks.drawn, 5000, 100)[0] == 100
+    assert two.run(drawn_on_ranks.drawn, 5000, 100)[0] == 100
 
 
 @pytest.mark.parametrize(
@@ -33,11 +35,11 @@ def test_gradients_are_the_shards_of_the_whole_one(two, names):
 
 
 def test_losses_are_those_of_all_classes(two):
-    assert two.run(on_ranks.losses, 6000, 60)[0] == 60
+    assert two.run(drawn_on_ranks.losses, 6000, 60)[0] == 60
 
 
 def test_maps_of_sharded_rows_are_those_of_the_whole(two):
-    assert two.run(on_ranks.maps, 7000, 100)[0] == 100
+    assert two.run(drawn_on_ranks.maps, 7000, 100)[0] == 100
 
 
 def test_compiled_maps_are_one_graph_forward_and_backward(two):
@@ -45,15 +47,27 @@ def test_compiled_maps_are_one_graph_forward_and_backward(two):
 
 
 def test_selections_are_those_of_the_whole(two):
-    assert two.run(on_ranks.selections, 8000, 100)[0] == 100
+    assert two.run(drawn_on_ranks.selections, 8000, 100)[0] == 100
 
 
 def test_products_of_parts_of_k_are_those_of_the_whole(two):
-    assert two.run(on_ranks.products, 9000, 60)[0] == 60
+    assert two.run(drawn_on_ranks.products, 9000, 60)[0] == 60
 
 
 def test_plain_calls_of_dtensors_are_those_of_the_whole(two):
-    assert two.run(on_ranks.dtensors)[0] > 90
+    assert two.run(dtensors_on_ranks.plain_calls)[0] > 100
+
+
+def test_scans_of_dtensors_are_those_of_the_whole(two):
+    two.run(dtensors_on_ranks.scans)
+
+
+def test_products_of_dtensors_are_those_of_the_whole(two):
+    assert two.run(dtensors_on_ranks.products, 0, 40)[0] == 40
+
+
+def test_losses_of_dtensors_are_those_of_the_whole(two):
+    assert two.run(dtensors_on_ranks.losses, 0, 40)[0] == 40
 
 
 def test_scans_begin_with_the_state_of_the_ranks_before(two):

@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 
+import drawn_on_ranks
 import on_ranks
 import tilefold.distributed as sharded
 from ranks import Ranks
@@ -27,7 +28,7 @@ def four(tmp_path_factory):
 
 
 def test_a_sharded_fold_is_the_fold_of_the_whole(four):
-    assert four.run(on_ranks.drawn, 1000, SHARDINGS)[0] == SHARDINGS
+    assert four.run(drawn_on_ranks.drawn, 1000, SHARDINGS)[0] == SHARDINGS
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_compiled_maps_are_one_graph_forward_and_backward(four):
     four.run(on_ranks.compiled_maps)
 
 
-@pytest.mark.parametrize("name", ["logsumexp", "softmax"])
+@pytest.mark.parametrize("name", ["logsumexp", "softmax", "cumsum"])
 def test_there_is_no_second_derivative(four, name):
     assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative, name))
 
@@ -68,7 +69,7 @@ def test_a_map_of_extremes_has_no_gradient(four):
 
 
 def test_a_loss_of_sharded_classes_is_that_of_all(four):
-    assert four.run(on_ranks.losses, 2000, LOSSES)[0] == LOSSES
+    assert four.run(drawn_on_ranks.losses, 2000, LOSSES)[0] == LOSSES
 
 
 @pytest.mark.parametrize(
@@ -89,15 +90,15 @@ def test_a_compiled_loss_is_one_graph_with_the_same_bits(four):
 
 
 def test_maps_of_sharded_rows_are_those_of_the_whole(four):
-    assert four.run(on_ranks.maps, 3000, MAPS)[0] == MAPS
+    assert four.run(drawn_on_ranks.maps, 3000, MAPS)[0] == MAPS
 
 
 def test_selections_are_those_of_the_whole(four):
-    assert four.run(on_ranks.selections, 4000, SELECTIONS)[0] == SELECTIONS
+    assert four.run(drawn_on_ranks.selections, 4000, SELECTIONS)[0] == SELECTIONS
 
 
 def test_products_of_parts_of_k_are_those_of_the_whole(four):
-    assert four.run(on_ranks.products, 5000, 40)[0] == 40
+    assert four.run(drawn_on_ranks.products, 5000, 40)[0] == 40
 
 
 def test_a_compiled_product_is_one_graph(four):
@@ -117,9 +118,27 @@ def test_more_than_all_ranks_have_is_refused_on_each(four):
     )
 
 
+def test_calls_without_a_sharded_dim_or_with_other_keywords_are_refused_by_name(four):
+    missing = "`sharded_dim` must be named, got none"
+    rules = (
+        *(
+            f"distributed.{name}: {missing}"
+            for name in ("softmax", "sum", "rms_norm", "topk", "reduce", "scan", "reduce_map")
+        ),
+        "distributed.var: further keywords must be among sharded_dim, group, mesh, guarantee, got 'unbiased'",
+        "distributed.layer_norm: further keywords must be among .*, got 'sharded'",
+    )
+    for errors in four.run(on_ranks.unnamed):
+        assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
+
+
 def test_parts_without_dims_are_refused(four):
     for errors in four.run(on_ranks.without_dims):
         assert all("`sharded_dim` must be a dim of the parts, got 0" in error for error in errors), errors
+
+
+def test_sharded_chunks_begin_with_the_state_of_those_before(four):
+    four.run(on_ranks.chunks)
 
 
 def test_scans_begin_with_the_state_of_the_ranks_before(four):
@@ -132,30 +151,6 @@ def test_named_folds_are_those_of_the_whole(four):
 
 def test_meshes_of_two_dims(four):
     four.run(on_ranks.meshes)
-
-
-def test_plain_calls_of_dtensors_are_those_of_the_whole(four):
-    assert four.run(on_ranks.dtensors)[0] > 90
-
-
-def test_compiled_calls_of_dtensors_are_one_graph(four):
-    four.run(on_ranks.compiled_dtensors)
-
-
-def test_dtensors_that_are_refused(four):
-    rules = (
-        "sum: placements must be Shard or Replicate, got P",
-        r"sum: one dim of the mesh may shard reduced dims, got S\(0\), S\(1\)",
-        "rms_norm: tensors must all be DTensors where one is, got Tensor",
-        r"rms_norm: tensors must be sharded as the input is.*got S\(1\) where S\(0\) is needed",
-        "reduce: a fold of DTensors takes no `return_state`",
-        "cumsum: inputs must have memory of their own, got DTensor.*give its local tensor",
-        "softmax: a map of DTensors takes no `out`",
-        "rms_norm: tensors must be on one mesh",
-        r"reduce: one DTensor must have the shape \[4, 6\]",
-    )
-    for errors in four.run(on_ranks.refused_dtensors):
-        assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
 
 
 def test_the_exchange_moves_states_and_nothing_else(four):
@@ -191,7 +186,9 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
 
 
-@pytest.mark.parametrize("what", ["function", "read as", "what requires grad", "k", "epilogue"])
+@pytest.mark.parametrize(
+    "what", ["function", "read as", "what requires grad", "k", "epilogue", "reverse", "return_state"]
+)
 def test_ranks_that_disagree_of_a_map_are_named(four, what):
     for error in four.run(on_ranks.disagreeing_map, what):
         assert f"ranks must agree on {what}" in error

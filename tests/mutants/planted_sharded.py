@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 FILE = "tests/distributed/test_sharded.py"
+DTENSORS = "tests/distributed/test_dtensors.py"
 MAPPED = (f"{FILE}::test_maps_of_sharded_rows_are_those_of_the_whole",)
 
 SHARDED = (
@@ -45,10 +46,38 @@ SHARDED = (
     ),
     Mutant(
         "a DTensor's weight has the whole gradient on each rank that has other rows",
-        "distributed/dtensors.py",
+        "distributed/spread.py",
         "wanted[-1] if lies_along or d < 0 else Partial()",
         "wanted[-1]",
-        (f"{FILE}::test_plain_calls_of_dtensors_are_those_of_the_whole",),
+        (f"{DTENSORS}::test_plain_calls_are_those_of_the_whole",),
+    ),
+    Mutant(
+        "a dim that two dims of a mesh divide is in the order of the mesh's last dim",
+        "distributed/reduce.py",
+        "order = sorted(range(len(steps)), key=lambda i: (steps[i].axis, i), reverse=True)",
+        "order = sorted(range(len(steps)), key=lambda i: (-steps[i].axis, i))",
+        (f"{DTENSORS}::test_dims_that_several_dims_of_the_mesh_divide",),
+    ),
+    Mutant(
+        "a rank's state has its own cotangent alone, and not those of the ranks after it",
+        "distributed/scan.py",
+        '(found[i],) = fold_of_text([own], SUM.text, (axis,), True, None, None, "run_to_run")',
+        "found[i] = own.narrow(axis, ranks.rank, 1)",
+        (f"{DTENSORS}::test_scans_are_those_of_the_whole",),
+    ),
+    Mutant(
+        "a mean over all ranks' rows is one over the number of rows, whatever their weights",
+        "distributed/dtensors.py",
+        "    if weight is None:\n",
+        "    if True:\n",
+        (f"{DTENSORS}::test_losses_are_those_of_the_whole",),
+    ),
+    Mutant(
+        "the norm of a gradient is that of this rank's part",
+        "distributed/dtensors.py",
+        "for group in reversed(groups):",
+        "for group in ():",
+        (f"{DTENSORS}::test_gradients_are_clipped_to_the_norm_of_the_whole",),
     ),
     Mutant(
         "cotangents of scattered rows are in another order",

@@ -9,7 +9,7 @@ import torch
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.api.products import multiply
-from tilefold.api.recorded import asks_gradient, recorded_product
+from tilefold.api.recorded import SHARDED, asks_gradient, is_sharded, recorded_product
 from tilefold.api.registered import recorded_matmul
 from tilefold.planner.products.epilogue import traced_ending
 from tilefold.planner.products.functions import Traced
@@ -95,6 +95,11 @@ def matmul(
 
     Source: splitting K into partial products that a second stage sums and finishes is known as Decompose-K.
     """
+    if is_sharded([a, b, bias]):
+        made = SHARDED["matmul"](
+            a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, out
+        )
+        return made[0] if row is None else (made[0], row[0].pack(made[1:]))
     if torch.compiler.is_dynamo_compiling() or is_recorded():
         plain = _is_named(epilogue, epilogue_args, row, out_dtype, out)
         if plain and not (_is_transformed() or asks_gradient([t for t in (a, b, bias) if t is not None])):

@@ -112,7 +112,12 @@ def reduce_many(
 
 
 def fold_many(
-    tensors: list[Tensor], monoid: Monoid, dtype: Any, together: bool, convert: torch.dtype | None = None
+    tensors: list[Tensor],
+    monoid: Monoid,
+    dtype: Any,
+    together: bool,
+    convert: torch.dtype | None = None,
+    call: str = CALL,
 ) -> list[Tensor]:
     """`reduce_many` without packing: the results of each tensor, then those of all. `convert`: elements are read as that."""
     if is_dynamo_compiling():
@@ -121,7 +126,7 @@ def fold_many(
     for known in dispatch.kept(site) or () if site else ():
         if known.placed(tensors):
             return dispatch.latest(known.executable, known.tables)
-    _check(tensors, monoid, together)
+    _check(tensors, monoid, together, call)
     dtype = as_dtype(dtype, CALL)
     if is_seen(tensors):
         return recorded_many(tensors, monoid, dtype, together, convert)
@@ -166,7 +171,7 @@ def _keep(site: Any, known: _Known) -> None:
     dispatch.keep(site, (known, *(dispatch.kept(site) or ())[: KEPT - 1]))
 
 
-def _check(tensors: list[Tensor], monoid: Any, together: Any) -> None:
+def _check(tensors: list[Tensor], monoid: Any, together: Any, call: str) -> None:
     """Refuse what cannot be folded."""
     check_flags(CALL, together=together)
     check_monoid(monoid, CALL)
@@ -177,7 +182,7 @@ def _check(tensors: list[Tensor], monoid: Any, together: Any) -> None:
         )
     if not tensors:
         raise ArgumentError(f"{CALL}: `tensors` must have one at least, got none; leave the call out")
-    check_tensors(tensors, CALL, differentiable=True)
+    check_tensors(tensors, call, differentiable=True)
     if together and monoid.algebra.index:
         raise ArgumentError(
             f"{CALL}: `together` must be False with a monoid that sees positions, got {monoid.name}, whose positions count "

@@ -16,9 +16,11 @@ from tilefold.api import dispatch
 from tilefold.api.initial import State, fields_of, initial_state, packed, tensors_of
 from tilefold.api.recorded import (
     DIFFERENTIATED,
+    SHARDED,
     between_graphs,
     is_differentiated,
     is_plainly_differentiated,
+    is_sharded,
     recorded_scan,
 )
 from tilefold.api.requests import Scan
@@ -148,6 +150,21 @@ def scan_tensors(
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype, convert, key = wide, wide, None
     if is_dynamo_compiling():
+        if is_sharded(tensors):
+            return SHARDED["scan"](
+                tensors,
+                monoid,
+                dim,
+                init,
+                exclusive,
+                reverse,
+                return_state,
+                dtype,
+                convert,
+                guarantee,
+                out,
+                call,
+            )
         if out is None:
             return recorded_scan(
                 tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
@@ -164,6 +181,10 @@ def scan_tensors(
         if made is not None:
             return made
     every = [*tensors, *tensors_of(init)]
+    if is_sharded(every):
+        return SHARDED["scan"](
+            tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, out, call
+        )
     if out is None and is_plainly_differentiated(every):
         dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
         return DIFFERENTIATED["scan"](

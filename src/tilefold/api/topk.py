@@ -11,7 +11,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.dtypes import E8M0
 from tilefold.api import dispatch
-from tilefold.api.recorded import between_graphs, is_differentiated, recorded_selection
+from tilefold.api.recorded import SHARDED, between_graphs, is_differentiated, is_sharded, recorded_selection
 from tilefold.api.requests import Selected
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.planner.selections import MOST
@@ -69,6 +69,8 @@ def topk(
 
     Source: the k best elements are in the k groups whose own best elements are best; a known first step of selection.
     """
+    if is_sharded([x]):
+        return torch.return_types.topk(SHARDED["topk"](x, k, dim, largest, sorted, out, guarantee))  # type: ignore[arg-type]  # two
     if is_dynamo_compiling():
         if out is not None:
             named: dict[str, Any] = {"out": out, "guarantee": guarantee}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilefold.cli.output import complain
-from tilefold.cli.parser import EXIT_CODES, Parser, known_device, needed, number
+from tilefold.cli.parser import EXIT_CODES, Parser, known_device, needed, number, whole_above_0
 from tilefold.errors import TilefoldError, printable
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def parser() -> Parser:
             "describe model.safetensors": "a table",
             "describe --fail-on-nan checkpoints/": "for a script: exit code 0 says that all is finite",
             "describe --json 'run/*.pt' > run.json": "all that is known, for a program",
+            "describe --world 8 checkpoints/": "by eight processes; torchrun -m tilefold describe DIR on several hosts",
         },
         exit_codes={
             **EXIT_CODES,
@@ -42,6 +43,13 @@ def parser() -> Parser:
     made.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of tables")
     made.add_argument(
         "--device", default="cpu", metavar="DEVICE", help="where to fold: cpu, cuda, cuda:1 ..."
+    )
+    made.add_argument(
+        "--world",
+        type=whole_above_0,
+        default=1,
+        metavar="N",
+        help="read by so many processes, each its part of the bytes",
     )
     made.add_argument("--fail-on-nan", action="store_true", help="exit with 1 if any tensor holds NaN or inf")
     made.add_argument(
@@ -58,7 +66,9 @@ def run(arguments: Sequence[str]) -> int:
         needed("rich", "describe", "tables", ", or take --json")
     limit: float | None = options.fail_above
     show = None if options.as_json else lambda report: _show(report, limit)
-    outcome = _describe_all(options.files, device, show)
+    outcome = _describe_all(options.files, device, options.world, show)
+    if outcome is None:
+        return 0  # rank 0 says it
     if options.as_json:
         _print_json(outcome)
     if outcome.errors or any(report.refused for report in outcome.reports):
@@ -91,7 +101,7 @@ class _Task:
     failure: TilefoldError | None = None
 
 
-def _find_all(arguments: Sequence[str], outcome: _Outcome) -> list[_Task]:
+def _find_all(arguments: Sequence[str], outcome: _Outcome, silent: bool) -> list[_Task]:
     """What all arguments stand for, in their order."""
     from tilefold.checkpoints.files import find_files
 
@@ -105,45 +115,76 @@ def _find_all(arguments: Sequence[str], outcome: _Outcome) -> list[_Task]:
         tasks += [_Task(index, failure=error) for index, error in found.failed]
         tasks += [_Task(path, found.promised.get(path, ())) for path in found.files]
         if found.skipped:
-            complain(f"describe: {argument}: skipped, since no checkpoint: {found.skipped_line()}")
+            if not silent:
+                complain(f"describe: {argument}: skipped, since no checkpoint: {found.skipped_line()}")
             outcome.skipped.append({"path": argument, "names": list(found.skipped)})
     return tasks
 
 
 def _describe_all(
-    arguments: Sequence[str], device: str, show: Callable[[FileReport], None] | None
-) -> _Outcome:
-    """Describe file after file, showing each report when it is there, and go on after a bad file."""
-    from tilefold.checkpoints.describe import describe_file
-    from tilefold.checkpoints.memory import bounded_memory
+    arguments: Sequence[str], device: str, world: int, show: Callable[[FileReport], None] | None
+) -> _Outcome | None:
+    """Describe file after file, showing each report when it is there, and go on after a bad file. None on another rank than
+    the first."""
+    from tilefold.checkpoints import ranks
     from tilefold.checkpoints.tensor_files import payload_bytes
 
     outcome = _Outcome()
-    tasks = _find_all(arguments, outcome)
+    tasks = _find_all(arguments, outcome, silent=ranks.is_other())
     sizes = [0 if task.failure else payload_bytes(task.path) for task in tasks]
-    for place, task in enumerate(tasks):
-        path = task.path
+    paths = [None if task.failure else str(task.path) for task in tasks]
+    if ranks.is_launched():
+        gathered = ranks.by_launched(paths, sizes, device)
+        if gathered is None:
+            return None
+        made = gathered.reports()
+    else:
+        made = (
+            _alone(tasks, sizes, device)
+            if world == 1
+            else ranks.by_processes(paths, sizes, world, device).reports()
+        )
+    for task in tasks:
         if task.failure is not None:
-            outcome.fail(path, task.failure)
+            outcome.fail(task.path, task.failure)
             continue
-        try:
-            bar = _progress(path.name, sum(sizes[:place]), sum(sizes))
-            with bar as follow, bounded_memory(sizes[place], device):
-                report = describe_file(path, device, follow)
-        except TilefoldError as error:
-            outcome.fail(path, error)
+        _, report, failures = next(made)
+        path = task.path
+        for failure in failures:
+            outcome.fail(path, failure)
+        if report is None:
             continue
         outcome.reports.append(report)
         if show is not None:
             show(report)
         for refusal in report.refused:
             complain(f"describe: {path}: {refusal.name}: {refusal.reason}")
-        missing = sorted(set(task.promised) - report.names)
+        missing = sorted(set(task.promised) - report.names) if not failures else []
         if missing:
             got = f"no {missing[0]!r}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
             rule = "the shard must hold what its index places there"
             outcome.fail(path, f"{rule}, got {got}; download it again")
     return outcome
+
+
+def _alone(
+    tasks: Sequence[_Task], sizes: Sequence[int], device: str
+) -> Iterator[tuple[int, FileReport | None, list[str]]]:
+    """Each file's report, if there is one, and what failed."""
+    from tilefold.checkpoints.describe import describe_file
+    from tilefold.checkpoints.memory import bounded_memory
+
+    for place, task in enumerate(tasks):
+        if task.failure is not None:
+            continue
+        try:
+            bar = _progress(task.path.name, sum(sizes[:place]), sum(sizes))
+            with bar as follow, bounded_memory(sizes[place], device):
+                report = describe_file(task.path, device, follow)
+        except TilefoldError as error:
+            yield place, None, [str(error)]
+        else:
+            yield place, report, []
 
 
 def _show(report: FileReport, limit: float | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,9 @@ class Refusal:
 
     name: str
     reason: str
+
+
+Outcome = TensorReport | Refusal
 
 
 @dataclass(frozen=True)
@@ -159,24 +162,43 @@ def describe_file(
     Raises:
         FileError: the file is missing, unreadable, truncated, of another format, or needs code to be read.
     """
-    reports, refused, done = [], [], 0
-    known: dict[Hashable, TensorReport | Refusal] = {}  # tensors that occur again under another name
+    return report_of_file(path, described(path, device, lambda load: True, progress))
+
+
+def report_of_file(path: str | Path, found: Mapping[int, Outcome]) -> FileReport:
+    """The report of tensors by their places in the file."""
+    ordered = [found[i] for i in sorted(found)]
+    reports = tuple([o for o in ordered if isinstance(o, TensorReport)])
+    return FileReport(str(path), reports, tuple([o for o in ordered if isinstance(o, Refusal)]))
+
+
+def described(
+    path: str | Path,
+    device: torch.device | str,
+    owns: Callable[[Load], bool],
+    progress: Progress | None = None,
+) -> dict[int, Outcome]:
+    """The tensors of a file that `owns` says to read, by their places in the file.
+
+    Raises:
+        FileError: as of `describe_file`.
+    """
+    found, done = dict[int, Outcome](), 0
+    known: dict[Hashable, Outcome] = {}  # tensors that occur again under another name
     try:
-        for name, load in tensors_of(path):
+        for i, (name, load) in enumerate(tensors_of(path)):
+            if not owns(load):
+                continue
             if progress is not None:
                 progress(name, done)
             outcome = known.get(load.place) or _describe_one(name, load, device)
             if load.place is not None:
                 known[load.place] = outcome
-            outcome = replace(outcome, name=name)
-            if isinstance(outcome, Refusal):
-                refused.append(outcome)
-            else:
-                reports.append(outcome)
-                done += outcome.bytes
+            found[i] = replace(outcome, name=name)
+            done += outcome.bytes if isinstance(outcome, TensorReport) else 0
     except FileError as error:
         raise FileError(f"describe: {path}: {error}") from error
-    return FileReport(str(path), tuple(reports), tuple(refused))
+    return found
 
 
 def _describe_one(name: str, load: Load, device: torch.device | str) -> TensorReport | Refusal:

@@ -39,10 +39,11 @@ Loaded = torch.Tensor | Stream | Coded
 
 @dataclass(frozen=True)
 class Load:
-    """Reads a tensor. Two of equal `place`, if it is not None, read the same elements."""
+    """Reads a tensor. Two of equal `place`, if it is not None, read the same elements. `size` is about how many bytes."""
 
     read: Callable[[], Loaded]
     place: Hashable = None
+    size: Callable[[], int] = int
 
     def __call__(self) -> Loaded:
         """The tensor, its chunks, or its memory."""

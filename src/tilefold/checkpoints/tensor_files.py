@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -87,7 +88,14 @@ def _safetensors(path: Path) -> Entries:
         ) from None
     with named_in_utf8(path) as readable, safe_open(readable, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118  # not a dict: keys() is its only listing
-            yield name, Load(partial(_safetensor, file, name))
+            yield name, Load(partial(_safetensor, file, name), size=partial(_size, file, name))
+
+
+def _size(file: Any, name: str) -> int:
+    """The bytes of a tensor: a dtype's name has its bits, but BOOL's."""
+    part = file.get_slice(name)
+    bits = re.search(r"\d+", part.get_dtype())
+    return int(math.prod(part.get_shape()) * (int(bits[0]) if bits else 8) // 8)
 
 
 def _safetensor(file: Any, name: str) -> torch.Tensor:
@@ -113,7 +121,8 @@ def _npy(path: Path) -> Entries:
         raise FileError(
             f"the file must hold one array, got {behind} bytes behind it; save several in an .npz"
         )
-    yield path.stem, Load(lambda: Stream(array.shape, _torch_dtype(array.dtype), _chunks_of(array)))
+    stream = lambda: Stream(array.shape, _torch_dtype(array.dtype), _chunks_of(array))  # noqa: E731  # one expression
+    yield path.stem, Load(stream, size=partial(int, array.nbytes))
 
 
 def _chunks_of(array: Any) -> Iterator[torch.Tensor]:
@@ -130,7 +139,7 @@ def _npz(path: Path) -> Entries:
         check_apart(archive)
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
-            yield name, Load(partial(_npz_member, archive, member))
+            yield name, Load(partial(_npz_member, archive, member), size=partial(int, member.file_size))
 
 
 def _npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Stream:

@@ -66,7 +66,7 @@ def entries(path: Path) -> Entries:
         listed = [(name, found, archive.view_of(found)) for name, found in tensors_in(structure)]
         archive.expect({view for _, _, view in listed})
         for name, found, view in listed:
-            yield name, Load(partial(archive.read, found, view), view or id(found))
+            yield name, Load(partial(archive.read, found, view), view or id(found), partial(_size, found))
 
 
 def _entries_of_stream(path: Path) -> Entries:
@@ -105,7 +105,14 @@ def _entries_of_whole(path: Path, mapped: bool) -> Entries:
         tensor = found
         if isinstance(found, torch.TypedStorage):
             tensor = torch.tensor([], dtype=found.dtype).set_(found._untyped_storage)
-        yield name, Load(partial(checked, tensor), id(found))
+        yield name, Load(partial(checked, tensor), id(found), partial(_size, found))
+
+
+def _size(found: Any) -> int:
+    """About how many bytes a tensor or a storage has."""
+    return (
+        int(found.numel() * found.element_size()) if isinstance(found, torch.Tensor) else int(found.nbytes())
+    )
 
 
 def _load(file: Any, device: str, **options: Any) -> Any:

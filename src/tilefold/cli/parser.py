@@ -151,6 +151,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def whole_above_0(text: str) -> int:
+    """A whole number from 1 on."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
+    return int(text)
+
+
 def numbers(text: str) -> tuple[int, ...]:
     """One to three whole numbers joined by commas."""
     parts = text.split(",")

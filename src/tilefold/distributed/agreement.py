@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -11,21 +11,25 @@ import torch.distributed as dist
 from tilefold.errors import ArgumentError
 
 
-def check_ranks(facts: Mapping[str, Any], group_of: Callable[[], Any], call: str) -> None:
-    """Compare what each rank asks for, with TILEFOLD_CHECK_RANKS=1. Every rank raises the same error.
+def check_ranks(facts: Mapping[str, Any], groups: Sequence[Any], call: str) -> None:
+    """Compare what each rank of a group, or of a mesh's groups, asks for, with TILEFOLD_CHECK_RANKS=1.
+
+    All facts come to every rank before the first is compared, so that every rank raises the same error.
 
     Raises:
         ArgumentError: ranks disagree.
     """
     if os.environ.get("TILEFOLD_CHECK_RANKS") != "1":
         return
-    group = group_of()
-    found: list[Any] = [None] * group.size()
-    dist.all_gather_object(found, {"call": call, **facts}, group)
-    members = dist.get_process_group_ranks(group)
-    for name in found[0]:
+    found = [(dist.get_rank(), {"call": call, **facts})]
+    for group in groups:
+        parts: list[Any] = [None] * group.size()
+        dist.all_gather_object(parts, found, group)
+        found = [one for part in parts for one in part]
+    found.sort(key=lambda one: one[0])
+    for name in found[0][1]:
         ranks = dict[str, list[int]]()
-        for member, one in zip(members, found, strict=True):
+        for member, one in found:
             ranks.setdefault(str(one.get(name)), []).append(member)
         if len(ranks) > 1:
             got = " and ".join(f"{_short(value)} on {_named(who)}" for value, who in ranks.items())

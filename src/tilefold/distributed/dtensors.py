@@ -8,148 +8,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tilefold.algebra.monoid import Monoid
+from tilefold import monoids
+from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.algebra.typing import compute_dtype
+from tilefold.api.initial import tensors_of
+from tilefold.api.losses import Loss, loss_tensors
+from tilefold.api.matmul import matmul as local_matmul
+from tilefold.api.parts import finish_text, partial_text
 from tilefold.api.recorded import SHARDED
-from tilefold.api.reduce import fold_tensors
-from tilefold.api.reduce_map import map_tensors
-from tilefold.distributed.reduce import fold_shards
+from tilefold.api.reduce_many import fold_many
+from tilefold.distributed.agreement import check_ranks
+from tilefold.distributed.exchange import gathered_states, ranks_of
+from tilefold.distributed.losses import loss_of_shards
+from tilefold.distributed.matmul import multiply_parts
+from tilefold.distributed.reduce import fold_of_text, fold_shards
 from tilefold.distributed.reduce_map import map_shards
-from tilefold.errors import ArgumentError, KindError, ShapeError
+from tilefold.distributed.scan import scan_shards
+from tilefold.distributed.spread import Spread, check_alike, check_placement, chunks, shards_at, spread_of
+from tilefold.distributed.topk import select_shards
+from tilefold.errors import ArgumentError, KindError
+from tilefold.functional.losses import OPTIONS, checked_loss
 from tilefold.planner.products.functions import Traced
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
-
-if TYPE_CHECKING:  # seconds to import, for processes that may have no DTensor
-    from torch.distributed.tensor import DTensor
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How a call's elements of a `shape` lie: which dim each dim of the mesh shards, -1 of one that shards none; and `over`
-    which dim of the mesh states are exchanged, if they are."""
-
-    mesh: Any
-    sharded: tuple[int, ...]
-    shape: tuple[int, ...]
-    dims: tuple[int, ...]
-    over: int | None
-    call: str
-
-    @property
-    def shards(self) -> dict[str, Any]:
-        """Where states are exchanged."""
-        if self.over is None:
-            return {"sharded_dim": None}
-        return {"sharded_dim": self.sharded[self.over], "group": self.mesh.get_group(self.over)}
-
-    def local(self, t: DTensor) -> Tensor:
-        """This rank's part of an input or an extra tensor, which broadcasts to the elements.
-
-        Raises:
-            ArgumentError: it lies otherwise than they do.
-        """
-        from torch.distributed.tensor import Partial, Replicate, Shard
-
-        wanted: list[Any] = []
-        of_gradient: list[Any] = []
-        missing = len(self.shape) - t.ndim
-        for d in self.sharded:
-            lies_along = d >= missing and t.shape[d - missing] == self.shape[d]
-            wanted.append(Shard(d - missing) if lies_along else Replicate())
-            # Of what ranks with other elements share, each has a part of the gradient.
-            of_gradient.append(wanted[-1] if lies_along or d < 0 else Partial())
-        for has, needs in zip(t.placements, wanted, strict=True):
-            if has != needs and not has.is_replicate():
-                raise ArgumentError(
-                    f"{self.call}: tensors must be sharded as the input is along dims that they share, or replicated, got "
-                    f"{has} where {needs} is needed; redistribute it"
-                )
-        parts: Any = t if tuple(t.placements) == tuple(wanted) else t.redistribute(self.mesh, wanted)
-        made: Tensor = parts.to_local(grad_placements=of_gradient)
-        return made
-
-    def elements(self, t: Tensor) -> Tensor:
-        """A result of the elements' shape."""
-        return self._whole(t, self.shape, self.sharded)
-
-    def rows(self, t: Tensor, keepdim: bool) -> Tensor:
-        """A result of one value a row."""
-        shape = [
-            1 if d in self.dims else n for d, n in enumerate(self.shape) if keepdim or d not in self.dims
-        ]
-        sharded = [
-            -1 if d < 0 or d in self.dims else d - (0 if keepdim else sum(r < d for r in self.dims))
-            for d in self.sharded
-        ]
-        return self._whole(t, shape, sharded)
-
-    def _whole(self, t: Tensor, shape: Sequence[int], sharded: Sequence[int]) -> Tensor:
-        from torch.distributed.tensor import DTensor, Replicate, Shard
-
-        placements = [Replicate() if d < 0 else Shard(d) for d in sharded]
-        stride = tuple([math.prod(shape[d + 1 :]) for d in range(len(shape))])
-        made: Tensor = DTensor.from_local(
-            t, self.mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
-        )
-        return made
-
-
-def spread_of(tensors: Sequence[Any], count: int, dim: int | Sequence[int] | None, call: str) -> Spread:
-    """How the first `count` of some tensors lie.
-
-    Raises:
-        ArgumentError, KindError, ShapeError: their placements are not supported.
-    """
-    for t in tensors:
-        if type(t).__name__ != "DTensor":
-            raise KindError(
-                f"{call}: tensors must all be DTensors where one is, got {type(t).__name__}; make it one by distribute_tensor"
-            )
-        if t.device_mesh != tensors[0].device_mesh:
-            raise ArgumentError(
-                f"{call}: tensors must be on one mesh, got {t.device_mesh} and {tensors[0].device_mesh}; redistribute one"
-            )
-    shape = tuple(broadcast_shape(tensors[:count], call))
-    dims = normalize_dims(dim, len(shape), call)
-    lead = next((t for t in tensors[:count] if tuple(t.shape) == shape), None)
-    if lead is None:
-        raise ShapeError(
-            f"{call}: one DTensor must have the shape {list(shape)} that inputs broadcast to; expand one"
-        )
-    for p in lead.placements:
-        if not (p.is_replicate() or type(p).__name__ == "Shard"):
-            raise ArgumentError(
-                f"{call}: placements must be Shard or Replicate, got {p}; redistribute the tensor first"
-            )
-    sharded = tuple([next((d for d in range(len(shape)) if p.is_shard(d)), -1) for p in lead.placements])
-    over = [i for i, d in enumerate(sharded) if d in dims]
-    if len(over) > 1:
-        raise ArgumentError(
-            f"{call}: one dim of the mesh may shard reduced dims, got {', '.join(str(lead.placements[i]) for i in over)}; "
-            "redistribute the tensor, or fold one dim after the other"
-        )
-    return Spread(lead.device_mesh, sharded, shape, dims, over[0] if over else None, call)
+from tilefold.planner.products.operands import result_shape
+from tilefold.problem.canonical import one_dim
+from tilefold.runtime.overrides import listed
 
 
 def _fold(
     tensors: Sequence[Any], monoid: Monoid, dim: Any, keepdim: bool, init: Any, return_state: bool, dtype: Any, convert: Any,
     guarantee: str, out: Any, call: str,
 ) -> list[Tensor]:  # fmt: skip
-    if init is not None or return_state or out is not None:
-        given = "out" if out is not None else "init" if init is not None else "return_state"
-        raise KindError(f"{call}: a fold of DTensors takes no `{given}`, got one; fold their local tensors")
+    _take_none(call, "fold", out=out)
+    check_alike([*tensors, *tensors_of(init)], call)
     spread = spread_of(tensors, len(tensors), dim, call)
     own = [spread.local(t) for t in tensors]
-    form = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
-    if spread.over is None:
-        made = fold_tensors(own, monoid, spread.dims, keepdim, **form)
-    else:
-        made = fold_shards(own, monoid, spread.dims, keepdim, **form, **spread.shards)
+    rows = spread.of_rows(keepdim)
+    before = None if init is None else [rows.local(t) if isinstance(t, Tensor) else t for t in init]
+    form: dict[str, Any] = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+    form |= {"init": before, "return_state": return_state}
+    made = fold_shards(own, monoid, spread.dims, keepdim, **form, **spread.shards)
     return [spread.rows(t, keepdim) for t in made]
 
 
@@ -157,21 +60,213 @@ def _map(
     tensors: Sequence[Any], monoid: Monoid, apply: Traced, dim: Any, extras: Sequence[Any], convert: Any, guarantee: str,
     out: Any, call: str, names: Any,
 ) -> list[Tensor]:  # fmt: skip
-    if out is not None:
-        raise KindError(
-            f"{call}: a map of DTensors takes no `out`, got one; copy the result with Tensor.copy_"
-        )
+    _take_none(call, "map", out=out)
     spread = spread_of([*tensors, *extras], len(tensors), dim, call)
     own, beside = ([spread.local(t) for t in some] for some in (tensors, extras))
     form = {"extras": beside, "convert": convert, "guarantee": guarantee, "call": call, "names": names}
-    if spread.over is None:
-        made = map_tensors(own, monoid, apply, spread.dims, **form)
-    else:
-        length = math.prod([spread.shape[d] for d in spread.dims])
-        made = map_shards(own, monoid, apply, spread.dims, length=length, **form, **spread.shards)
+    length = math.prod([spread.shape[d] for d in spread.dims])
+    made = map_shards(own, monoid, apply, spread.dims, length=length, **form, **spread.shards)
     rows = 0 if apply.rows is None else len(apply.rows.outputs)
     n = len(made) - rows
     return [*(spread.elements(t) for t in made[:n]), *(spread.rows(t, True) for t in made[n:])]
 
 
-SHARDED.update(reduce=_fold, reduce_map=_map)
+def _scan(
+    tensors: Sequence[Any], monoid: Monoid, dim: Any, init: Any, exclusive: bool, reverse: bool, return_state: bool,
+    dtype: Any, convert: Any, guarantee: str, out: Any, call: str,
+) -> list[Tensor]:  # fmt: skip
+    _take_none(call, "scan", out=out, init=init, return_state=return_state or None)
+    spread = spread_of(tensors, len(tensors), dim, call)
+    form: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse, "dtype": dtype, "convert": convert}
+    own = [spread.local(t) for t in tensors]
+    made = scan_shards(own, monoid, dim, **form, guarantee=guarantee, call=call, **spread.shards)
+    return [spread.elements(t) for t in made]
+
+
+def _select(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, out: Any, guarantee: str) -> list[Tensor]:
+    call = "topk"
+    _take_none(call, "selection", out=out)
+    spread = spread_of([x], 1, one_dim(dim, x.ndim, call), call)
+    own = spread.local(x)
+    made = select_shards(own, k, dim, largest, ordered, guarantee=guarantee, call=call, **spread.shards)
+    return [spread.rows(t, True, length=k) for t in made]
+
+
+def _take_none(call: str, what: str, **given: Any) -> None:
+    """Refuse arguments that DTensors do not go with.
+
+    Raises:
+        KindError: there is one.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise KindError(
+                f"{call}: a {what} of DTensors takes no `{name}`, got one; call it of their local tensors, or copy the result"
+            )
+
+
+def _loss(input: Any, target: Any, weight: Any, *options: Any) -> list[Tensor]:
+    """A cross-entropy. Rows of other ranks are summed after this rank's, in the dtype that losses are computed in."""
+    call = "cross_entropy"
+    named = dict(zip(OPTIONS, options, strict=True))
+    _take_none(call, "loss", inplace_backward=named["inplace_backward"] or None)
+    tensors = [input, target] if weight is None else [input, target, weight]
+    dim = min(1, input.ndim - 1)
+    spread = spread_of(tensors, 1, dim, call)
+    soft = target.is_floating_point()
+    rows = [d for d in range(input.ndim) if soft or d != dim]
+    places = (range(input.ndim), rows, (dim,))
+    own = [spread.local(t, at) for t, at in zip(tensors, places, strict=False)]
+    x, of_rows, *weights = own
+    plain, own = checked_loss(
+        call, 0 if spread.dividing else 1, x, of_rows, weights[0] if weights else None, *options
+    )
+    divides = spread.dividing
+    sums = plain.reduction != "none" and bool(spread.groups_besides)
+    wide = replace(plain, reduction="sum", dtype=compute_dtype(plain.dtype)) if sums else plain
+    if not divides:
+        made = loss_tensors(own, wide, None)
+    else:
+        if len(divides) > 1:
+            raise ArgumentError(
+                f"{call}: one dim of the mesh may divide the classes, got {len(divides)}; redistribute the logits"
+            )
+        group = spread.mesh.get_group(divides[0])
+        made = loss_of_shards(own, wide, chunks(spread.shape[dim], group.size()), group)
+    loss, shown = made[0], [spread.rows(made[1].squeeze(dim), False)] if plain.shows_lse else []
+    if sums:
+        counts = None if plain.reduction == "sum" else _counted(own, weight, plain)
+        loss = _of_all_rows(loss, counts, spread, plain.guarantee).to(plain.dtype)
+    whole = spread.rows(loss, False) if plain.reduction == "none" else spread.scalar(loss)
+    return [whole, *shown]
+
+
+def _counted(own: Sequence[Tensor], weight: Any, loss: Loss) -> Tensor:
+    """The weights of this rank's rows, summed."""
+    x, target = own[:2]
+    if loss.probabilities:
+        return x.new_full(
+            (), math.prod([n for d, n in enumerate(x.shape) if d != loss.dim]), dtype=torch.int64
+        )
+    counts = target != loss.ignore_index
+    if weight is None:
+        return counts.sum()
+    every = weight.full_tensor()
+    return torch.where(counts, every[target.to(torch.int64).clamp(0, len(every) - 1)], 0).sum()
+
+
+def _of_all_rows(loss: Tensor, counts: Tensor | None, spread: Spread, guarantee: str) -> Tensor:
+    """The sum of all ranks' losses, over that of their weights if these are given."""
+    parts = [loss] if counts is None else [loss, counts.to(loss.dtype)]
+    groups = spread.groups_besides
+    pair = torch.stack(parts).unsqueeze(1)
+    shards: dict[str, Any] = {"sharded_dim": (1,) * len(groups), "group": groups}
+    (total,) = fold_shards([pair], monoids.SUM, 1, False, guarantee=guarantee, call=spread.call, **shards)
+    return total[0] if counts is None else total[0] / total[1]
+
+
+def _product(
+    a: Any, b: Any, bias: Any, epilogue: Any, epilogue_args: Sequence[Any], row: Any, out_dtype: Any, precision: Any,
+    guarantee: str, out: Any,
+) -> list[Tensor]:  # fmt: skip
+    """A product: of parts of K their sum, of parts of rows, columns or batches this rank's part."""
+    call = "matmul"
+    _take_none(call, "product", out=out)
+    extras = [*([] if bias is None else [bias]), *epilogue_args]
+    check_alike([a, b, *extras], call)
+    shape = tuple(result_shape(a, b))
+    n, batch = len(shape), len(shape) - (a.ndim > 1) - (b.ndim > 1)
+    # The result's dim of each operand's dims; K's is one more.
+    of_a = [*range(batch - max(a.ndim - 2, 0), batch), *([batch] if a.ndim > 1 else []), n]
+    of_b = [*range(batch - max(b.ndim - 2, 0), batch), n, *([n - 1] if b.ndim > 1 else [])]
+    sharded = []
+    for i, (p, q) in enumerate(zip(a.placements, b.placements, strict=True)):
+        check_placement(p, call)
+        check_placement(q, call)
+        along = {at[d] for t, at in ((a, of_a), (b, of_b)) if (d := shards_at(t, i)) >= 0}
+        if len(along) > 1:
+            raise ArgumentError(
+                f"{call}: a dim of the mesh may divide rows, columns, batches or K, one of these, got {p} and {q}; "
+                "redistribute one"
+            )
+        sharded.append(along.pop() if along else -1)
+    operands = Spread(a.device_mesh, tuple(sharded), (*shape, a.shape[-1]), (n,), call)
+    results = Spread(a.device_mesh, tuple(-1 if d == n else d for d in sharded), shape, (n - 1,), call)
+    left, right = operands.local(a, of_a), operands.local(b, of_b)
+    beside = [results.local(t) for t in extras]
+    given: dict[str, Any] = {
+        "bias": None if bias is None else beside[0],
+        "epilogue_args": beside[bias is not None :],
+    }
+    if row is not None and (operands.dividing or n - 1 in sharded):
+        raise ArgumentError(
+            f"{call}: `row` needs whole rows of products on each rank, got parts of "
+            f"{'K' if operands.dividing else 'columns'}; redistribute the operands, or fold the product"
+        )
+    if operands.dividing:
+        groups = [a.device_mesh.get_group(i) for i in operands.dividing]
+        made = multiply_parts(
+            left,
+            right,
+            given["bias"],
+            epilogue,
+            given["epilogue_args"],
+            out_dtype,
+            precision,
+            guarantee,
+            groups,
+        )
+        return [results.elements(made)]
+    found = local_matmul(
+        left,
+        right,
+        **given,
+        epilogue=epilogue,
+        row=row,
+        out_dtype=out_dtype,
+        precision=precision,
+        guarantee=guarantee,
+    )
+    if row is None:
+        return [results.elements(found)]
+    values, folded = found
+    return [results.elements(values), *(results.rows(t, False) for t in listed(folded))]
+
+
+def _norms(gradients: Sequence[Any], monoid: Monoid, dtype: torch.dtype, call: str) -> list[Tensor]:
+    """The norms of whole gradients, those that lie alike together. Elements are read as `dtype`."""
+    alike: dict[Any, list[Tensor]] = {}
+    for g in gradients:
+        if type(g).__name__ == "DTensor":
+            mesh = g.device_mesh
+            for p in g.placements:
+                if p.is_partial():
+                    raise ArgumentError(
+                        f"{call}: a gradient's placements must be Shard or Replicate, got {p}; redistribute it first"
+                    )
+            over = tuple([i for i, p in enumerate(g.placements) if not p.is_replicate() and mesh.size(i) > 1])
+            alike.setdefault((mesh, over), []).append(g.to_local())
+    part = monoid_of(partial_text(monoid.text, (dtype,), False))
+    whole, results = (finish_text(monoid.text, (dtype,), False, asked) for asked in (False, True))
+    norms = []
+    for (mesh, over), parts in alike.items():
+        groups = [mesh.get_group(i) for i in over]
+        facts = {"norm": monoid.name, "shape": [p.ndim for p in parts], "dtype": [p.dtype for p in parts]}
+        check_ranks(facts, groups, call)
+        states = [t.unsqueeze(0) for t in fold_many(parts, part, None, False, dtype, call)]
+        for group in reversed(groups):
+            every = gathered_states(states, 0, ranks_of(group, None, call))
+            states = fold_of_text(every, whole, (0,), True, None, None, "run_to_run")
+        norms += fold_of_text(states, results, (0,), False, compute_dtype(dtype), None, "run_to_run")
+    return norms
+
+
+SHARDED.update(
+    reduce=_fold,
+    reduce_map=_map,
+    scan=_scan,
+    topk=_select,
+    cross_entropy=_loss,
+    matmul=_product,
+    norms=_norms,
+)

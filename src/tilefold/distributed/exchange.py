@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +27,14 @@ class Ranks:
     rank: int
 
 
+@dataclass(frozen=True)
+class Step:
+    """One exchange: these ranks hold parts that lie side by side along `axis`."""
+
+    axis: int
+    ranks: Ranks
+
+
 def ranks_of(group: Any, mesh: Any, call: str) -> Ranks:
     """The group that a call means: a process group, a mesh of one dim, or all processes.
 
@@ -41,6 +48,24 @@ def ranks_of(group: Any, mesh: Any, call: str) -> Ranks:
 def _found(group: Any, mesh: Any, call: str) -> tuple[str, int, int]:
     given = process_group(group, mesh, call)
     return str(given.group_name), given.size(), given.rank()
+
+
+def groups_of(count: int | None, group: Any, mesh: Any, call: str) -> tuple[Any, ...]:
+    """A process group for each of `count` sharded dims: those of a mesh of as many dims. None of one dim without a count.
+
+    Raises:
+        ArgumentError, KindError: there are none.
+    """
+    if count is None:
+        return (process_group(group, mesh, call),)
+    if isinstance(group, tuple):  # of a DTensor
+        return group
+    if not isinstance(mesh, DeviceMesh) or group is not None or mesh.ndim != count:
+        raise ArgumentError(
+            f"{call}: several sharded dims need a `mesh` with as many dims, got {count} dims and "
+            f"{shown(mesh) if group is None else 'a `group`'}; name the mesh's dims, with None for one that shards none"
+        )
+    return tuple([mesh.get_group(i) for i in range(count)])
 
 
 def process_group(group: Any, mesh: Any, call: str) -> Any:
@@ -88,7 +113,9 @@ def gathered_states(states: Sequence[Tensor], axis: int, ranks: Ranks) -> list[T
     found, start = list(states), 0
     for f, own in zip(order, flat, strict=True):
         part = rows[:, start : start + own.numel()]
-        if rows.shape[1] % states[f].itemsize:  # no view: a rank's row begins between two elements
+        if not own.numel():
+            part = states[f].new_empty(ranks.size, 0)
+        elif rows.shape[1] % states[f].itemsize:  # no view: a rank's row begins between two elements
             part = part.clone(memory_format=torch.contiguous_format)
         shape = [ranks.size, *states[f].shape]
         found[f] = part.view(states[f].dtype).view(shape).movedim(0, axis).squeeze(axis + 1)
@@ -100,30 +127,42 @@ def gathered_states(states: Sequence[Tensor], axis: int, ranks: Ranks) -> list[T
 class Positions:
     """Where this rank's shard lies along the sharded dim: tensors, so that no process waits for its device."""
 
-    start: Tensor
-    length: Tensor  # of all shards
+    start: Tensor  # [1]
+    length: Tensor  # [1], of all shards
 
 
-def positions_of(length: int, device: torch.device, ranks: Ranks) -> Positions:
-    """The same by an exchange of 8 bytes a rank."""
-    lengths = gathered(torch.full((1,), length, dtype=torch.int64, device=device), ranks)
-    return Positions(lengths[: ranks.rank].sum(), lengths.sum())
+def positions_of(shape: Sequence[int], device: torch.device, steps: Sequence[Step]) -> dict[int, Positions]:
+    """The same of each sharded dim, by an exchange of 8 bytes a rank for each step."""
+    found: dict[int, Positions] = {}
+    for step in steps:
+        before = found.get(step.axis)
+        if before is None:
+            before = Positions(*(torch.full((1,), n, device=device) for n in (0, shape[step.axis])))
+        lengths = gathered(before.length, step.ranks)
+        start = before.start + lengths[: step.ranks.rank].sum()
+        found[step.axis] = Positions(start, lengths.sum().reshape(1))
+    return found
 
 
 def first_positions(
-    shape: Sequence[int],
-    outer: Sequence[int],
-    inner: Sequence[int],
-    axis: int,
-    where: Positions,
-    folded: bool,
+    shape: Sequence[int], dims: Sequence[int], own: Sequence[int], where: Mapping[int, Positions]
 ) -> Tensor:
-    """What to add to positions in a shard's own fold: one number for each place in the dims before the sharded one.
+    """What to add to positions in a shard's own fold: one number for each place in the dims up to the last sharded one.
 
-    `folded`: the shard's fold has these dims among its own, and so counts them in its positions.
+    `dims` are folded in the end, those among `own` in the shard's fold; `where` says how each sharded dim lies.
     """
-    step = math.prod([shape[d] for d in inner])
-    sizes = [n if d in outer else 1 for d, n in enumerate(shape)]
-    places = torch.arange(math.prod(sizes), device=where.start.device).reshape(sizes)
-    missing = where.length - shape[axis] if folded else where.length
-    return (places * missing + where.start) * step
+    device = next(iter(where.values())).start.device
+    base = torch.zeros([1] * len(shape), dtype=torch.int64, device=device)
+    far: Any = 1  # how far two neighbours along a dim are apart, in the whole tensor and in the shard's fold
+    near = 1
+    for d in sorted(dims, reverse=True):
+        lies = where.get(d)
+        if d < max(where):
+            sizes = [n if d == i else 1 for i, n in enumerate(shape)]
+            place = torch.arange(shape[d], device=device).reshape(sizes)
+            base = base + place * (far - (near if d in own else 0))
+        if lies is not None:
+            base = base + lies.start * far
+        far = far * (shape[d] if lies is None else lies.length)
+        near = near * shape[d]
+    return base

@@ -75,19 +75,24 @@ def cross_entropy(
         ignore_index, reduction, label_smoothing, z_loss, softcap, return_lse, False, validate, guarantee,
     )  # fmt: skip
     plain, tensors = checked_loss(CALL, 0, input, target, weight, *options)
-    ranks = ranks_of(group, mesh, CALL)
-    start, classes = _place(input.shape[plain.dim], sizes, ranks)
+    made = loss_of_shards(tensors, plain, sizes, group, mesh)
+    return (made[0], made[1].squeeze(plain.dim)) if return_lse else made[0]
+
+
+def loss_of_shards(tensors: Sequence[Tensor], plain: Loss, sizes: Any, group: Any, mesh: Any = None) -> Any:
+    """A checked loss of this rank's classes: it, and where it is shown each row's log-sum-exp."""
+    ranks, dim = ranks_of(group, mesh, CALL), plain.dim
+    start, classes = _place(tensors[0].shape[dim], sizes, ranks)
     own = {name: getattr(plain, name) for name in ARGUMENTS}
     if not is_dynamo_compiling():
-        rows = [n for d, n in enumerate(input.shape) if d != plain.dim]
+        rows = [n for d, n in enumerate(tensors[0].shape) if d != dim]
         facts = {"shape": rows, "dtype": [t.dtype for t in tensors], "classes": classes, **own}
-        check_ranks(facts, lambda: process_group(group, mesh, CALL), CALL)
+        check_ranks(facts, [process_group(group, mesh, CALL)], CALL)
     arguments = (*own.values(), start, classes)
     check_tangents(tensors, CALL)
     # Without a gradient none is applied: torch.compile would call `forward` of two tensors without its `ctx`.
     apply = _Function.apply if asks_gradient(tensors) else _made
-    made = apply(ranks, arguments, *tensors)
-    return (made[0], made[1].squeeze(plain.dim)) if return_lse else made[0]
+    return apply(ranks, arguments, *tensors)
 
 
 def _place(own: int, sizes: Any, ranks: Ranks) -> tuple[int, int]:

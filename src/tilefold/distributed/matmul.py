@@ -62,6 +62,17 @@ def matmul(
         >>> tilefold.distributed.matmul(x_shard, w_shard, epilogue="relu", mesh=mesh["tp"])  # doctest: +SKIP
     """
     check_flags(CALL, scatter=scatter)
+    groups = [process_group(group, mesh, CALL)]
+    return multiply_parts(
+        a, b, bias, epilogue, epilogue_args, out_dtype, precision, guarantee, groups, scatter=scatter
+    )
+
+
+def multiply_parts(
+    a: Tensor, b: Tensor, bias: Tensor | None, epilogue: Any, epilogue_args: Sequence[Tensor],
+    out_dtype: torch.dtype | None, precision: str | None, guarantee: str, groups: Sequence[Any], *, scatter: bool = False,
+) -> Tensor:  # fmt: skip
+    """`matmul` of parts whose sums are those of each group in turn; scattered over the only one."""
     check_guarantee(guarantee, CALL)
     if guarantee == "batch_invariant":
         raise ArgumentError(
@@ -69,7 +80,8 @@ def matmul(
         )
     a, b, bias, precision = as_autocast(a, b, bias, precision)
     check_operands(a, b, bias, epilogue_args, True)
-    ranks, dtype = ranks_of(group, mesh, CALL), as_dtype(out_dtype, CALL, name="out_dtype")
+    dtype = as_dtype(out_dtype, CALL, name="out_dtype")
+    every = [ranks_of(group, None, CALL) for group in groups]
     extras = [*([] if bias is None else [bias]), *epilogue_args]
     kinds = tuple([t.dtype for t in extras])
     function, result, is_plain = _ending(epilogue, bias is not None, kinds, a.dtype, dtype)
@@ -79,17 +91,20 @@ def matmul(
             "shape": shape, "dtype": [a.dtype, *kinds], "epilogue": function, "scatter": scatter, "result dtype": result,
             "guarantee": guarantee, "what requires grad": [t.requires_grad for t in (a, b)],
         }  # fmt: skip
-        check_ranks(facts, lambda: process_group(group, mesh, CALL), CALL)
+        check_ranks(facts, groups, CALL)
     if scatter:
-        if a.ndim < 2 or b.ndim < 2 or shape[-2] % ranks.size:
+        size = every[0].size
+        if a.ndim < 2 or b.ndim < 2 or shape[-2] % size:
             raise ShapeError(
-                f"{CALL}: rows must be a multiple of {ranks.size}, the number of ranks, where they are scattered, got the "
+                f"{CALL}: rows must be a multiple of {size}, the number of ranks, where they are scattered, got the "
                 f"result {shape}; pad them"
             )
-        shape[-2] //= ranks.size
-    total = _Sum.apply(_product(a, b, precision, guarantee), ranks, scatter)  # type: ignore[no-untyped-call]  # torch's own
+        shape[-2] //= size
+    total = _product(a, b, precision, guarantee)
+    for ranks in every:
+        total = _Sum.apply(total, ranks, scatter)  # type: ignore[no-untyped-call]  # torch's own
     if is_plain:
-        return total if total.dtype == result else total.to(result)  # type: ignore[no-any-return]  # a tensor
+        return total if total.dtype == result else total.to(result)
     names = ["`bias`"] * (bias is not None) + [f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))]
     given = [total, *expand_extras(extras, tuple(shape), names)]
     asked = result if result.is_floating_point else None

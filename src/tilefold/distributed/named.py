@@ -7,6 +7,7 @@ monoid's identity (torch raises an error): no rank knows of the others' lengths.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 import torch
@@ -16,7 +17,8 @@ from typing_extensions import Required, Unpack  # torch depends on it
 from tilefold import monoids
 from tilefold.algebra import powers
 from tilefold.algebra.monoid import Monoid
-from tilefold.distributed.reduce import fold_shards
+from tilefold.distributed.reduce import Axes, fold_shards
+from tilefold.errors import KindError
 from tilefold.functional.arguments import Dims, every, need_float, one_dim
 
 MEAN = Monoid(
@@ -35,10 +37,24 @@ MEAN = Monoid(
 class Shards(TypedDict, total=False):
     """How a tensor is spread."""
 
-    sharded_dim: Required[int | None]
+    sharded_dim: Required[Axes]
     group: Any
     mesh: Any
     guarantee: str
+
+
+def check_names(call: str, shards: Mapping[str, Any]) -> None:
+    """Refuse keywords that a call does not take.
+
+    Raises:
+        KindError: there is one.
+    """
+    names = tuple(Shards.__annotations__)
+    for name in shards:
+        if name not in names:
+            raise KindError(
+                f"{call}: further keywords must be among {', '.join(names)}, got {name!r}; leave it out"
+            )
 
 
 def sum(
@@ -122,6 +138,7 @@ def vector_norm(
 def _one(
     x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, call: str, shards: Shards, dtype: torch.dtype | None = None
 ) -> Tensor:  # fmt: skip
+    check_names(f"distributed.{call}", shards)
     return fold_shards(
         [x], monoid, every(dim), keepdim, dtype=dtype, convert=dtype, call=f"distributed.{call}", **shards
     )[0]

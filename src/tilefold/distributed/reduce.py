@@ -14,25 +14,28 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import gradients
 from tilefold.api.ends import ends_of
+from tilefold.api.initial import State, fields_of, packed, tensors_of
 from tilefold.api.parts import finish_text, own_dims, partial_text, result_dtypes, takes_positions
-from tilefold.api.recorded import OPERATIONS, asks_gradient
+from tilefold.api.recorded import OPERATIONS, asks_gradient, fields_as_tensors
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed import gradient
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import (
-    Ranks,
+    Step,
     first_positions,
     gathered_states,
+    groups_of,
     positions_of,
-    process_group,
     ranks_of,
 )
-from tilefold.errors import EmptyError, ShapeError, shown
+from tilefold.errors import EmptyError, GradientError, KindError, ShapeError, shown
+from tilefold.functional.arguments import NEEDED
 from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
 from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 CALL = "distributed.reduce"
+Axes = int | Sequence[int | None] | None  # the dim that the parts divide, or one for each dim of a mesh
 
 
 def reduce(
@@ -41,9 +44,11 @@ def reduce(
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
-    sharded_dim: int | None,
+    sharded_dim: Axes = NEEDED,
     group: Any = None,
     mesh: Any = None,
+    init: State | Sequence[State] | None = None,
+    return_state: bool = False,
     dtype: torch.dtype | None = None,
     guarantee: str = "run_to_run",
 ) -> Any:
@@ -60,9 +65,13 @@ def reduce(
         monoid: as in `tilefold.reduce`. One that takes positions gets those of the whole tensor.
         dim: the dims to fold, all by default. Where `sharded_dim` is not among them nothing is exchanged.
         keepdim: keep reduced dims with length 1.
-        sharded_dim: the dim that the parts divide; None of a tensor of which every rank has the whole.
+        sharded_dim: the dim that the parts divide; None of a tensor of which every rank has the whole. With a `mesh` of
+            several dims one for each of these: (0, 1) where its first dim divides rows and its second one columns, (0, 0)
+            where the second one divides the rows of each of the first one's parts.
         group: the process group; all processes by default.
-        mesh: a DeviceMesh of one dim (`mesh["tp"]`) instead of a group.
+        mesh: a DeviceMesh of one dim (`mesh["tp"]`) instead of a group, or of as many as sharded dims are listed.
+        init, return_state: as in `tilefold.reduce`: the state before all ranks' elements, the same on every rank, and the one
+            after them. Over a sharded dim neither has a gradient.
         dtype: the dtype of computed results, as in `tilefold.reduce`.
         guarantee: as in `tilefold.reduce`, for both folds. Bits do not depend on which rank is late. They do depend on how
             the tensor is divided, but where the fold is exact.
@@ -81,19 +90,19 @@ def reduce(
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit; or, with TILEFOLD_CHECK_RANKS=1
             in the environment, ranks disagree: the message names them.
         EmptyError: all parts are empty and the monoid has no identity.
-        GradientError: a second derivative is asked for.
+        GradientError: a second derivative is asked for; or one over several dims of a mesh that needs more than the total.
         RuntimeError: torch's own, where a rank does not come within the group's time-out.
 
     Example:
         >>> tilefold.distributed.reduce(shard, tilefold.monoids.LOGSUMEXP, dim=1, sharded_dim=1)  # doctest: +SKIP
     """
     tensors = as_inputs(inputs, monoid, CALL)
-    return monoid.pack(
-        fold_shards(
-            tensors, monoid, dim, keepdim, sharded_dim=sharded_dim, group=group, mesh=mesh, dtype=dtype,
-            guarantee=guarantee,
-        )
+    check_flags(CALL, return_state=return_state)
+    made = fold_shards(
+        tensors, monoid, dim, keepdim, sharded_dim=sharded_dim, group=group, mesh=mesh, init=fields_of(init),
+        return_state=return_state, dtype=dtype, guarantee=guarantee,
     )  # fmt: skip
+    return packed(made, monoid, return_state)
 
 
 def fold_shards(
@@ -102,65 +111,91 @@ def fold_shards(
     dim: int | Sequence[int] | None,
     keepdim: bool,
     *,
-    sharded_dim: int | None,
+    sharded_dim: Axes = NEEDED,
     group: Any = None,
     mesh: Any = None,
+    init: Sequence[State] | None = None,
+    return_state: bool = False,
     dtype: torch.dtype | None = None,
     convert: torch.dtype | None = None,
     guarantee: str = "run_to_run",
     call: str = CALL,
 ) -> list[Tensor]:
-    """`reduce` without packing. `convert` reads elements as that dtype."""
+    """`reduce` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
     check_flags(call, keepdim=keepdim)
     check_inputs(tensors, monoid, guarantee, call, differentiable=True)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
-    facts = {"monoid": monoid, "dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype}
-    axis, ranks = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
-    if axis is None or axis not in dims:
-        return fold_tensors(
-            tensors, monoid, dims, keepdim, dtype=dtype, convert=convert, guarantee=guarantee, call=call
-        )
+    facts = {
+        "monoid": monoid, "dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype,
+        "init": init is not None, "return_state": return_state,
+    }  # fmt: skip
+    steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
+    steps = tuple([step for step in steps if step.axis in dims])
+    if not steps:
+        state: dict[str, Any] = {"init": init, "return_state": return_state}
+        form: dict[str, Any] = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "call": call}
+        return fold_tensors(tensors, monoid, dims, keepdim, **state, **form)
     gradient.check_tangents(tensors, call)
-    sharded = Sharded(
-        monoid.text, dims, keepdim, axis, ranks, dtype, convert, guarantee, asks_gradient(tensors)
-    )
+    stateful = init is not None or return_state
+    if stateful and asks_gradient([*tensors, *tensors_of(init)]):
+        raise GradientError(
+            f"{call}: over a sharded dim a fold with `init` or `return_state` has no derivative, got a tensor that requires "
+            "grad; use torch.no_grad()"
+        )
+    sharded = Sharded(monoid.text, dims, keepdim, steps, dtype, convert, guarantee, asks_gradient(tensors))
     if sharded.ties:
+        if len(steps) > 1 and _needs_neighbours(monoid.text, sharded.elements(tensors)):
+            raise GradientError(
+                f"{call}: over several dims of a mesh a fold has a derivative where that needs the total alone, got "
+                f"{monoid.name}; fold one sharded dim after the other"
+            )
         return list(_Function.apply(sharded, *tensors))  # type: ignore[no-untyped-call]  # torch's own
     states, _ = sharded.exchanged(tensors)
-    made = sharded.finished(states, tensors)
-    if monoid.algebra.identity is None and shape[axis] == 0 and not is_dynamo_compiling():
+    made = sharded.finished(states, tensors, init, return_state)
+    missing = any(shape[step.axis] == 0 for step in steps)
+    if monoid.algebra.identity is None and missing and init is None and not is_dynamo_compiling():
         _check_present(states[-1], monoid, call)
     return made
 
 
 def agreed(
-    tensors: Sequence[Tensor], shape: Sequence[int], sharded_dim: int | None, group: Any, mesh: Any, guarantee: str,
+    tensors: Sequence[Tensor], shape: Sequence[int], sharded_dim: Axes, group: Any, mesh: Any, guarantee: str,
     facts: dict[str, Any], call: str,
-) -> tuple[int | None, Ranks]:  # fmt: skip
-    """The sharded dim, and the group, whose ranks make the same call.
+) -> tuple[Step, ...]:  # fmt: skip
+    """The exchanges over sharded dims, whose ranks make the same call: the last dim first, and of one dim the mesh's last.
 
     Raises:
+        KindError: no sharded dim is named.
         ShapeError: a tensor without dims cannot be sharded.
     """
-    if sharded_dim is not None and not len(shape):
+    if sharded_dim is NEEDED:
+        raise KindError(
+            f"{call}: `sharded_dim` must be named, got none; name the dim that parts divide, or None where every rank has "
+            "the whole tensor"
+        )
+    several = isinstance(sharded_dim, list | tuple)
+    given: Sequence[Any] = sharded_dim if isinstance(sharded_dim, list | tuple) else (sharded_dim,)
+    if not len(shape) and any(d is not None for d in given):
         raise ShapeError(
             f"{call}: `sharded_dim` must be a dim of the parts, got {shown(sharded_dim)} of a tensor without dims; give each "
             "part one with x[None]"
         )
-    axis = None if sharded_dim is None else one_dim(sharded_dim, len(shape), call, "sharded_dim")
-    ranks = ranks_of(group, mesh, call)
+    axes = [None if d is None else one_dim(d, len(shape), call, "sharded_dim") for d in given]
+    groups = groups_of(len(axes) if several else None, group, mesh, call)
     if not is_dynamo_compiling():
         own = {
-            "shape": [n for d, n in enumerate(shape) if d != axis],
+            "shape": [n for d, n in enumerate(shape) if d not in axes],
             "dtype": [t.dtype for t in tensors],
             "guarantee": guarantee,
-            "sharded_dim": axis,
+            "sharded_dim": sharded_dim if several else axes[0],
             **{name: f"{f.name} {f.text}" if isinstance(f, Monoid) else f for name, f in facts.items()},
         }
-        check_ranks(own, lambda: process_group(group, mesh, call), call)
-    return axis, ranks
+        check_ranks(own, groups, call)
+    steps = [Step(d, ranks_of(g, None, call)) for d, g in zip(axes, groups, strict=True) if d is not None]
+    order = sorted(range(len(steps)), key=lambda i: (steps[i].axis, i), reverse=True)
+    return tuple([steps[i] for i in order])
 
 
 def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
@@ -174,13 +209,12 @@ def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
 
 @dataclass(frozen=True)
 class Sharded:
-    """A fold over a sharded dim. `ties`: a gradient is asked for, and states count what ties."""
+    """A fold over sharded dims. `ties`: a gradient is asked for, and states count what ties."""
 
     monoid: str
     dims: tuple[int, ...]
     keepdim: bool
-    axis: int
-    ranks: Ranks
+    steps: tuple[Step, ...]
     dtype: torch.dtype | None
     convert: torch.dtype | None
     guarantee: str
@@ -189,40 +223,63 @@ class Sharded:
     @property
     def own(self) -> tuple[int, ...]:
         """Those of `dims` that a shard's fold has."""
-        return own_dims(self.monoid, self.dims, self.axis)
+        return own_dims(self.monoid, self.dims, self.steps[0].axis) if self.steps else self.dims
 
     def elements(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
         """The dtypes that elements are read as."""
         return tuple([self.convert or t.dtype for t in tensors])
 
     def exchanged(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The states of all ranks, and each element's position where the monoid takes it."""
+        """The states of all ranks of the last step, and each element's position where the monoid takes it.
+
+        What an earlier step gathers is folded before the next one, so that each moves one state for each result and rank.
+        """
+        states, places = self.states(tensors)
+        whole = finish_text(self.monoid, self.elements(tensors), self.ties, False)
+        for step, following in zip(self.steps, (*self.steps[1:], None), strict=True):
+            states = gathered_states(states, step.axis, step.ranks)
+            if following is not None:
+                dims = own_dims(self.monoid, self.dims, following.axis)
+                states = fold_of_text(states, whole, dims, True, None, None, self.guarantee)
+        return states, places
+
+    def states(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The same of this rank's elements."""
         places: list[Tensor] = []
         given, convert, own = list(tensors), self.convert, self.own
         shape = broadcast_shape(tensors, CALL)
         if takes_positions(self.monoid):
-            where = positions_of(shape[self.axis], tensors[0].device, self.ranks)
-            outer = [d for d in self.dims if d < self.axis]
-            inner = [d for d in self.dims if d > self.axis]
-            base = first_positions(shape, outer, inner, self.axis, where, own == self.dims)
+            where = positions_of(shape, tensors[0].device, self.steps)
+            base = first_positions(shape, self.dims, own, where)
             given = [t if convert is None else t.to(convert) for t in tensors] + [base]
             convert = None
             if self.ties:
                 sizes = [n if d in own else 1 for d, n in enumerate(shape)]
                 count = math.prod(sizes)
                 places = [torch.arange(count, device=base.device).reshape(sizes) + base]
-        text = partial_text(self.monoid, self.elements(tensors), self.ties)
-        states = fold_of_text(given, text, own, True, None, convert, self.guarantee)
-        return gathered_states(states, self.axis, self.ranks), places
+        elements = self.elements(tensors)
+        text = partial_text(self.monoid, elements, self.ties)
+        return fold_of_text(given, text, own, True, None, convert, self.guarantee), places
 
-    def finished(self, states: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The results, of all ranks' states."""
+    def finished(
+        self,
+        states: Sequence[Tensor],
+        tensors: Sequence[Tensor],
+        init: Any = None,
+        return_state: bool = False,
+    ) -> list[Tensor]:
+        """The results, of all ranks' states, and the state if it is asked for."""
         elements = self.elements(tensors)
         dtypes = result_dtypes(self.monoid, elements, self.dtype)
         asked = next((d for d in dtypes if d.is_floating_point), None)
         text = finish_text(self.monoid, elements, self.ties, True)
-        made = fold_of_text(states, text, self.dims, self.keepdim, asked, None, self.guarantee)
-        return [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=True)]
+        partial = not _has_identity(self.monoid)
+        before = init if init is None or not partial else [*init, True]  # there is a state
+        form: dict[str, Any] = {"init": before, "return_state": return_state}
+        made = fold_of_text(states, text, self.dims, self.keepdim, asked, None, self.guarantee, **form)
+        n = len(dtypes)
+        fields = made[n : len(made) - partial]
+        return [*(t if t.dtype == d else t.to(d) for t, d in zip(made[:n], dtypes, strict=True)), *fields]
 
     def computed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results in the dtypes that they are computed in, of all ranks' elements."""
@@ -232,12 +289,14 @@ class Sharded:
 
 
 def fold_of_text(
-    tensors: Sequence[Tensor], monoid: str, dims: tuple[int, ...], keepdim: bool, dtype: Any, convert: Any, guarantee: str
+    tensors: Sequence[Tensor], monoid: str, dims: tuple[int, ...], keepdim: bool, dtype: Any, convert: Any, guarantee: str,
+    init: Any = None, return_state: bool = False,
 ) -> list[Tensor]:  # fmt: skip
     """A fold with the monoid of a text: in graphs the operation that holds it."""
     if is_dynamo_compiling():
+        before = fields_as_tensors(init, tensors[0].device)
         made: list[Tensor] = OPERATIONS.reduce(
-            list(tensors), [], monoid, dims, keepdim, False, dtype, convert, guarantee
+            list(tensors), before, monoid, dims, keepdim, return_state, dtype, convert, guarantee
         )
         return made
     return fold_tensors(
@@ -245,6 +304,8 @@ def fold_of_text(
         monoid_of(monoid),
         dims,
         keepdim,
+        init=init,
+        return_state=return_state,
         dtype=dtype,
         convert=convert,
         guarantee=guarantee,
@@ -253,9 +314,24 @@ def fold_of_text(
 
 
 @constant_in_graphs
+def _has_identity(monoid: str) -> bool:
+    return monoid_of(monoid).algebra.identity is not None
+
+
+@constant_in_graphs
 def _places(monoid: str, elements: tuple[torch.dtype, ...]) -> tuple[int, ...]:
     """The results that have a derivative."""
     return tuple(ends_of(gradients.derived(monoid_of(monoid), elements)).places)
+
+
+@constant_in_graphs
+def _needs_neighbours(monoid: str, elements: tuple[torch.dtype, ...]) -> bool:
+    """Whether an element's derivative needs the states before and after it."""
+    ends = ends_of(gradients.derived(monoid_of(monoid), elements))
+    found = ends.gradient
+    if found.origins is not None or not ends.places:
+        return False
+    return len(found.floats) > len(found.extremes) if found.shares_ties else not ends.total_is_enough
 
 
 class _Function(torch.autograd.Function):
@@ -278,7 +354,7 @@ class _Function(torch.autograd.Function):
         wrt = [i for i in range(k) if ctx.needs_input_grad[1 + i]]
         made = OPERATIONS.shard_gradient(
             saved[:k], saved[k : k + n], saved[k + n :], [grads[i] for i in ctx.moved], sharded.monoid, sharded.dims,
-            sharded.own, sharded.axis, sharded.ranks.rank, wrt, sharded.convert, sharded.guarantee,
+            sharded.own, sharded.steps[-1].axis, sharded.steps[-1].ranks.rank, wrt, sharded.convert, sharded.guarantee,
         )  # fmt: skip
         found: list[Any] = [None] * k
         for i, g in zip(wrt, made, strict=True):

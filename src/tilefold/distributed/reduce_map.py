@@ -22,10 +22,11 @@ from tilefold.api.map_rules import Rules, rules_of
 from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import asks_gradient
 from tilefold.api.reduce_map import as_extras, expanded_to, function_of_rows, map_tensors
-from tilefold.distributed.exchange import Ranks
+from tilefold.distributed.exchange import Step
 from tilefold.distributed.gradient import check_order, check_tangents
-from tilefold.distributed.reduce import Sharded, agreed, fold_of_text
+from tilefold.distributed.reduce import Axes, Sharded, agreed, fold_of_text
 from tilefold.errors import GradientError
+from tilefold.functional.arguments import NEEDED
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
@@ -44,7 +45,7 @@ def reduce_map(
     apply: Callable[..., Any],
     dim: int | Sequence[int] | None = None,
     *,
-    sharded_dim: int | None,
+    sharded_dim: Axes = NEEDED,
     extras: Tensor | Sequence[Tensor] = (),
     rows: Callable[..., Any] | None = None,
     group: Any = None,
@@ -95,7 +96,7 @@ def map_shards(
     apply: Traced,
     dim: int | Sequence[int] | None,
     *,
-    sharded_dim: int | None,
+    sharded_dim: Axes = NEEDED,
     extras: Sequence[Tensor] = (),
     convert: torch.dtype | None = None,
     group: Any = None,
@@ -121,8 +122,9 @@ def map_shards(
         "dtype of extra tensors": [t.dtype for t in extras],
         "what requires grad": [t.requires_grad for t in every],
     }  # fmt: skip
-    axis, ranks = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
-    if axis is None or axis not in dims:
+    steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
+    steps = tuple([step for step in steps if step.axis in dims])
+    if not steps:
         return map_tensors(
             tensors,
             monoid,
@@ -142,7 +144,7 @@ def map_shards(
     wrt = tuple([i for i, t in enumerate(every) if t.requires_grad]) if asks_gradient(every) else ()
     shards = Shards(
         monoid.text, apply.text, count, tuple([convert or t.dtype for t in tensors]), tuple([t.dtype for t in extras]),
-        dims, axis, ranks, guarantee, wrt, length, call,
+        dims, steps, guarantee, wrt, length, call,
     )  # fmt: skip
     if not wrt:
         made, rows = shards.forward(every)
@@ -160,8 +162,7 @@ class Shards:
     elements: Dtypes
     extras: Dtypes
     dims: tuple[int, ...]
-    axis: int
-    ranks: Ranks
+    steps: tuple[Step, ...]
     guarantee: str
     wrt: tuple[int, ...]
     length: int
@@ -218,7 +219,7 @@ class Shards:
 
     def _folded(self, text: str, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The fold of all ranks' elements."""
-        fold = Sharded(text, self.dims, True, self.axis, self.ranks, None, None, self.guarantee, False)
+        fold = Sharded(text, self.dims, True, self.steps, None, None, self.guarantee, False)
         return fold.computed(tensors)
 
     def _wide(self, tensors: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:

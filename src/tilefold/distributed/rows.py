@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
-from tilefold.distributed.named import Shards
+from tilefold.distributed.named import Shards, check_names
 from tilefold.distributed.reduce_map import map_shards
 from tilefold.functional.arguments import need_float
 from tilefold.functional.normalized import Result, checked_shares, norm_of, shares, with_sum
@@ -37,6 +37,7 @@ def log_softmax(
 def _softmax(
     call: str, x: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None, shards: Shards
 ) -> Tensor:
+    check_names(call, shards)
     dims, dtype = checked_shares(call, x, dim, dtype)
     need_float(dtype or x.dtype, call)
     monoid, apply = shares(call.endswith("log_softmax"))
@@ -63,6 +64,7 @@ def _norm(
     call: str, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float | None,
     residual: Tensor | None, shards: Shards,
 ) -> Result:  # fmt: skip
+    check_names(call, shards)
     norm = norm_of(call, x, normalized_shape, weight, bias, eps, residual, counts=True)
     made = map_shards(
         norm.tensors,

@@ -14,10 +14,12 @@ from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api.parts import Dtypes, algebra_of, finish_text, partial_text, turned, with_base
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
-from tilefold.distributed.exchange import first_positions, gathered_states, positions_of
-from tilefold.distributed.gradient import check_tangents
-from tilefold.distributed.reduce import agreed, fold_of_text
-from tilefold.errors import EmptyError, GradientError
+from tilefold.distributed.exchange import COLLECTIVES, Step, first_positions, gathered_states, positions_of
+from tilefold.distributed.gradient import check_order, check_tangents
+from tilefold.distributed.reduce import Axes, agreed, fold_of_text
+from tilefold.errors import EmptyError
+from tilefold.functional.arguments import NEEDED
+from tilefold.monoids import SUM
 from tilefold.problem.canonical import broadcast_shape, one_dim
 from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -30,7 +32,7 @@ def scan(
     monoid: Monoid,
     dim: int,
     *,
-    sharded_dim: int | None,
+    sharded_dim: Axes = NEEDED,
     group: Any = None,
     mesh: Any = None,
     exclusive: bool = False,
@@ -50,51 +52,127 @@ def scan(
     Returns:
         This rank's part of the prefixes, in its inputs' shape.
 
+        Gradients: cotangents are this rank's, and so is the gradient. One more exchange moves, to each rank, what the others'
+        cotangents are of its state: one state for each row and pair of ranks.
+
     Raises:
         As `tilefold.distributed.reduce`; and
         EmptyError: `exclusive` of a monoid without an identity.
-        GradientError: a gradient is asked for along the sharded dim.
+        GradientError: a second or a forward derivative is asked for along the sharded dim; or fields of the states depend on
+            how they were grouped.
 
     Example:
         >>> tilefold.distributed.scan(shard, tilefold.monoids.SUM, 0, sharded_dim=0)  # doctest: +SKIP
     """
-    tensors = as_inputs(inputs, monoid, CALL)
-    check_flags(CALL, exclusive=exclusive, reverse=reverse)
-    check_inputs(tensors, monoid, guarantee, CALL, differentiable=True)
-    shape, dtype = broadcast_shape(tensors, CALL), as_dtype(dtype, CALL)
-    along = one_dim(dim, len(shape), CALL)
+    made = scan_shards(
+        as_inputs(inputs, monoid, CALL), monoid, dim, sharded_dim=sharded_dim, group=group, mesh=mesh, exclusive=exclusive,
+        reverse=reverse, dtype=dtype, guarantee=guarantee,
+    )  # fmt: skip
+    return monoid.pack(made)
+
+
+def scan_shards(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    dim: int,
+    *,
+    sharded_dim: Axes,
+    group: Any = None,
+    mesh: Any = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+    dtype: torch.dtype | None = None,
+    convert: torch.dtype | None = None,
+    guarantee: str = "run_to_run",
+    call: str = CALL,
+) -> list[Tensor]:
+    """`scan` without packing. `convert` reads elements as that dtype."""
+    check_flags(call, exclusive=exclusive, reverse=reverse)
+    check_inputs(tensors, monoid, guarantee, call, differentiable=True)
+    shape, dtype = broadcast_shape(tensors, call), as_dtype(dtype, call)
+    along = one_dim(dim, len(shape), call)
     facts = {
         "monoid": monoid,
         "dim": along,
         "exclusive": exclusive,
         "reverse": reverse,
         "result dtype": dtype,
+        "read as": convert,
+        "what requires grad": [t.requires_grad for t in tensors],
     }
-    axis, ranks = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, CALL)
+    steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
+    steps = tuple([step for step in steps if step.axis == along])
     form: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse, "guarantee": guarantee}
-    if axis != along:
-        return monoid.pack(scan_tensors(tensors, monoid, along, dtype=dtype, call=CALL, **form))
-    check_tangents(tensors, CALL)
-    if asks_gradient(tensors):
-        raise GradientError(
-            f"{CALL}: a scan along the sharded dim has no derivative, got an input that requires grad; call it under "
-            "torch.no_grad(), or scan another dim"
-        )
+    if not steps:
+        return scan_tensors(tensors, monoid, along, dtype=dtype, convert=convert, call=call, **form)
+    check_tangents(tensors, call)
     if exclusive and monoid.algebra.identity is None:
         raise EmptyError(
-            f"{CALL}: nothing is before the first element, and {monoid.name} has no identity, got exclusive=True; give "
+            f"{call}: nothing is before the first element, and {monoid.name} has no identity, got exclusive=True; give "
             "the monoid an identity"
         )
-    given, elements = list(tensors), tuple([t.dtype for t in tensors])
+    given = [t if convert is None else t.to(convert) for t in tensors]
+    elements = tuple([t.dtype for t in given])
     if monoid.algebra.index:
-        where = positions_of(shape[axis], tensors[0].device, ranks)
-        given.append(first_positions(shape, (), (), axis, where, False))
+        where = positions_of(shape, given[0].device, steps)
+        given.append(first_positions(shape, (along,), (along,), where))
     whole, part, finish = _texts(monoid.text, elements, reverse)
-    states = fold_of_text(given, part, (axis,), True, None, None, guarantee)
-    every = gathered_states(states, axis, ranks)
-    beside = _scan(every, finish, axis, [], exclusive=True, reverse=reverse, dtype=None, guarantee=guarantee)
-    init = [t.select(axis, ranks.rank) for t in beside]
-    return monoid.pack(_scan(given, whole, axis, init, dtype=dtype, **form))
+    states = fold_of_text(given, part, (along,), True, None, None, guarantee)
+    init = _before(states, steps, finish, reverse, guarantee)
+    return _scan(given, whole, along, init, dtype=dtype, call=call, **form)
+
+
+def _before(
+    states: Sequence[Tensor], steps: Sequence[Step], finish: str, reverse: bool, guarantee: str
+) -> list[Tensor]:
+    """The state of all ranks before this one, of one state for each row and rank."""
+    axis = steps[0].axis
+    before: list[Tensor] = []
+    for step, following in zip(steps, (*steps[1:], None), strict=True):
+        # Without a gradient none is applied: torch.compile would call `forward` of two tensors without its `ctx`.
+        every = list(
+            _Gathered.apply(step, *states)  # type: ignore[no-untyped-call]  # torch's own
+            if asks_gradient(states)
+            else gathered_states(states, axis, step.ranks)
+        )
+        beside = _scan(every, finish, axis, [], exclusive=True, reverse=reverse, guarantee=guarantee)
+        here = [t.narrow(axis, step.ranks.rank, 1) for t in beside]
+        if before:  # the ranks before these are farther away
+            here = [torch.cat(pair, axis) for pair in zip(here, before, strict=True)]
+            here = fold_of_text(here, finish, (axis,), True, None, None, guarantee)
+        before = here
+        if following is not None:
+            ordered = _turned(finish) if reverse else finish
+            states = fold_of_text(every, ordered, (axis,), True, None, None, guarantee)
+    return [t.squeeze(axis) for t in before]
+
+
+class _Gathered(torch.autograd.Function):
+    """The states of all ranks. A rank's own gets the sum, in rank order, of what all ranks' cotangents are of it."""
+
+    @staticmethod
+    def forward(ctx: Any, step: Step, *states: Tensor) -> Any:
+        ctx.step = step
+        made = gathered_states(states, step.axis, step.ranks)
+        ctx.mark_non_differentiable(*[t for t in made if not t.is_floating_point()])
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        check_order(CALL, "scan")
+        axis, ranks = ctx.step.axis, ctx.step.ranks
+        floats = [i for i, g in enumerate(grads) if g is not None and g.is_floating_point()]
+        found: list[Any] = [None] * len(grads)
+        for i in floats:
+            parts = grads[i].movedim(axis, 0)
+            counts = [parts[0].numel()] * ranks.size
+            sent = COLLECTIVES.all_to_all_single(parts.reshape(-1), counts, counts, ranks.name)
+            own = COLLECTIVES.wait_tensor(sent).view(parts.shape).movedim(0, axis)
+            (found[i],) = fold_of_text([own], SUM.text, (axis,), True, None, None, "run_to_run")
+        return None, *found
+
+
+_turned = constant_in_graphs(turned)
 
 
 @constant_in_graphs
@@ -109,8 +187,8 @@ def _texts(monoid: str, elements: Dtypes, reverse: bool) -> tuple[str, str, str]
 
 
 def _scan(
-    tensors: Sequence[Tensor], monoid: str, dim: int, init: Sequence[Tensor], *, exclusive: bool, reverse: bool, dtype: Any,
-    guarantee: str,
+    tensors: Sequence[Tensor], monoid: str, dim: int, init: Sequence[Tensor], *, exclusive: bool, reverse: bool,
+    guarantee: str, dtype: Any = None, call: str = CALL,
 ) -> list[Tensor]:  # fmt: skip
     """A scan with the monoid of a text."""
     if is_dynamo_compiling():
@@ -120,5 +198,5 @@ def _scan(
         return made
     return scan_tensors(
         tensors, monoid_of(monoid), dim, init=init or None, exclusive=exclusive, reverse=reverse, dtype=dtype,
-        guarantee=guarantee, call=CALL,
+        guarantee=guarantee, call=call,
     )  # fmt: skip

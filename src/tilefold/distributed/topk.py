@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,10 +11,11 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.api.topk import checked_selection
 from tilefold.api.topk import topk as local_topk
-from tilefold.distributed.exchange import Ranks, gathered_states
+from tilefold.distributed.exchange import Step, gathered_states
 from tilefold.distributed.gradient import check_order
-from tilefold.distributed.reduce import agreed
+from tilefold.distributed.reduce import Axes, agreed
 from tilefold.errors import ShapeError
+from tilefold.functional.arguments import NEEDED
 from tilefold.problem.validate import is_abstract
 
 CALL = "distributed.topk"
@@ -22,7 +24,7 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def topk(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True,
-    *, sharded_dim: int | None, group: Any = None, mesh: Any = None, guarantee: str = "run_to_run",
+    *, sharded_dim: Axes = NEEDED, group: Any = None, mesh: Any = None, guarantee: str = "run_to_run",
 ) -> torch.return_types.topk:  # fmt: skip
     """The k largest elements along a dim of a tensor of which each rank holds a part: `tilefold.topk` of the whole.
 
@@ -48,13 +50,23 @@ def topk(
     Example:
         >>> tilefold.distributed.topk(shard, 8, sharded_dim=1)  # doctest: +SKIP
     """
-    along, k = checked_selection(x, k, dim, largest, sorted, guarantee, True, CALL, whole=False)
+    shards = {"sharded_dim": sharded_dim, "group": group, "mesh": mesh}
+    return torch.return_types.topk(select_shards(x, k, dim, largest, sorted, guarantee=guarantee, **shards))  # type: ignore[arg-type]  # two
+
+
+def select_shards(
+    x: Tensor, k: int, dim: int, largest: bool, sorted: bool,
+    *, sharded_dim: Axes, group: Any = None, mesh: Any = None, guarantee: str, call: str = CALL,
+) -> Sequence[Tensor]:  # fmt: skip
+    """`topk` without packing."""
+    along, k = checked_selection(x, k, dim, largest, sorted, guarantee, True, call, whole=False)
     facts = {"k": k, "dim": along, "largest": largest}
-    axis, ranks = agreed([x], x.shape, sharded_dim, group, mesh, guarantee, facts, CALL)
-    if axis != along or not k:
+    steps = agreed([x], x.shape, sharded_dim, group, mesh, guarantee, facts, call)
+    steps = tuple([step for step in steps if step.axis == along])
+    if not steps or not k:
         return local_topk(x, k, along, largest, sorted, guarantee=guarantee)
-    made = _Function.apply(x, k, along, largest, ranks, guarantee)  # type: ignore[no-untyped-call]  # torch's own
-    return torch.return_types.topk(made)
+    made: Sequence[Tensor] = _Function.apply(x, k, along, largest, steps, guarantee)  # type: ignore[no-untyped-call]  # torch's own
+    return made
 
 
 def _worst(dtype: torch.dtype, largest: bool) -> Any:
@@ -68,7 +80,7 @@ def _worst(dtype: torch.dtype, largest: bool) -> Any:
 
 
 def _selected(
-    x: Tensor, k: int, dim: int, largest: bool, ranks: Ranks, guarantee: str
+    x: Tensor, k: int, dim: int, largest: bool, steps: Sequence[Step], guarantee: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best values of all ranks, their positions, and this rank's first one.
 
@@ -82,24 +94,30 @@ def _selected(
         best = torch.cat([best, best.new_full(more, _worst(x.dtype, largest))], dim)
         places = torch.cat([places, places.new_full(more, -1)], dim)
     length = places.new_full([1], x.shape[dim])
-    states = [t.unsqueeze(0) for t in (best, places, length)]
-    best, places, lengths = gathered_states(states, 0, ranks)
-    lengths = lengths.flatten()
-    waits = lengths.device.type == "cpu" and not is_dynamo_compiling() and not is_abstract(lengths)
-    if waits and int(lengths.sum()) < k:
+    start = torch.zeros_like(length)
+    for step in steps:
+        states = [t.unsqueeze(0) for t in (best, places, length)]
+        bests, others, lengths = gathered_states(states, 0, step.ranks)
+        lengths = lengths.flatten()
+        starts = lengths.cumsum(0) - lengths
+        found = others >= 0
+        others = torch.where(found, others + starts.view(-1, *[1] * x.ndim), -1)
+        missing = torch.arange(k, device=x.device) >= lengths.unsqueeze(1)
+        order = missing.flatten().to(torch.uint8).argsort(stable=True)
+        bits = bests.view(
+            _BITS[best.itemsize]
+        )  # torch moves integers of each width, and not all floats of 8 bits
+        every = [t.movedim(0, dim).flatten(dim, dim + 1).index_select(dim, order) for t in (bits, others)]
+        best, which = local_topk(every[0].view(x.dtype), k, dim, largest, guarantee=guarantee)
+        places, length = every[1].gather(dim, which), lengths.sum().reshape(1)
+        start = start + starts[step.ranks.rank]
+    waits = length.device.type == "cpu" and not is_dynamo_compiling() and not is_abstract(length)
+    if waits and int(length) < k:
         raise ShapeError(
-            f"{CALL}: `k` must be at most {int(lengths.sum())}, the length of dim {dim} on all ranks, got {k} (selected "
-            "index k out of range); choose a smaller one"
+            f"{CALL}: `k` must be at most {int(length)}, the length of dim {dim} on all ranks, got {k} (selected index k out "
+            "of range); choose a smaller one"
         )
-    starts = lengths.cumsum(0) - lengths
-    found = places >= 0
-    places = torch.where(found, places + starts.view(-1, *[1] * x.ndim), -1)
-    missing = torch.arange(k, device=x.device) >= lengths.unsqueeze(1)
-    order = missing.flatten().to(torch.uint8).argsort(stable=True)
-    bits = best.view(_BITS[best.itemsize])  # torch moves integers of each width, and not all floats of 8 bits
-    every = [t.movedim(0, dim).flatten(dim, dim + 1).index_select(dim, order) for t in (bits, places)]
-    values, which = local_topk(every[0].view(x.dtype), k, dim, largest, guarantee=guarantee)
-    return values, every[1].gather(dim, which), starts[ranks.rank]
+    return best, places, start
 
 
 class _Function(torch.autograd.Function):
@@ -107,9 +125,9 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, k: int, dim: int, largest: bool, ranks: Ranks, guarantee: str
+        ctx: Any, x: Tensor, k: int, dim: int, largest: bool, steps: Sequence[Step], guarantee: str
     ) -> tuple[Tensor, Tensor]:
-        values, places, start = _selected(x, k, dim, largest, ranks, guarantee)
+        values, places, start = _selected(x, k, dim, largest, steps, guarantee)
         ctx.mark_non_differentiable(places)
         ctx.save_for_backward(places, start)
         ctx.dim, ctx.shape = dim, x.shape

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tilefold import monoids
 from tilefold.algebra.dtypes import compute_dtype, promote
+from tilefold.api.recorded import SHARDED, is_sharded
 from tilefold.api.reduce_many import fold_many
 from tilefold.errors import ArgumentError, KindError, OrderError, shown
 from tilefold.functional.arguments import as_number, need_float
@@ -30,6 +31,10 @@ def clip_grad_norm_(
     The gradients' norms are made by `reduce_many`: on a GPU one launch for each dtype, and one for them all, without waiting
     for it. They are accumulated in float32 (float64 for float64) and rounded once, where torch rounds each of them.
 
+    Gradients may be DTensors, as FSDP2's are, once `tilefold.distributed` is imported: the norm is that of the whole
+    gradients. Every rank of their mesh must make the call. Over each dim of the mesh that divides gradients one exchange
+    moves a state of each.
+
     Args:
         parameters: one or several tensors; those without a gradient are left out.
         max_norm: the greatest norm, a number.
@@ -38,7 +43,8 @@ def clip_grad_norm_(
         foreach: how torch scales the gradients: as in torch.nn.utils.clip_grads_with_norm_, which does so.
 
     Returns:
-        The norm before, 0-d, on the first gradient's device, of the dtype that holds those of all gradients; 0.0 without any.
+        The norm before, a plain 0-d tensor, of DTensors too, the same on every rank; on the first gradient's device, of the
+        dtype that holds those of all gradients; 0.0 without any.
         Same bits from run to run.
 
     Raises:
@@ -66,13 +72,14 @@ def clip_grad_norm_(
     if not gradients:
         return torch.tensor(0.0)
     with torch.no_grad():
-        total = _norm_of_all(gradients, order)
+        total, gradients = _norm_of_all(gradients, order)
         if error_if_nonfinite and not total.isfinite():
             raise ArgumentError(
                 f"{CALL}: the total norm must be finite with error_if_nonfinite=True, got {total.item()} of order {order}, "
                 "which is non-finite; look for it with tilefold.describe(model)"
             )
-        torch.nn.utils.clip_grads_with_norm_(several, most, total, foreach)
+        held: list[Any] = [_Held(g) for g in gradients]  # torch reads `grad` alone
+        torch.nn.utils.clip_grads_with_norm_(held, most, total, foreach)
     return total
 
 
@@ -85,17 +92,28 @@ def _number(value: Any, name: str) -> float:
     return number
 
 
-def _norm_of_all(gradients: list[Tensor], order: float) -> Tensor:
-    """The norm of the gradients' norms; those of each device are folded there."""
+class _Held(NamedTuple):
+    """What torch scales: this rank's part of a gradient."""
+
+    grad: Tensor
+
+
+def _norm_of_all(gradients: list[Any], order: float) -> tuple[Tensor, list[Tensor]]:
+    """The norm of the gradients' norms, and this rank's parts; those of each device are folded there."""
+    parts = gradients
+    norms: list[Tensor] = []
     first, dtypes = gradients[0].device, dict.fromkeys(g.dtype for g in gradients)
     held = gradients[0].dtype
     for dtype in dtypes:
         need_float(dtype, CALL)
         held = promote(held, dtype)
     wide, monoid = compute_dtype(held), monoids.NORM(order)
-    norms = []
+    if is_sharded(gradients):
+        norms += SHARDED["norms"](gradients, monoid, held, CALL)
+        parts = [g.to_local() if hasattr(g, "to_local") else g for g in gradients]
+        gradients = [g for g in gradients if not hasattr(g, "to_local")]
     for device in dict.fromkeys(g.device for g in gradients):
         there = [g for g in gradients if g.device == device]
-        norms += fold_many(there, monoid, None if wide == held else wide, False)
+        norms += fold_many(there, monoid, None if wide == held else wide, False, call=CALL)
     every = norms[0] if len(norms) == 1 else torch.cat([n.to(first) for n in norms])
-    return vector_norm(every, order).to(held)
+    return vector_norm(every, order).to(held), parts

@@ -10,7 +10,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.api import dispatch
 from tilefold.api.losses import Loss, as_index, loss_tensors
-from tilefold.api.recorded import asks_gradient
+from tilefold.api.recorded import SHARDED, asks_gradient, is_sharded
 from tilefold.errors import ArgumentError, GradientError, KindError, ShapeError, is_one_of, shown
 from tilefold.functional.arguments import as_number, need_float, redirected
 from tilefold.problem.validate import GUARANTEES, check_flags, check_tensors
@@ -20,6 +20,10 @@ from tilefold.runtime.switch import named_key
 
 REDUCTIONS = ("mean", "sum", "none")
 CAPS = (2.0**-100, 2.0**100)  # float32 has reciprocals of these in range
+OPTIONS = (
+    "ignore_index", "reduction", "label_smoothing", "z_loss", "softcap", "return_lse", "inplace_backward", "validate",
+    "guarantee",
+)  # fmt: skip
 _PLAIN = frozenset((float, int, bool, str, type(None)))  # kinds of values of which equal ones mean the same
 
 
@@ -76,6 +80,9 @@ def cross_entropy(
     if overridden(input, target, weight):
         return redirected(cross_entropy, {}, input, target, weight, *options)
     key, tensors = None, [input, target] if weight is None else [input, target, weight]
+    if is_sharded(tensors):
+        spread = SHARDED["cross_entropy"](input, target, weight, *options)
+        return (spread[0], spread[1]) if return_lse else spread[0]
     if not is_dynamo_compiling() and _PLAIN.issuperset(kinds := tuple(map(type, options))):  # 1 == True
         key, made = dispatch.again(named_key, tensors, "cross_entropy", None, (options, kinds))
         if made is not None:
