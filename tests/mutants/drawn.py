@@ -250,7 +250,7 @@ def nearest(path: Path) -> tuple[str, ...]:
     common = [TESTS / f for of in keys if of not in SLOW for f in COMMON[of]]
     slow = [TESTS / f for of in keys if of in SLOW for f in COMMON[of]]
     package = PACKAGE / path.relative_to(PACKAGE).parts[0]
-    folder = sorted([*(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")])
+    folder = sorted([*_below(TESTS / package.stem), *TESTS.glob(f"test_{package.stem}*.py")])
     found: dict[Path, None] = {}
     for below in (package, PACKAGE):
         for tests in _levels(path, below):
@@ -281,16 +281,20 @@ def _levels(path: Path, below: Path) -> Iterator[set[Path]]:
 
 @functools.cache
 def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
-    """The tests that are named like a module, those in its package's folder or anywhere that import it. Tests that need a
-    device are left out."""
+    """The tests that are named like a module, those in its package's folder or anywhere that import it."""
     folders = path.relative_to(PACKAGE).parts[:-1]
-    every = [
-        f for f in sorted(TESTS.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
-    ]
+    every = _below(TESTS)
     using = [f for f in every if _dotted(path) in imported(f)]
     beside = TESTS.joinpath(*folders[:1])
     near = [f for f in using if anywhere or f.parent == TESTS or f.is_relative_to(beside)]
     return tuple(dict.fromkeys([*(f for f in every if _likeness(f, path)), *near]))
+
+
+def _below(folder: Path) -> list[Path]:
+    """The test files of a folder. Tests that need a device are left out."""
+    return [
+        f for f in sorted(folder.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
+    ]
 
 
 def _likeness(test: Path, path: Path) -> int:
