@@ -596,6 +596,8 @@ def meshes() -> None:
     assert "mesh['model']" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, mesh=mesh))
     both = {"mesh": mesh["data"], "group": dist.group.WORLD}
     assert "got both" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, **both))
+    no_mesh = error_of(lambda: sharded.sum(own, 1, sharded_dim=1, mesh="model"), tilefold.errors.KindError)
+    assert "must be a DeviceMesh, got 'model'" in no_mesh
 
 
 def on_mesh() -> Any:
