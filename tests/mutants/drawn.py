@@ -4,8 +4,8 @@ Drawn are lines that hold something to change, each as likely as another: a comp
 product, a number, True or False, any, all, min or max, two arguments of a call, a statement without a name. A fault's tests
 are the nearest: those of its module's name and those that import it, in its package's folder; of a module without any, the
 tests of the modules that import it, and so on; of these the first, and before the others those that were seen to run its line
-(`ran`). A raise is also asked for in test_errors.py, where refusals are. What survives is judged by hand: some changes alter
-nothing that a user would notice.
+(`ran`), which run first. A raise is also asked for in test_errors.py, where refusals are. What survives is judged by hand:
+some changes alter nothing that a user would notice.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def _of(path: Path, change: tuple[ast.AST, str]) -> Mutant:
     changed = (raw[:begin] + new.encode() + raw[end:]).decode()
     refusals = ("tests/test_errors.py",) if _is_where_calls_are_refused(path, node) else ()
     first, *others = nearest(path)
-    near = dict.fromkeys([first, *files_that_ran(path, node.lineno), *others])  # type: ignore[attr-defined]
-    return Mutant(said, name, text, changed, tests=tuple(dict.fromkeys([*[*near][:NEAR], *refusals])))
+    ran = files_that_ran(path, node.lineno)  # type: ignore[attr-defined]
+    near = sorted([*dict.fromkeys([first, *ran, *others])][:NEAR], key=lambda file: file not in ran)
+    return Mutant(said, name, text, changed, tests=tuple(dict.fromkeys([*near, *refusals])))
 
 
 def _is_where_calls_are_refused(path: Path, node: ast.AST) -> bool:
