@@ -352,6 +352,8 @@ def meshes() -> None:
     assert "mesh['model']" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, mesh=mesh))
     both = {"mesh": mesh["data"], "group": dist.group.WORLD}
     assert "got both" in error_of(lambda: sharded.sum(own, 1, sharded_dim=1, **both))
+    no_mesh = error_of(lambda: sharded.sum(own, 1, sharded_dim=1, mesh="model"), tilefold.errors.KindError)
+    assert "must be a DeviceMesh, got 'model'" in no_mesh
     x = torch.arange(24.0).view(4, 6).cos().requires_grad_()
     rows = x.detach().split([3, 1])[data]
     own = rows.split([4, 2], 1)[model].clone().requires_grad_()

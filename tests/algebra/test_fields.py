@@ -58,6 +58,14 @@ def softmax_pair(one: Any = 1) -> Monoid:
     )
 
 
+def weighted_mean(zero: float) -> Monoid:
+    def combine(a: Any, b: Any) -> tuple[Any, Any]:
+        n = a.n + b.n
+        return (a.m * a.n + b.m * b.n) / tm.maximum(n, 1), n
+
+    return Monoid(combine, (0, zero), fields=("m", "n"), lift=lambda x: (x, 1))
+
+
 def state(monoid: Monoid, *elements: torch.dtype) -> tuple[torch.dtype, ...]:
     return specialize(monoid.total, elements, all_fields=True).state[: len(monoid.fields)]
 
@@ -147,6 +155,8 @@ CARRIED = [
         id="an-infinity-beside-a-literal",
     ),
     pytest.param(counted(), (torch.float32,), "float32 int64", id="counter"),
+    pytest.param(weighted_mean(0), (torch.float32,), "float32 int64", id="counter-in-a-mean"),
+    pytest.param(weighted_mean(0.0), (torch.float32,), "float32 int64", id="counter-in-a-mean-from-0.0"),
     pytest.param(counted(1.0), (torch.float32,), "float32 float32", id="counter-in-floats"),
     pytest.param(counted(1.0), (torch.float64,), "float64 float64", id="counter-in-doubles"),
     pytest.param(counted(1.0), (torch.int64,), "int64 int64", id="counter-of-integers"),

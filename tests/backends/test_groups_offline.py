@@ -113,7 +113,9 @@ def test_bytes_are_compulsory_and_nothing_is_spilled(
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize(
-    ("shape", "dtype", "cluster"), [((11, 512), BF16, 1), ((9, 264), FP32, 1), ((5, 1024), BF16, 4)], ids=str
+    ("shape", "dtype", "cluster"),
+    [((11, 512), BF16, 1), ((9, 264), FP32, 1), ((9, 512), BF16, 2), ((5, 1024), BF16, 4)],
+    ids=str,
 )
 def test_each_sector_is_read_once(
     name: str, shape: tuple[int, int], dtype: torch.dtype, cluster: int, monkeypatch: pytest.MonkeyPatch

@@ -157,6 +157,19 @@ def test_clusters_hold_rows_of_whole_numbers(
     assert torch.equal(run(request, tensors).results[0].view(x.shape), x - x.amax(1, True))
 
 
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_a_program_may_hold_no_whole_vector(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of four has one element, which the first takes: what its own vectors would fold to is nothing."""
+    small_tiles(monkeypatch, FP32)
+    x, function = torch.randn(2, 769) + 3, getattr(tilefold, name)
+    request, tensors, plan = asked_of(lambda: function(x, (769,)))
+    assert (plan.stages[0].splits, plan.launched[0].kernel) == (4, "map_blocks")
+    want = getattr(torch.nn.functional, name)(x.double(), (769,))
+    torch.testing.assert_close(
+        run(request, tensors).results[0].view(x.shape).double(), want, rtol=0, atol=1024 * 2.0**-24
+    )
+
+
 def test_the_report_names_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole clusters are executed for the first, a middle and the last program, and those alone are counted."""
     small_tiles(monkeypatch, FP32, warps=2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,66 @@ def test_what_numba_names_is_there_before_cuda_compute_is_imported(
     finally:
         if "row_stack" in vars(np):
             del np.row_stack
+
+
+class Reduction:
+    """cupy.ReductionKernel, of C expressions that are Python's too once a word is changed."""
+
+    def __init__(
+        self, taken: str, given: str, lift: str, combine: str, store: str, identity: str, name: str
+    ) -> None:
+        assert given.endswith(" y")
+        self.given, self.lift, self.combine, self.store = given.split()[0], lift, combine, store
+        self.identity = -np.inf if identity == "__int_as_float(0xff800000)" else int(identity)
+
+    def __call__(self, source: np.ndarray, *, out: np.ndarray, axis: int) -> None:
+        assert out.dtype == self.given
+        a: Any = np.full(np.delete(source.shape, axis), self.identity)
+        for x in np.moveaxis(source, axis, 0):
+            a = self._value(self.combine, a=a, b=self._value(self.lift, x=x))
+        out[...] = self._value(self.store.removeprefix("y = "), a=a)
+
+    @staticmethod
+    def _value(text: str, **known: Any) -> Any:
+        text = text.replace("(float)", "").replace("a && b", "np.logical_and(a, b)")
+        return eval(text, {"np": np, "max": np.maximum, "sqrt": np.sqrt, **known})
+
+
+def fake_cupy(streams: list[int]) -> Any:
+    @contextmanager
+    def stream(number: int) -> Iterator[None]:
+        streams.append(number)
+        yield
+
+    cupy: Any = types.ModuleType("cupy")
+    cupy.ReductionKernel = Reduction
+    cupy.from_dlpack = cupy.asarray = lambda tensor: tensor.numpy()
+    cupy.cuda = types.SimpleNamespace(ExternalStream=stream, Stream=types.SimpleNamespace())
+    return cupy
+
+
+@pytest.mark.parametrize("shape", [(5, 33), (3, 4, 7)], ids=str)
+@pytest.mark.parametrize(
+    ("operation", "dtype"),
+    [("sum", "fp32"), ("amax", "fp16"), ("vector_norm", "fp32"), ("all", "int32"), ("bitwise_or", "int64")],
+)
+def test_cupy_folds_along_a_dim(
+    operation: str, dtype: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams: list[int] = []
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(streams))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: types.SimpleNamespace(cuda_stream=77))
+    case = small_case(operation, shape, dtype)
+    probes = gate.probes_of(case, "cpu")
+    x = probes[0].x.clone()
+    (choice,) = peers.build_cupy(case, x)
+    assert gate.check(case, choice.call, x, probes) is None
+    assert set(streams) == {77}
+
+
+def test_cupy_has_no_other_fold() -> None:
+    for case in (small_case("logsumexp"), small_case("sum", dtype="bf16")):
+        assert peers.build_cupy(case, case.draw("cpu")) == []
 
 
 # ------------------------------------------------------------------------------------------------- at build, at call

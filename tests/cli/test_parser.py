@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 import torch
 
-from tilefold.cli.parser import Parser, known_device
+from tilefold.cli.parser import Parser, known_device, names
 from tilefold.errors import ArgumentError
 
 
@@ -34,3 +36,9 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
         said = f"--device must be one of cpu, cuda:0, got '{name}'; try --device cpu"
         with pytest.raises(ArgumentError, match=said):
             known_device(name, "try")
+
+
+def test_a_list_of_words_has_one_at_least() -> None:
+    assert names("sum,,argmax") == ("sum", "argmax")
+    with pytest.raises(argparse.ArgumentTypeError, match="must name something, got ','"):
+        names(",")

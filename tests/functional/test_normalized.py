@@ -1,6 +1,8 @@
-"""Rows by their norm, whatever their magnitude, beside the definition in float64."""
+"""Rows by their norm, whatever their magnitude, and gradients of norms, beside the definition in float64."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -33,3 +35,20 @@ def test_rows_by_their_norm(order: float, dtype: torch.dtype, backend: str) -> N
                 atol=0,
                 msg=f"{exponent} {eps}",
             )
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize(("name", "count"), [("layer_norm", 2), ("rms_norm", 1)])
+def test_gradients_of_parameters_are_sums_over_rows(name: str, count: int, backend: str) -> None:
+    given = [
+        torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((3, 2, 10), *[(10,)] * count)
+    ]
+
+    def gradients(library: Any) -> tuple[torch.Tensor, ...]:
+        made = getattr(library, name)(given[0], (10,), *given[1:])
+        return torch.autograd.grad(made.cos().sum(), given)
+
+    with tilefold.backend(backend):
+        got = gradients(tilefold)
+    for mine, theirs in zip(got, gradients(torch.nn.functional), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=256 * 2.0**-52)

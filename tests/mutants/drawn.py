@@ -4,8 +4,8 @@ Drawn are lines that hold something to change, each as likely as another: a comp
 product, a number, True or False, any, all, min or max, two arguments of a call, a statement without a name. A fault's tests
 are the nearest: those of its module's name and those that import it, in its package's folder; of a module without any, the
 tests of the modules that import it, and so on; of these the first, and before the others those that were seen to run its line
-(`ran`). A raise is also asked for in test_errors.py, where refusals are. What survives is judged by hand: some changes alter
-nothing that a user would notice.
+(`ran`), which run first. A raise is also asked for in test_errors.py, where refusals are. What survives is judged by hand:
+some changes alter nothing that a user would notice.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def _of(path: Path, change: tuple[ast.AST, str]) -> Mutant:
     changed = (raw[:begin] + new.encode() + raw[end:]).decode()
     refusals = ("tests/test_errors.py",) if _is_where_calls_are_refused(path, node) else ()
     first, *others = nearest(path)
-    near = dict.fromkeys([first, *files_that_ran(path, node.lineno), *others])  # type: ignore[attr-defined]
-    return Mutant(said, name, text, changed, tests=tuple(dict.fromkeys([*[*near][:NEAR], *refusals])))
+    ran = files_that_ran(path, node.lineno)  # type: ignore[attr-defined]
+    near = sorted([*dict.fromkeys([first, *ran, *others])][:NEAR], key=lambda file: file not in ran)
+    return Mutant(said, name, text, changed, tests=tuple(dict.fromkeys([*near, *refusals])))
 
 
 def _is_where_calls_are_refused(path: Path, node: ast.AST) -> bool:
@@ -250,7 +251,7 @@ def nearest(path: Path) -> tuple[str, ...]:
     common = [TESTS / f for of in keys if of not in SLOW for f in COMMON[of]]
     slow = [TESTS / f for of in keys if of in SLOW for f in COMMON[of]]
     package = PACKAGE / path.relative_to(PACKAGE).parts[0]
-    folder = sorted([*(TESTS / package.stem).rglob("test_*.py"), *TESTS.glob(f"test_{package.stem}*.py")])
+    folder = sorted([*_below(TESTS / package.stem), *TESTS.glob(f"test_{package.stem}*.py")])
     found: dict[Path, None] = {}
     for below in (package, PACKAGE):
         for tests in _levels(path, below):
@@ -281,16 +282,20 @@ def _levels(path: Path, below: Path) -> Iterator[set[Path]]:
 
 @functools.cache
 def own(path: Path, anywhere: bool) -> tuple[Path, ...]:
-    """The tests that are named like a module, those in its package's folder or anywhere that import it. Tests that need a
-    device are left out."""
+    """The tests that are named like a module, those in its package's folder or anywhere that import it."""
     folders = path.relative_to(PACKAGE).parts[:-1]
-    every = [
-        f for f in sorted(TESTS.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
-    ]
+    every = _below(TESTS)
     using = [f for f in every if _dotted(path) in imported(f)]
     beside = TESTS.joinpath(*folders[:1])
     near = [f for f in using if anywhere or f.parent == TESTS or f.is_relative_to(beside)]
     return tuple(dict.fromkeys([*(f for f in every if _likeness(f, path)), *near]))
+
+
+def _below(folder: Path) -> list[Path]:
+    """The test files of a folder. Tests that need a device are left out."""
+    return [
+        f for f in sorted(folder.rglob("test_*.py")) if "gpu" not in f.stem and f.parent.name != "mutants"
+    ]
 
 
 def _likeness(test: Path, path: Path) -> int:

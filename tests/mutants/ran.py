@@ -19,8 +19,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGE, TESTS = ROOT / "src" / "tilefold", ROOT / "tests"
 TABLE = Path(__file__).with_name("ran.txt")
 NEAR, SECONDS = 3, 120
-# One of the files, wherever it runs a line of these: it holds all that they decide, as text, of some 2,000 calls.
-HELD = {"planner/": "planner/test_plans.py", "backends/triton/": "planner/test_plans.py"}
+# One of the files, wherever it runs a line of these: it holds all that they decide or say, as text, of many calls or kernels.
+HELD = {
+    "planner/": "planner/test_plans.py",
+    "backends/triton/": "planner/test_plans.py",
+    "xray/cuda/": "xray/cuda/test_texts.py",
+    "xray/observe/": "xray/observe/test_found.py",
+}
 ENOUGH = 2  # of a function's files run a block, or of a module's a function: it has none of its own
 ANY = "*"  # what a module says outside of functions, and functions that no test was seen to run
 
@@ -83,6 +88,7 @@ def chosen(tests: Mapping[str, Iterable[frozenset[str]]], seconds: Mapping[str, 
 
 
 def _best(module: str, scores: Mapping[str, float], seconds: Mapping[str, float]) -> tuple[str, ...]:
+    """The one that holds all goes first: what stands last may find no place among NEAR."""
     held = [file for start, file in HELD.items() if module.startswith(start) and file in scores]
     best = held[:1]
     for file in sorted(scores, key=lambda f: (-scores[f], f)):
@@ -92,4 +98,4 @@ def _best(module: str, scores: Mapping[str, float], seconds: Mapping[str, float]
             and (not best or sum(seconds[f] for f in (*best, file)) <= SECONDS)
         ):
             best.append(file)
-    return tuple(sorted(best, key=lambda f: (-scores[f], f)))
+    return tuple(best)

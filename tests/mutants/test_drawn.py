@@ -24,6 +24,11 @@ def test_a_module_that_nothing_imports_has_tests() -> None:
     assert nearest(PACKAGE / "__main__.py") == ("tests/test_cli.py",)
 
 
+def test_no_tests_of_a_fault_need_a_device() -> None:
+    sharded = (PACKAGE / "distributed").glob("*.py")
+    assert not [path for path in sharded for test in nearest(path) if "gpu" in test]
+
+
 def test_a_fault_is_one_change_with_tests_that_are_there() -> None:
     for fault in drawn(2, 60):
         assert ast.dump(ast.parse(fault.old)) != ast.dump(ast.parse(fault.new)), fault.name

@@ -353,6 +353,16 @@ def test_files_of_kernels(tmp_path: Path) -> None:
         xray.explain_file(str(tmp_path / "plain.py"), "x")
 
 
+def test_what_the_assembler_refuses_is_said_in_its_words() -> None:
+    compiled = offline.compile_job(
+        make_job(kernels.reverse, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 32}, {"BLOCK": 32})
+    )
+    wrong = replace(compiled, ptx=compiled.ptx.replace("ret;", "retire;"))
+    for ask in (offline.assemble, offline.resources):
+        with pytest.raises(CompileError, match=r"must accept the kernel, got .*retire"):
+            ask(wrong)
+
+
 def shared(x: Any, y: Any, n: int, programs: int) -> tuple[Execution, dict[str, int]]:
     """y[i] = x[n - 1 - i], a program a tile of 32, executed one after the other."""
     job = make_job(

@@ -46,6 +46,12 @@ def test_cases_that_raise_name_their_line(tmp_path: Path) -> None:
         explain_file(f"{path}::", "a")
 
 
+def test_cases_are_a_mapping(tmp_path: Path) -> None:
+    path = written(tmp_path, "def xray_cases():\n    return ['a']\n")
+    with pytest.raises(CompileError, match="got TypeError: a list and no mapping of names to cases"):
+        explain_file(f"{path}::", "a")
+
+
 @pytest.mark.parametrize("case", ["7", "{}", "{'constants': {}}"])
 def test_a_case_without_arguments(tmp_path: Path, case: str) -> None:
     module = load_file(written(tmp_path, f"def xray_cases():\n    return {{'a': {case}}}\n", "wanting.py"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 import tilefold
 from tilefold import monoids
+from tilefold.algebra import powers
 from tilefold.algebra.program import specialize
 from tilefold.backends import reference
 from tilefold.backends.cpu import native
@@ -93,6 +96,23 @@ def test_float32_sums_stay_in_the_bound(length):
     assert (got[0].double() - want).abs() <= 2 * (
         64 + 16
     ) * 2.0**-24 * x.double().abs().sum() + 2.0**-24 * want.abs()
+
+
+ROUNDED = {
+    "logsumexp": (monoids.LOGSUMEXP, torch.logsumexp),
+    **{f"norm {p:g}": (monoids.NORM(p), partial(torch.linalg.vector_norm, ord=p)) for p in (1.0, 2.0, INF)},
+    **{f"var {c}": (powers.spread(float(c), False, False), partial(torch.var, correction=c)) for c in (0, 1)},
+    **{f"std {c}": (powers.spread(float(c), True, False), partial(torch.std, correction=c)) for c in (0, 1)},
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_what_is_rounded_is_torchs_in_double(name):
+    monoid, function = ROUNDED[name]
+    x = torch.randn(5, 40)
+    got = torchs([x], specialize(monoid.total, (x.dtype,)), (1,), "run_to_run", forced=True)
+    assert got is not None
+    torch.testing.assert_close(got[0].double(), function(x.double(), dim=1), rtol=DEPTH * 2.0**-24, atol=0)
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "minmax", "max_with_index"])

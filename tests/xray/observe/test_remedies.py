@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from tilefold.xray.machine.log import Release
 from tilefold.xray.observe import remedies, resources
 from tilefold.xray.observe.trials import BARRIER, Difference, UntriedError, clocks_of, difference
 from tilefold.xray.report.model import Observation
-from xray.observe.planted import PLANTED, XY, double
+from xray.observe.planted import ABC, PLANTED, XY, double, multiply_in_rounds
 from xray.versions import TRITON
 
 
@@ -49,6 +50,17 @@ def test_what_was_tried_gained_and_stores_the_same(code: str, tried: str) -> Non
     # Triton 3.9 folds in another order, so that a sum behind the loop rounds otherwise.
     rounded = code == "fold-in-loop" and TRITON >= (3, 9)
     assert said.endswith(f"and the same is stored{' but for rounding' if rounded else ''})")
+
+
+@pytest.mark.parametrize("stages", [4, 5])
+def test_a_stage_less_leaves_room_for_more_programs(stages: int) -> None:
+    args = {**ABC, "stride": 256, "K": 256}
+    report = xray.explain(multiply_in_rounds, args, {"B": 64}, num_stages=stages)
+    (found,) = [o for o in report.observations if o.code == "occupancy"]
+    assert report.occupancy.limiter == "shared memory"
+    assert re.search(
+        rf"tried num_stages={stages - 1}: warps .* (\d+) -> (?!\1)\d+, and the same", found.change
+    )
 
 
 def test_twice_the_threads_that_spill_more_than_half_each_gain_nothing() -> None:
