@@ -92,9 +92,9 @@ LOSSES = (
     Mutant(
         "a loss converts its result by an operation of torch's",
         "api/losses.py",
-        "loss, *total = self._folded([*values.values()], fold, over, False, self.dtype)",
-        "loss, *total = self._folded([*values.values()], fold, over, False, wide)\n"
-        "            loss = dispatch.noted(lambda t: [t.to(self.dtype)], loss)[0]",
+        "found = self._folded([*values.values()], fold, over, False, self.dtype)",
+        "found = self._folded([*values.values()], fold, over, False, wide)\n"
+        "            found[:1] = dispatch.noted(lambda t: [t.to(self.dtype)], found[0])",
         (f"{CHOSEN}::test_a_loss_and_its_gradient_are_launches_joined",),
     ),
     Mutant(
