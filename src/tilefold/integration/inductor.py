@@ -1,4 +1,4 @@
-"""tilefold inside torch.compile: candidates for Inductor to choose among, for the operations of `registered`.
+"""tilefold inside torch.compile: a pass that fuses, and candidates for Inductor to choose among for products.
 
 Candidates of a product: torch's own with the epilogue after it, as Inductor lowers it; one Decompose-K for each split that
 divides K; and ours. Which is fastest Inductor measures when it compiles.
@@ -21,6 +21,7 @@ from tilefold.api.registered import own_matmul as own_matmul
 from tilefold.api.registered import recorded_matmul
 from tilefold.api.registered import tuned_matmul as tuned_matmul
 from tilefold.errors import BackendError, hint_at_names
+from tilefold.integration import fusion
 from tilefold.planner.products import cublas
 from tilefold.planner.products.epilogue import IN_TORCH, accumulator_dtype
 
@@ -53,9 +54,19 @@ class Registered:
 
 
 def register(
-    *, split_points: Sequence[int] = SPLIT_POINTS, unbounded: int = UNBOUNDED, mm: bool = False
+    *,
+    split_points: Sequence[int] = SPLIT_POINTS,
+    unbounded: int = UNBOUNDED,
+    mm: bool = False,
+    fuse: bool = True,
 ) -> Registered:
-    """Let Inductor choose, for each product of a compiled graph, among torch's, Decompose-K and ours.
+    """Let Inductor fuse folds and maps on a GPU with their pointwise neighbours, and choose among candidates for products.
+
+    With `fuse`, what makes a fold's tensors element by element becomes part of it, and so does what is computed of a map's
+    results; folds and maps of the same tensors become one (`integration.fusion`). Results then are within the same bound of
+    float64's as a fold's, but have other bits than those of plain calls: nothing is rounded in between.
+
+    For each product of a compiled graph Inductor chooses among torch's, Decompose-K and ours.
 
     A product whose rows are known when it is compiled is tuned for exactly that shape. One whose rows are dynamic
     (torch.compile(..., dynamic=True), or a marked dim) is tuned for each range of rows between `split_points`, and the graph
@@ -71,6 +82,7 @@ def register(
         split_points: the last row count of each range but the last, ascending.
         unbounded: the rows with which the last, open range is timed.
         mm: whether plain torch.mm of compiled graphs takes part too, where K is large enough for us to split it.
+        fuse: whether graphs that are compiled from now on are fused.
 
     Returns:
         A text that says which parts are on, and why a part is off: torch 2.11 cannot replace aten.mm, nor time
@@ -79,6 +91,7 @@ def register(
     Raises:
         BackendError: this torch's Inductor has no autotuning of custom operations.
     """
+    fusion.switch(fuse)
     module, off = _custom_ops(), list[str]()
     if "benchmark_with_cudagraphs" not in inspect.signature(module.register_custom_op_autotuning).parameters:
         off.append(f"candidates are not timed inside CUDA graphs: torch {torch.__version__} cannot")

@@ -1,0 +1,238 @@
+"""Inductor's graphs in which folds and maps take in their pointwise neighbours: the same answers, and fewer reads."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._functorch import config as functorch
+from torch._inductor import config
+from torch.nn import functional as F
+
+import tilefold
+from tilefold import monoids
+from tilefold.integration import fusion
+
+Tensor = torch.Tensor
+SEEDED = torch.Generator().manual_seed(3)
+X, Y, Z = torch.randn(3, 70, 24, generator=SEEDED).unbind()
+W, KEPT = torch.randn(24, generator=SEEDED), torch.rand(70, 24, generator=SEEDED) < 0.7
+ROWS = torch.randn(70, 1, generator=SEEDED)
+
+
+class Seen:
+    """What the pass made of a function's graph."""
+
+    def __init__(self) -> None:
+        self.graphs: list[list[str]] = []
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        called = [n for n in graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+        self.graphs.append([str(n.target).split(".")[-2] for n in called if "squeeze" not in str(n.target)])
+
+
+@pytest.fixture
+def seen() -> Iterator[Seen]:
+    """The pass on tensors of a CPU, and what it leaves."""
+    torch._dynamo.reset()
+    found = Seen()
+    uncached = functorch.patch(enable_autograd_cache=False)
+    with uncached, config.patch(fx_graph_cache=False, post_grad_custom_post_pass=found):
+        fusion.switch(True, ("cpu",))
+        yield found
+        fusion.switch(False)
+    torch._dynamo.reset()
+
+
+def layer(x: Tensor, w: Tensor) -> Tensor:
+    return tilefold.layer_norm(x, x.shape[1:], w, w)
+
+
+def kept_sum(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    h = x + y
+    return h, tilefold.rms_norm(h, h.shape[1:], w, 1e-5)
+
+
+def scaled_first(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    h = x * w
+    return h * 2 + 1, tilefold.logsumexp(h, 1)
+
+
+# A function, its tensors, and which operations are left of its graph.
+FUSED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], list[str]]] = {
+    "a fold of a product": (lambda x, w: tilefold.logsumexp((x * w).sigmoid(), 1), (X, W), ["reduce"]),
+    "a masked sum": (lambda x, m: tilefold.sum(torch.where(m, x, 0.0), 1), (X, KEPT), ["reduce"]),
+    "a fold over rows": (lambda x, y: tilefold.sum((x - y).abs(), 0), (X, Y), ["reduce"]),
+    "a fold of all": (lambda x, r: tilefold.amax((x + r).exp(), (0, 1), keepdim=True), (X, ROWS), ["reduce"]),
+    "of clamped elements": (lambda x: tilefold.sum(x.clamp(-0.5, 0.5), 1, keepdim=True), (X,), ["reduce"]),
+    "positions": (lambda x, w: tilefold.argmax(x * w, 1), (X, W), ["reduce"]),
+    "truth values": (lambda x: tilefold.any(x > 2.5, 1), (X,), ["reduce"]),
+    "a user's monoid": (
+        lambda x, w: tilefold.reduce((x.exp(), x * w), DOT, 1), (X, W), ["reduce"],
+    ),
+    "three folds of two": (
+        lambda x, y: (tilefold.sum(x * y, 1), tilefold.sum(x * x, 1, keepdim=True), tilefold.amax(y, 1)), (X, Y),
+        ["reduce"],
+    ),
+    "a softmax of what is masked": (
+        lambda x, m: tilefold.softmax(torch.where(m, x * 0.125, -1e4), 1), (X, KEPT), ["reduce_map"],
+    ),
+    "a softmax, then a gate": (lambda x, y: F.silu(tilefold.softmax(x, 1)) * y, (X, Y), ["reduce_map"]),
+    "a gate of its own": (lambda x, y: F.silu(y) * tilefold.softmax(x, 1), (X, Y), ["reduce_map"]),
+    "a softcap": (lambda x: tilefold.log_softmax(30 * torch.tanh(x / 30), 1), (X,), ["reduce_map"]),
+    "a norm of a GELU": (lambda x, w: layer(F.gelu(x), w), (X, W), ["reduce_map"]),
+    "a sum that is kept": (kept_sum, (X, Y, W), ["reduce_map"]),
+    "a fold whose elements others need": (scaled_first, (X, W), ["reduce_map"]),
+    "a map and a fold": (
+        lambda x: (tilefold.softmax(x * 2, 1), tilefold.logsumexp(x * 2, 1), tilefold.argmax(x * 2, 1)), (X,), ["reduce_map"],
+    ),
+    "a residual behind a norm": (lambda x, y, w: layer(x + y, w) * 0.5 + x, (X, Y, W), ["reduce_map"]),
+    "a map of two results": (
+        lambda x, y: [
+            r * y
+            for r in tilefold.reduce_map(
+                x, monoids.LOGSUMEXP, lambda v, s: (v - s, v * s), 1, rows=lambda s: s
+            )[:2]
+        ],
+        (X, Y), ["reduce_map"],
+    ),
+}  # fmt: skip
+DOT = tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, w: x * w, name="dot")
+
+
+def listed(made: Any) -> list[Tensor]:
+    return list(made) if isinstance(made, list | tuple) else [made]
+
+
+def near(got: Any, want: Any) -> None:
+    for a, b in zip(listed(got), listed(want), strict=True):
+        assert a.shape == b.shape
+        if not b.dtype.is_floating_point:
+            assert torch.equal(a, b)
+        else:
+            largest = b.double().abs().max().item()
+            torch.testing.assert_close(a.double(), b.double(), rtol=1e-5, atol=2e-6 * largest)
+
+
+def wide(t: Tensor) -> Tensor:
+    return t.double() if t.is_floating_point() else t
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_a_graph_is_one_operation_with_the_same_results(name: str, seen: Seen) -> None:
+    function, given, left = FUSED[name]
+    made = torch.compile(function, fullgraph=True)(*given)
+    assert seen.graphs == [left]
+    plain = function(*given)
+    assert [r.dtype for r in listed(made)] == [r.dtype for r in listed(plain)]
+    near(made, function(*map(wide, given)))
+
+
+@pytest.mark.parametrize(
+    "name", ["a fold of a product", "a softmax, then a gate", "a sum that is kept", "a map and a fold"]
+)
+def test_so_are_gradients_and_any_number_of_rows(name: str, seen: Seen) -> None:
+    function, given, _ = FUSED[name]
+    compiled = torch.compile(function, fullgraph=True, dynamic=True)
+    for rows in (70, 33, 50):
+        some = [t[:rows] if t.ndim == 2 else t for t in given]
+
+        def slopes(call: Callable[..., Any], tensors: list[Tensor]) -> list[Tensor]:
+            asked = [t.clone().requires_grad_() for t in tensors]
+            made = [r for r in listed(call(*asked)) if r.requires_grad]
+            return [*made, *torch.autograd.grad([r.square().sum() for r in made], asked)]
+
+        near(slopes(compiled, some), slopes(function, [wide(t) for t in some]))
+
+
+def test_halves_are_not_rounded_in_between(seen: Seen) -> None:
+    x = (torch.randn(64, 512, generator=SEEDED) * 3).bfloat16()
+    w = torch.randn(512, generator=SEEDED).bfloat16()
+
+    def call(x: Tensor, w: Tensor) -> Tensor:
+        return tilefold.sum((x * w).sigmoid(), 1)
+
+    made, exact = torch.compile(call, fullgraph=True)(x, w), call(x.double(), w.double())
+    assert made.dtype == torch.bfloat16
+    assert (made - exact).abs().max() <= (call(x, w) - exact).abs().max()
+    torch.testing.assert_close(made.double(), exact, rtol=2**-8, atol=0)
+
+
+def mixed(x: Tensor, n: Tensor) -> Tensor:
+    return tilefold.sum(x * n, 1)
+
+
+def late(x: Tensor, y: Tensor) -> Tensor:
+    """A map whose gate comes of its own results."""
+    p = tilefold.softmax(x, 1)
+    return p * tilefold.sum(p * y, 1, keepdim=True)
+
+
+def long(x: Tensor) -> tuple[Tensor, Tensor]:
+    h = x + x.abs()
+    return h, tilefold.sum(h, 0)
+
+
+UNTOUCHED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "whole numbers": (mixed, (X, torch.arange(24))),
+    "what comes of itself": (late, (X, Y)),
+    "columns": (long, (X,)),
+    "another dtype": (lambda x: tilefold.sum(x.exp(), 1, dtype=torch.float64), (X,)),
+    "a state before": (lambda x: tilefold.reduce(x * 2, monoids.SUM, 1, init=1.5), (X,)),
+    "float64 beside float32": (lambda x, y: tilefold.sum(x * y, 1), (X, Y.double())),
+}
+
+
+@pytest.mark.parametrize("name", UNTOUCHED)
+def test_what_cannot_be_fused_has_the_same_results(name: str, seen: Seen) -> None:
+    function, given = UNTOUCHED[name]
+    near(torch.compile(function, fullgraph=True)(*given), function(*given))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_graphs(seed: int, seen: Seen) -> None:
+    """Chains of drawn functions around drawn folds and maps."""
+    drawn = torch.Generator().manual_seed(seed)
+
+    def pick(*choices: Any) -> Any:
+        return choices[int(torch.randint(len(choices), (), generator=drawn))]
+
+    steps = [
+        pick("tanh", "mul", "add", "sigmoid", "where", "clamp", "sub", "keep", "softmax", "norm", "both")
+        for _ in range(7)
+    ]
+    last = [pick("sum", "amax", "logsumexp", "softmax", "var") for _ in range(2)]
+
+    def call(x: Tensor, y: Tensor, w: Tensor) -> list[Tensor]:
+        kept, other = [], y
+        for step in steps:
+            match step:
+                case "tanh" | "sigmoid":
+                    x = getattr(torch, step)(x)
+                case "mul":
+                    x = x * w
+                case "add" | "sub":
+                    x = getattr(torch, step)(x, other)
+                case "where":
+                    x = torch.where(other > 0.2, x, 0.5)
+                case "clamp":
+                    x = x.clamp(max=1.5)
+                case "keep":
+                    kept.append(x * 0.5)
+                case "softmax":
+                    x, other = tilefold.softmax(x, 1), x
+                case "norm":
+                    x = layer(x, w)
+                case _:
+                    kept.append(tilefold.logsumexp(x, 1))
+                    x = tilefold.log_softmax(x, 1) + other
+        return [
+            *kept,
+            *(getattr(tilefold, name)(t, dim=1) for name, t in zip(last, (x, x + other), strict=True)),
+        ]
+
+    made = torch.compile(call, fullgraph=True)(X, Y, W)
+    near(made, call(*map(wide, (X, Y, W))))
