@@ -54,7 +54,10 @@ def test_losses_and_gradients(shape: tuple[int, ...], name: str, dtype: torch.dt
     for _ in range(3):  # as a first call, and as one like an earlier one
         loss, of_x = with_gradient(x, target, **options)
         near(loss, want, TOLERANCES[dtype])
-        near(of_x, of_wide, TOLERANCES[dtype])
+        if shape[1] == 1:  # of one class the shares cancel
+            torch.testing.assert_close(of_x.double(), of_wide, rtol=0, atol=TOLERANCES[dtype])
+        else:
+            near(of_x, of_wide, TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.uint8], ids=str)

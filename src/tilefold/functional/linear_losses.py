@@ -15,7 +15,7 @@ from tilefold.api.linear_reduce import check_product, folded_product
 from tilefold.api.losses import ARGUMENTS, Loss
 from tilefold.api.reduce import fold_tensors
 from tilefold.functional.arguments import redirected
-from tilefold.functional.losses import check_weight, checked_options
+from tilefold.functional.losses import as_wide, check_weight, checked_options
 from tilefold.planner.products.operands import as_autocast
 from tilefold.problem.validate import check_is_tensor, check_tensors
 from tilefold.runtime.modes import as_widened
@@ -77,6 +77,7 @@ def linear_cross_entropy(
         CALL, reduction, index, label_smoothing, z_loss, softcap, return_lse, validate, GUARANTEE
     )
     check_weight(CALL, weight, w.shape[0])
+    weights = [as_wide(t, x) for t in weights]
     dtype, classes = as_widened("cross_entropy", [x]) or x.dtype, operator.index(w.shape[0])
     loss = Loss(dim=1, members=0, probabilities=False, weighted=weight is not None, dtype=dtype, **chosen)
     wide = compute_dtype(x.dtype)

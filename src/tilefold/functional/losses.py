@@ -88,6 +88,7 @@ def cross_entropy(
         if made is not None:
             return _as_asked(made, input.ndim, return_lse)
     loss, given = checked_loss("cross_entropy", 1, input, target, weight, *options)
+    key = key if weight is None or given[-1] is weight else None  # which is of the tensors as they were given
     return _as_asked(loss_tensors(given, loss, key), input.ndim, return_lse)
 
 
@@ -132,6 +133,8 @@ def checked_loss(
             "supported for floating point target); give ignored rows a probability of 0"
         )
     check_weight(call, weight, x.shape[dim])
+    if weight is not None:
+        given[-1] = as_wide(weight, x)
     dtype = as_widened(call, [x]) or x.dtype
     loss = Loss(
         dim=dim, members=0, probabilities=soft, weighted=weight is not None, dtype=dtype, in_place=inplace_backward, **options
@@ -165,6 +168,11 @@ def checked_options(
         "validate": validate,
         "guarantee": guarantee,
     }
+
+
+def as_wide(weight: Tensor, x: Tensor) -> Tensor:
+    """Weights as the logits are computed: what is made of them alone has float64's precision beside logits of that."""
+    return weight.to(x.dtype) if x.dtype == torch.float64 else weight
 
 
 def check_weight(call: str, weight: Tensor | None, classes: int) -> None:
