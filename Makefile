@@ -25,6 +25,9 @@ COUNT ?= 60
 # all runs of CI, so that a change fails by its own doing; try others now and then.
 PLANS ?= 200
 PLANS_SEED ?= 20261126
+# Of how many drawn calls, and of which suites' cases, `make compile-times` compiles the kernels, a second or two each.
+COMPILED ?= 60
+COMPILED_SUITES ?= scan
 # How many monoids of each sort `make laws` draws, about 0.1 s of CPU each, and from which seed.
 LAWS ?= 300
 LAWS_SEED ?= 1
@@ -131,7 +134,7 @@ plans: $(INSTALLED) ## plans of drawn problems, compiled for three chips and exe
 
 compile-times: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
 compile-times: $(INSTALLED) ## Triton's time for each kernel of drawn calls and of suites: the slowest 20, and none beyond 8 s
-	$(PY) benchmarks/compiling.py --workers $(WORKERS)
+	$(PY) benchmarks/compiling.py --workers $(WORKERS) --count $(COMPILED) --suites $(COMPILED_SUITES)
 
 laws: export TILEFOLD_DRAWN_MONOIDS := $(LAWS)
 laws: export TILEFOLD_DRAWN_SEED := $(LAWS_SEED)
