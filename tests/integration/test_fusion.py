@@ -113,8 +113,27 @@ def near(got: Any, want: Any) -> None:
         if not b.dtype.is_floating_point:
             assert torch.equal(a, b)
         else:
-            largest = b.double().abs().max().item()
-            torch.testing.assert_close(a.double(), b.double(), rtol=1e-5, atol=2e-6 * largest)
+            largest = b.double().nan_to_num().abs().max().item()
+            torch.testing.assert_close(a.double(), b.double(), rtol=1e-5, atol=2e-6 * largest, equal_nan=True)
+
+
+def odd_functions(x: Tensor, m: Tensor, w: Tensor) -> list[Tensor]:
+    """Powers and logic that take tensors where others take numbers, and floats where others take truth values."""
+    twos, ones = torch.full((1,), 2.7, dtype=torch.int64), torch.full((1,), 2, dtype=torch.bool)
+    made = [
+        x.abs() ** x,
+        2.0**x,
+        x**m,
+        x.logical_not(),
+        torch.logical_or(x, m),
+        torch.logical_and(x.relu(), m),
+        (m + (x > 0)) * x,
+        x * twos,
+        x * ones,
+        torch.ones(70, 1) * w,
+        torch.full((70, 24), 2.0) * w,
+    ]
+    return [*(tilefold.sum(t, 1) for t in made), tilefold.softmax(made[-1], 1)]
 
 
 def wide(t: Tensor) -> Tensor:
@@ -180,7 +199,10 @@ UNTOUCHED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "whole numbers": (mixed, (X, torch.arange(24))),
     "what comes of itself": (late, (X, Y)),
     "columns": (long, (X,)),
+    "odd functions": (odd_functions, (X, KEPT, W)),
     "another dtype": (lambda x: tilefold.sum(x.exp(), 1, dtype=torch.float64), (X,)),
+    "truth values as float64": (lambda m: tilefold.sum(m.double() * 2**24 + 1 - 2**24, 1), (KEPT,)),
+    "written NaN": (lambda x: tilefold.sum(torch.where(x > 2, float("nan"), x), 1), (X,)),
     "a state before": (lambda x: tilefold.reduce(x * 2, monoids.SUM, 1, init=1.5), (X,)),
     "float64 beside float32": (lambda x, y: tilefold.sum(x * y, 1), (X, Y.double())),
 }

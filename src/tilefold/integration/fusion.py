@@ -50,7 +50,7 @@ _GAP = object()
 
 
 def _power(x: Any, y: Any) -> Any:
-    return x * x if y == 2 else math.pow(x, y)
+    return x * x if isinstance(y, int | float) and y == 2 else math.pow(x, y)
 
 
 def _clamp(x: Any, low: Any = None, high: Any = None) -> Any:
@@ -73,7 +73,8 @@ _OPERATIONS: dict[Any, Callable[..., Any]] = {
     aten.add: _added, aten.sub: _taken, aten.div: operator.truediv, aten.reciprocal: lambda x: 1.0 / x,
     aten.pow: _power, aten.square: lambda x: x * x, aten.relu: lambda x: math.maximum(x, 0.0),
     aten.clamp: _clamp, aten.clamp_min: _clamp, aten.clamp_max: lambda x, high: _clamp(x, None, high),
-    aten.logical_and: operator.and_, aten.logical_or: operator.or_, aten.logical_not: operator.invert,
+    aten.logical_and: lambda x, y: (x != 0) & (y != 0), aten.logical_or: lambda x, y: (x != 0) | (y != 0),
+    aten.logical_not: lambda x: x == 0,
     aten.bitwise_and: operator.and_, aten.bitwise_or: operator.or_, aten.bitwise_not: operator.invert,
     prims.convert_element_type: lambda x, dtype: x,  # of floats; truth values become 0 and 1
 }  # fmt: skip
@@ -92,7 +93,8 @@ def _number(argument: Any) -> Any:
         and argument.target is aten.full.default
         and isinstance(argument.args[1], bool | int | float)
     ):
-        return argument.args[1]
+        dtype = _value(argument).dtype
+        return (bool if dtype == torch.bool else float if dtype.is_floating_point else int)(argument.args[1])
     return _GAP
 
 
@@ -113,7 +115,19 @@ def _is_pointwise(node: Any) -> bool:
     wide = {d == torch.float64 for p in parts if (d := p.dtype).is_floating_point}
     if len(wide) > 1 or not all(p.dtype in _TAKEN for p in parts):
         return False
+    if value.dtype == torch.float64 and all(
+        p.dtype != torch.float64 for p in parts[1:]
+    ):  # they say the precision
+        return False
+    if tuple(map(str, broadcast_shape(parts[1:], "fusion"))) != _shape(
+        node
+    ):  # a tensor of one number is larger
+        return False
     converts, is_truth = node.target is prims.convert_element_type.default, value.dtype == torch.bool
+    if is_truth and node.target is aten.add.Tensor:  # an or
+        return False
+    if any(n != n for n in map(_number, node.args)):  # a NaN, which no lift can write
+        return False
     fits = not is_truth if converts else is_truth or "bitwise" not in str(node.target)
     return fits and all(isinstance(a, bool | int | float | torch.dtype | Node | None) for a in node.args)
 
