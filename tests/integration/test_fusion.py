@@ -258,3 +258,12 @@ def test_drawn_graphs(seed: int, seen: Seen) -> None:
 
     made = torch.compile(call, fullgraph=True)(X, Y, W)
     near(made, call(*map(wide, (X, Y, W))))
+
+
+def test_a_map_of_which_values_of_rows_alone_are_needed(seen: Seen) -> None:
+    def call(x: Tensor, y: Tensor) -> Tensor:
+        return tilefold.reduce_map(x * y, monoids.LOGSUMEXP, lambda v, s: v - s, 1, rows=lambda s: s)[
+            1
+        ] + tilefold.sum(x * y, 1, keepdim=True)
+
+    near(torch.compile(call, fullgraph=True)(X, Y), call(X.double(), Y.double()))

@@ -115,14 +115,10 @@ def _is_pointwise(node: Any) -> bool:
     wide = {d == torch.float64 for p in parts if (d := p.dtype).is_floating_point}
     if len(wide) > 1 or not all(p.dtype in _TAKEN for p in parts):
         return False
-    if value.dtype == torch.float64 and all(
-        p.dtype != torch.float64 for p in parts[1:]
-    ):  # they say the precision
-        return False
-    if tuple(map(str, broadcast_shape(parts[1:], "fusion"))) != _shape(
-        node
-    ):  # a tensor of one number is larger
-        return False
+    if value.dtype == torch.float64 and all(p.dtype != torch.float64 for p in parts[1:]):
+        return False  # they say the precision
+    if tuple(map(str, broadcast_shape(parts[1:], "fusion"))) != _shape(node):
+        return False  # a tensor of one number is larger
     converts, is_truth = node.target is prims.convert_element_type.default, value.dtype == torch.bool
     if is_truth and node.target is aten.add.Tensor:  # an or
         return False
@@ -372,7 +368,8 @@ def _call(node: Node, devices: Container[str]) -> Call | None:
         return None
     if given["convert"] is not None or given.get("init") or given.get("return_state"):
         return None
-    return Call(node, dict(given))
+    call = Call(node, dict(given))
+    return call if call.made or not call.is_map else None  # sums alone have no elements' shape
 
 
 def fuse(graph: torch.fx.Graph, devices: Container[str] = ("cuda",)) -> int:
@@ -476,8 +473,7 @@ def _join(graph: torch.fx.Graph, calls: Sequence[Call]) -> bool:
         }  # fmt: skip
         taken = {n: cuts[k] + i for k, c in enumerate(calls) for n, i in c.rows.items()}
         return _replace(graph, calls, ours.reduce.default, arguments, taken)
-    sums = [n for c in calls for n in c.summed]
-    if len(calls) > 1 and sums:
+    if not exits or (not alone and any(c.summed for c in calls)):
         return False
 
     def apply(*v: Any) -> list[Any]:
