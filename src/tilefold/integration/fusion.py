@@ -13,13 +13,11 @@ Values between are not rounded to a half precision, as Inductor does not round b
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math as numbers
 import operator
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,7 +35,6 @@ from tilefold.algebra.monoid import monoid_of
 from tilefold.api.ends import monoid_of_algebra
 from tilefold.planner.products.functions import Traced, of_graph, of_text
 from tilefold.problem.canonical import broadcast_shape
-from tilefold.runtime.caching import source_tag
 
 aten, prims, ours = torch.ops.aten, torch.ops.prims, torch.ops.tilefold
 MOST_STEPS, MOST_TENSORS = 64, 8  # operations and tensors of one function: beyond, registers run out
@@ -437,9 +434,8 @@ def _join(graph: torch.fx.Graph, calls: Sequence[Call]) -> bool:
     region = earlier.steps | after.steps | made
     others = list(dict.fromkeys([*extras, *(t for t in after.leaves if t not in region)]))
     beside = _producers(others, nodes | after.steps) if alone else Function(others, set(), others)
-    left = {
-        s for s in earlier.steps if _bytes(_taken_by(s)) <= _bytes([s])
-    }  # others make them of no more bytes
+    # Others make these of no more bytes.
+    left = {s for s in earlier.steps if _bytes(_taken_by(s)) <= _bytes([s])}
     exits = [
         n
         for n in graph.nodes
@@ -599,13 +595,8 @@ class Fusion(CustomGraphPass):
         fuse(graph, self.devices)
 
     def uuid(self) -> Any:
-        """Its version."""
-        return _version(), self.devices, None if self.earlier is None else self.earlier.uuid()
-
-
-@functools.cache
-def _version() -> str:
-    return source_tag(Path(__file__).parents[1])
+        """What it does; its source is in torch's key of every graph already (`runtime.caching.source_tag`)."""
+        return "tilefold fusion", self.devices, None if self.earlier is None else self.earlier.uuid()
 
 
 def switch(on: bool, devices: Sequence[str] = ("cuda",)) -> None:
