@@ -19,6 +19,9 @@ BENCH_ARGS ?=
 SECONDS ?= 60
 SEED ?=
 DEVICE ?= cpu
+# `make mutants` plants one of EVERY faults, from FIRST on: all; test-long half of them, which half the day of the year says.
+EVERY ?= 1
+FIRST ?= 0
 # How many faults `make mutants-drawn` draws, half a minute to two each; from SEED.
 COUNT ?= 60
 # How many problems `make plans` draws: about 2 s of CPU each, for three chips. From which seed: one for
@@ -29,7 +32,7 @@ PLANS_SEED ?= 20261126
 COMPILED ?= 60
 COMPILED_SUITES ?= scan
 # How many monoids of each sort `make laws` draws, about 0.1 s of CPU each, and from which seed.
-LAWS ?= 300
+LAWS ?= 150
 LAWS_SEED ?= 1
 
 PY  := $(VENV)/bin/python
@@ -84,6 +87,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about eight minutes on two cores)
 
+test-long: EVERY := 2
+test-long: FIRST := $(shell date +%j)
 test-long: slow tools kernels xray-newest plans compile-times laws adapter mutants dist ## what CI adds: slow tests, tools, kernels from PTX, drawn plans and monoids, compile times, OpInfo samples, planted faults, the wheel
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
@@ -157,8 +162,9 @@ fuzz: export PYTHONPATH := src:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 fuzz: $(if $(filter cuda,$(DEVICE)),,$(INSTALLED)) ## random cases beside their definition (SECONDS=600 SEED=1 DEVICE=cuda)
 	$(if $(filter cuda,$(DEVICE)),$(PYTHON),$(PY)) tests/fuzz/run.py --seconds $(SECONDS) --device $(DEVICE) $(if $(SEED),--seed $(SEED))
 
-mutants: $(INSTALLED) ## planted faults, each with the test that must catch it (WORKERS=2 at a time)
-	$(PY) tests/mutants/run.py --workers $(WORKERS)
+mutants: $(INSTALLED) ## planted faults, each with the test that must catch it (WORKERS=2 at a time; EVERY=2 FIRST=1: half of them)
+	@echo 'The same again: make mutants EVERY=$(EVERY) FIRST=$(FIRST)'
+	$(PY) tests/mutants/run.py --workers $(WORKERS) --every $(EVERY) --first $(FIRST)
 
 mutants-drawn: $(INSTALLED) ## faults drawn over src, and which the nearest test files catch (SEED=3 COUNT=60)
 	$(PY) tests/mutants/run.py --workers $(WORKERS) --drawn $(COUNT) --seed $(or $(SEED),1)

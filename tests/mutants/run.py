@@ -50,8 +50,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="faults whose name or file holds this")
     parser.add_argument("--drawn", type=int, default=0, help="draw so many faults instead")
     parser.add_argument("--seed", type=int, default=1, help="of the faults that are drawn")
+    parser.add_argument("--every", type=int, default=1, help="of the planted faults one of so many")
+    parser.add_argument("--first", type=int, default=0, help="from this one on, modulo `every`")
     arguments = parser.parse_args()
     faults = drawn(arguments.seed, arguments.drawn) if arguments.drawn else MUTANTS
+    faults = faults[arguments.first % arguments.every :: arguments.every]
     chosen = [m for m in faults if arguments.only in m.name or arguments.only in m.file]
     with tempfile.TemporaryDirectory(prefix="tilefold-mutants-") as folder:
         copies: SimpleQueue[Copy] = SimpleQueue()
