@@ -17,6 +17,7 @@ from mutants.planted_quantized import QUANTIZED
 from mutants.planted_scans import SCANS
 from mutants.planted_sharded import SHARDED
 from mutants.planted_tools import TOOLS
+from mutants.planted_xray import XRAY
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -602,4 +603,5 @@ MUTANTS = (
     *OPERATIONS,
     *QUANTIZED,
     *TOOLS,
+    *XRAY,
 )
