@@ -106,6 +106,72 @@ def selections(seed: int, count: int) -> int:
     return count
 
 
+def segments(seed: int, count: int) -> int:
+    """Drawn segments that cross ranks, with empty ones and shards: results and gradients are the whole's."""
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        name, size = draw.choice(sorted(CATALOGUE)), draw.choice(list(groups))
+        monoid, ndim = CATALOGUE[name], draw.choice([1, 2, 3])
+        dtype = draw.choice([torch.float64, torch.float32, torch.float64])
+        if name in BITS:
+            dtype = torch.bool if name in ("ANY", "ALL") else draw.choice([torch.int8, torch.int64])
+        axis = draw.randrange(ndim)
+        sizes = [draw.choice([0, 1, 2, 7]) for _ in range(size)]
+        length, count_of, partial = sum(sizes), draw.choice([0, 1, 2, 5, 9]), draw.random() < 0.3
+        shape = [length if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
+        needs_one = monoid.algebra.identity is None
+        if needs_one:
+            count_of = min(count_of, length)
+        cuts = draw.sample(range(1, length), count_of - 1) if needs_one and count_of else []
+        cuts = cuts if needs_one else [draw.randint(0, length) for _ in range(count_of - 1)]
+        offsets = torch.tensor(sorted([0, *cuts, length]) if count_of else [0])
+        partial = partial or not count_of
+        if partial and not needs_one:
+            offsets = offsets.clamp(draw.randint(0, length), length).clamp(max=draw.randint(0, length))
+        kind, whole_lengths = draw.choice(["offsets", "lengths", "by"]), offsets.diff()
+        if kind == "lengths" and int(offsets[0]) > 0:
+            kind = "offsets"
+        if rank >= size:
+            continue
+        keys = torch.searchsorted(offsets, torch.arange(length), right=True) - 1
+        given: dict[str, Any] = {"offsets": {"offsets": here(offsets)}, "lengths": {"lengths": here(whole_lengths)}}.get(
+            kind, {"by": here(keys), "num_segments": count_of}
+        )  # fmt: skip
+        own_given = given | ({"by": given["by"].split(sizes)[rank]} if kind == "by" else {})
+        whole = [
+            here(torch.randint(-2, 3, shape, generator=generator).to(dtype))
+            for _ in range(monoid.algebra.inputs)
+        ]
+        derives = dtype.is_floating_point
+        whole = [t.requires_grad_(derives) for t in whole]
+        own = [t.detach().split(sizes, axis)[rank].clone().requires_grad_(derives) for t in whole]
+        form = {"dim": axis - ndim, "partial": partial}
+        try:
+            wanted = listed(fold(tilefold.segment_reduce, whole, monoid, **form, **given))
+            shards = {"sharded_dim": axis, "group": groups[size]}
+            got = listed(fold(sharded.segment_reduce, own, monoid, **form, **own_given, **shards))
+            same([t.detach() for t in wanted], [t.detach() for t in got])
+            moved = [i for i, t in enumerate(wanted) if t.requires_grad]
+            assert moved == [i for i, t in enumerate(got) if t.requires_grad]
+            if moved:
+                seeds = [
+                    here(torch.randn(wanted[i].shape, generator=generator, dtype=torch.float64))
+                    for i in moved
+                ]
+                of_whole, of_own = (
+                    torch.autograd.grad([made[i] for i in moved], inputs, [s.to(made[0]) for s in seeds])
+                    for made, inputs in ((wanted, whole), (got, own))
+                )
+                close([t.split(sizes, axis)[rank] for t in of_whole], of_own, dtype)
+        except (AssertionError, RuntimeError) as error:
+            wrong.append(
+                f"case {case}: {name} {dtype} {shape} shards {sizes} of {axis} {kind} {offsets.tolist()} {partial}: {error}"
+            )
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
 def products(seed: int, count: int) -> int:
     """Drawn products of uneven parts of K, with bias and epilogue: results and gradients are the whole's."""
     groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()

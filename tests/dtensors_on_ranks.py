@@ -160,6 +160,31 @@ def selections() -> None:
             compared(*made, [pair[0]], [pair[1]], torch.float64)
 
 
+def segments() -> None:
+    """Segments that cross ranks, along a dim that one or two dims of the mesh divide, and their gradients."""
+    torch.manual_seed(14)
+    mesh, x = on_mesh(), here(torch.randn(5, 9, dtype=torch.float64))
+    rows, columns = here(torch.tensor([0, 1, 1, 4, 5])), here(torch.tensor([0, 0, 2, 7, 7, 9]))
+    for placements in (*LIES, *TWICE):
+        for dim, offsets in enumerate((rows, columns)):
+            keys = torch.searchsorted(offsets, torch.arange(x.shape[dim], device=x.device), right=True) - 1
+            along = [Shard(0) if p == Shard(dim) else Replicate() for p in placements]
+            for monoid in (monoids.LOGSUMEXP, monoids.MAX, monoids.MAX_WITH_INDEX, monoids.AFFINE):
+                pairs = [both(x * f, mesh, placements) for f in (1.0, 0.5)[: monoid.algebra.inputs]]
+                whole, own = ([p[i] for p in pairs] for i in (0, 1))
+                given = [(offsets, distribute_tensor(offsets, mesh, [Replicate()] * 2), "offsets", {})]
+                number = {"num_segments": len(offsets) - 1}
+                given.append((keys, distribute_tensor(keys, mesh, along), "by", number))
+                for *numbers, kind, more in given:
+                    made = [
+                        tilefold.segment_reduce(
+                            t[0] if len(t) == 1 else t, monoid, **{kind: n}, dim=dim, **more
+                        )
+                        for t, n in zip((whole, own), numbers, strict=True)
+                    ]
+                    compared(*made, whole, own, torch.float64)
+
+
 def losses(seed: int, count: int) -> int:
     """Cross-entropies of rows and classes that a mesh divides, with drawn options."""
     mesh, wrong = on_mesh(), list[str]()
@@ -246,12 +271,17 @@ def compiled(every: bool) -> None:
     mesh, x, w = on_mesh(), here(torch.randn(4, 6)), here(torch.randn(6))
     target = distribute_tensor(here(torch.tensor([0, 5, 2, 1])), mesh, [Shard(0), Replicate()])
 
+    cuts = distribute_tensor(here(torch.tensor([0, 1, 4, 4, 6])), mesh, [Replicate()] * 2)
+
     def run(x: Any, w: Any) -> Any:
         normed = tilefold.rms_norm(tilefold.cumsum(x, 1) if every else x, (6,), w)
         made = tilefold.logsumexp(normed, (0, 1))
         if every:
             best = tilefold.topk(normed, 2).values
             made = made + tilefold.sum(best, (0, 1)) + tilefold.cross_entropy(normed, target)
+            for monoid in (monoids.LOGSUMEXP, monoids.MAX_WITH_INDEX):
+                folded = tilefold.segment_reduce(normed, monoid, cuts, dim=1)
+                made = made + tilefold.sum(listed(folded)[0], (0, 1))
         return made
 
     own = distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_()

@@ -172,6 +172,57 @@ def compiled_maps() -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, graph, strict=True))
 
 
+def compiled_segments() -> None:
+    """Segments that cross ranks as one graph, forward and backward, with the same bits."""
+    torch.manual_seed(15)
+    group, rank, sizes = group_of(2), dist.get_rank(), [3, 2]
+    x = here(torch.randint(-2, 3, (2, 5)).double())
+    offsets = here(torch.tensor([0, 1, 4, 4, 5]))
+    if rank >= 2:
+        return
+    keys = (torch.searchsorted(offsets, torch.arange(5, device=x.device), right=True) - 1).split(sizes)[rank]
+    cases: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (monoids.LOGSUMEXP, {"lengths": offsets.diff()}),
+        (monoids.MAX_WITH_INDEX, {"by": keys, "num_segments": 4}),
+    )
+    for monoid, given in cases:
+        torch.compiler.reset()
+        more: dict[str, Any] = {"dim": 1, "sharded_dim": 1, "group": group, **given}
+
+        def call(t: torch.Tensor, monoid: Any = monoid, more: Any = more) -> Any:
+            return sharded.segment_reduce(t, monoid, **more)
+
+        whole, own = x.clone().requires_grad_(), x.split(sizes, 1)[rank].clone().requires_grad_()
+        wanted = listed(tilefold.segment_reduce(whole, monoid, offsets, dim=1))[0]
+        graph = torch.compile(call, fullgraph=True, backend="aot_eager")
+        assert torch.equal(listed(graph(own.detach()))[0], listed(call(own.detach()))[0])
+        made = listed(graph(own))[0]
+        same(wanted.detach(), made.detach())
+        seed = torch.arange(wanted.numel(), device=x.device).view_as(wanted).double()
+        (a,), (b,) = (torch.autograd.grad(m, t, seed) for m, t in ((wanted, whole), (made, own)))
+        same(a.split(sizes, 1)[rank], b)
+
+
+def segments_beside(what: str) -> str:
+    """The error of segments that do not fit."""
+    x, rank = here(torch.ones(2)), dist.get_rank()
+    calls: dict[str, Callable[[], Any]] = {
+        "by": lambda: sharded.segment_reduce(x, monoids.SUM, by=x.long(), sharded_dim=0),
+        "keys": lambda: sharded.segment_reduce(
+            x, monoids.SUM, by=torch.full((2,), 3 - rank), num_segments=4, sharded_dim=0
+        ),
+        "offsets": lambda: sharded.segment_reduce(x, monoids.SUM, torch.tensor([0, 3, 7]), sharded_dim=0),
+        "lengths": lambda: sharded.segment_reduce(
+            x, monoids.SUM, lengths=torch.tensor([5, 4]), sharded_dim=0
+        ),
+        "both": lambda: sharded.segment_reduce(x, monoids.SUM, x.long(), by=x.long(), sharded_dim=0),
+        "empty": lambda: sharded.segment_reduce(
+            x, monoids.FIRST, by=torch.full((2,), 1), num_segments=2, sharded_dim=0
+        ),
+    }
+    return error_of(calls[what], tilefold.errors.TilefoldError)
+
+
 def compiled_product() -> None:
     """A product of parts of K as one graph, with the same bits."""
     group, rank = group_of(2), dist.get_rank()
@@ -468,6 +519,9 @@ def disagreeing_map(what: str) -> str:
             return error_of(lambda: sharded.reduce(x, monoids.SUM, 1, sharded_dim=1, return_state=odd))
         if what == "k":
             return error_of(lambda: sharded.topk(x, 2 if odd else 3, sharded_dim=1))
+        if what == "segments":
+            cuts = torch.tensor([0, 3 if odd else 2, 4 * dist.get_world_size()])
+            return error_of(lambda: sharded.segment_reduce(x, monoids.SUM, here(cuts), sharded_dim=0))
         if what == "epilogue":
             return error_of(lambda: sharded.matmul(x, x.T, epilogue="relu" if odd else "gelu"))
         if what == "function":

@@ -40,6 +40,10 @@ def test_selections_are_those_of_the_whole(four):
     four.run(dtensors_on_ranks.selections)
 
 
+def test_segments_are_those_of_the_whole(four):
+    four.run(dtensors_on_ranks.segments)
+
+
 def test_losses_are_those_of_the_whole(four):
     assert four.run(dtensors_on_ranks.losses, 500, CASES)[0] == CASES
 

@@ -50,6 +50,18 @@ def test_selections_are_those_of_the_whole(two):
     assert two.run(drawn_on_ranks.selections, 8000, 100)[0] == 100
 
 
+def test_segments_that_cross_ranks_are_those_of_the_whole(two):
+    assert two.run(drawn_on_ranks.segments, 10000, 80)[0] == 80
+
+
+def test_segments_of_dtensors_are_those_of_the_whole(two):
+    two.run(dtensors_on_ranks.segments)
+
+
+def test_compiled_segments_are_one_graph_forward_and_backward(two):
+    two.run(on_ranks.compiled_segments)
+
+
 def test_products_of_parts_of_k_are_those_of_the_whole(two):
     assert two.run(drawn_on_ranks.products, 9000, 60)[0] == 60
 

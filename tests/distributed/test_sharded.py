@@ -17,6 +17,7 @@ from tilefold.errors import ArgumentError
 LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
 MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "100"))
 SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "60"))
+SEGMENTS = int(os.environ.get("TILEFOLD_SHARDED_SEGMENTS", "80"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
 
 
@@ -95,6 +96,29 @@ def test_maps_of_sharded_rows_are_those_of_the_whole(four):
 
 def test_selections_are_those_of_the_whole(four):
     assert four.run(drawn_on_ranks.selections, 4000, SELECTIONS)[0] == SELECTIONS
+
+
+def test_segments_that_cross_ranks_are_those_of_the_whole(four):
+    assert four.run(drawn_on_ranks.segments, 10000, SEGMENTS)[0] == SEGMENTS
+
+
+def test_compiled_segments_are_one_graph_forward_and_backward(four):
+    four.run(on_ranks.compiled_segments)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("by", "`by` must come with `num_segments`"),
+        ("keys", r"`by` must be sorted over all ranks, got .* \[3, 3, 2, 2, 1, 1, 0, 0\]"),
+        ("offsets", "`offsets` must begin at 0 and end at the dim's length 8, got 0 and 7"),
+        ("lengths", "`lengths` must sum to the dim's length 8, got 9"),
+        ("both", "segments must be given by `offsets`, by `lengths` or by `by`, got both"),
+        ("empty", "an empty segment and first without one"),
+    ],
+)
+def test_segments_that_are_refused(four, what, said):
+    assert all(re.search(said, error) for error in four.run(on_ranks.segments_beside, what))
 
 
 def test_products_of_parts_of_k_are_those_of_the_whole(four):
@@ -187,7 +211,8 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
 
 
 @pytest.mark.parametrize(
-    "what", ["function", "read as", "what requires grad", "k", "epilogue", "reverse", "return_state"]
+    "what",
+    ["function", "read as", "what requires grad", "k", "epilogue", "reverse", "return_state", "segments"],
 )
 def test_ranks_that_disagree_of_a_map_are_named(four, what):
     for error in four.run(on_ranks.disagreeing_map, what):
