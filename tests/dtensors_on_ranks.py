@@ -13,17 +13,12 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 
 import tilefold
 import tilefold.distributed as sharded
-from on_ranks import CATALOGUE, FOLDS, close, error_of, here, listed, same
+from drawn_on_ranks import of_rows
+from on_ranks import CATALOGUE, FOLDS, close, error_of, here, listed, on_mesh, same
 from tilefold import monoids
 
 LIES = ([Shard(0), Shard(1)], [Replicate(), Shard(1)], [Shard(1), Replicate()], [Shard(0), Replicate()])
 TWICE = ([Shard(0), Shard(0)], [Shard(1), Shard(1)], [Shard(1), Shard(0)])
-
-
-def on_mesh() -> Any:
-    """A mesh of two dims with all ranks, the last two by two."""
-    size, kind = dist.get_world_size(), "cuda" if dist.get_backend() == "nccl" else "cpu"
-    return dist.device_mesh.init_device_mesh(kind, (size // 2, 2), mesh_dim_names=("data", "model"))
 
 
 def whole_of(t: Any) -> torch.Tensor:
@@ -254,8 +249,15 @@ def products(seed: int, count: int) -> int:
             pairs.append(
                 both(here(torch.randn(6, generator=generator, dtype=torch.float64)), mesh, [Replicate()] * 2)
             )
+        if len(shapes[1]) > 1:
+            options = options | draw.choice(
+                [{}, {"row": (monoids.LOGSUMEXP, lambda x, lse: x - lse)}, {"row": (monoids.WELFORD, None)}]
+            )
         whole, own = ([p[i] for p in pairs] for i in (0, 1))
-        made = [tilefold.matmul(*t[:2], bias=t[2] if len(t) > 2 else None, **options) for t in (whole, own)]
+        made = [
+            of_rows(tilefold.matmul(*t[:2], bias=t[2] if len(t) > 2 else None, **options))
+            for t in (whole, own)
+        ]
         try:
             compared(*made, whole, own, torch.float64)
         except AssertionError as error:
@@ -313,9 +315,6 @@ def refused() -> list[str]:
         lambda: tilefold.cross_entropy(spread, target, inplace_backward=True),
         lambda: tilefold.cross_entropy(distribute_tensor(x, mesh, [Shard(1)] * 2), target),
         lambda: tilefold.matmul(spread, distribute_tensor(x.T, mesh, [Shard(1), Replicate()])),
-        lambda: tilefold.matmul(
-            spread, distribute_tensor(x.T, mesh, [Replicate()] * 2), row=(monoids.SUM, None)
-        ),
         lambda: tilefold.reduce(
             distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_(), monoids.PROD, (0, 1)
         ),

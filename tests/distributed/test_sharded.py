@@ -18,7 +18,7 @@ LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
 MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "100"))
 SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "60"))
 SEGMENTS = int(os.environ.get("TILEFOLD_SHARDED_SEGMENTS", "80"))
-SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
+SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "80"))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,11 @@ def test_a_compiled_product_is_one_graph(four):
 
 
 def test_products_that_are_refused(four):
-    rules = ("must be run_to_run or none", "rows must be a multiple of 4, the number of ranks")
+    rules = (
+        "must be run_to_run or none",
+        "rows must be a multiple of 4, the number of ranks",
+        "with `row` b must have columns",
+    )
     for errors in four.run(on_ranks.refused_products):
         assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
 

@@ -213,35 +213,17 @@ def _product(
         "bias": None if bias is None else beside[0],
         "epilogue_args": beside[bias is not None :],
     }
-    if row is not None and (operands.dividing or n - 1 in sharded):
-        raise ArgumentError(
-            f"{call}: `row` needs whole rows of products on each rank, got parts of "
-            f"{'K' if operands.dividing else 'columns'}; redistribute the operands, or fold the product"
-        )
-    if operands.dividing:
-        groups = [a.device_mesh.get_group(i) for i in operands.dividing]
+    if operands.dividing or (row is not None and results.dividing):
+        groups = [operands.mesh.get_group(i) for i in operands.dividing]
+        columns = results.shards if results.dividing else None
         made = multiply_parts(
-            left,
-            right,
-            given["bias"],
-            epilogue,
-            given["epilogue_args"],
-            out_dtype,
-            precision,
-            guarantee,
-            groups,
-        )
-        return [results.elements(made)]
+            left, right, given["bias"], epilogue, given["epilogue_args"], row, out_dtype, precision, guarantee, groups,
+            columns=columns,
+        )  # fmt: skip
+        return [results.elements(made[0]), *(results.rows(t, False) for t in made[1:])]
     found = local_matmul(
-        left,
-        right,
-        **given,
-        epilogue=epilogue,
-        row=row,
-        out_dtype=out_dtype,
-        precision=precision,
-        guarantee=guarantee,
-    )
+        left, right, **given, epilogue=epilogue, row=row, out_dtype=out_dtype, precision=precision, guarantee=guarantee
+    )  # fmt: skip
     if row is None:
         return [results.elements(found)]
     values, folded = found
