@@ -487,7 +487,8 @@ def bits(late: int) -> list[bytes]:
     x, rank = here(torch.randn(8, 4000)), dist.get_rank()
     if rank == late:
         time.sleep(0.2)
-    own = x.split(sizes_of(1500, 7, 1493, 1000), 1)[rank]
+    sizes, cuts = sizes_of(1500, 7, 1493, 1000), here(torch.tensor([0, 1499, 1499, 3500, 4000]))
+    own = x.split(sizes, 1)[rank]
     made = [
         sharded.sum(own, 1, sharded_dim=1),
         sharded.logsumexp(own, 1, sharded_dim=1),
@@ -495,6 +496,10 @@ def bits(late: int) -> list[bytes]:
         sharded.softmax(x, 0, sharded_dim=0),
         sharded.rms_norm(x, x.shape[1:], sharded_dim=1),
         sharded.topk(own, 20, 1, sharded_dim=1).indices,
+        sharded.sum(sharded.scan(own, monoids.LOGSUMEXP, 1, sharded_dim=1), 1, sharded_dim=1),
+        sharded.cross_entropy(own, here(torch.arange(8) * 300), sizes=sizes),
+        sharded.matmul(own, own.T, epilogue="gelu"),
+        sharded.segment_reduce(own, monoids.WELFORD, cuts, dim=1, sharded_dim=1)[2],
     ]
     return [t.cpu().numpy().tobytes() for t in made]
 
@@ -575,10 +580,41 @@ def underived() -> str:
     return error_of(call, tilefold.errors.GradientError)
 
 
-def killed() -> tuple[float, str]:
-    """How long a rank waits for one that is gone, and what it is told."""
+def exchanges(x: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    """A call of every operation that exchanges something, of a rank's rows of three elements."""
+    rows, columns = x.shape[0], 3 * dist.get_world_size()
+    target = torch.zeros(rows, dtype=torch.int64, device=x.device)
+    return {
+        "reduce": lambda: sharded.reduce(x, monoids.LOGSUMEXP, 1, sharded_dim=1),
+        "reduce_map": lambda: sharded.softmax(x, 1, sharded_dim=1),
+        "scan": lambda: sharded.scan(x, monoids.SUM, 1, sharded_dim=1),
+        "topk": lambda: sharded.topk(x, 2, 1, sharded_dim=1),
+        "cross_entropy": lambda: sharded.cross_entropy(x, target),
+        "matmul": lambda: sharded.matmul(x, x.T, epilogue="relu"),
+        "segment_reduce": lambda: sharded.segment_reduce(
+            x, monoids.MAX, target.new_tensor([0, 1, columns]), dim=1, sharded_dim=1
+        ),
+    }
+
+
+def disagreeing_call(name: str, what: str) -> str:
+    """The error of a call whose tensor has another shape or dtype on one rank."""
+    os.environ["TILEFOLD_CHECK_RANKS"] = "1"
+    odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
+    rows, dtype = 5 if odd and what == "shape" else 4, torch.float64 if odd and what == "dtype" else None
+    try:
+        return error_of(exchanges(here(torch.ones(rows, 3, dtype=dtype)))[name])
+    finally:
+        del os.environ["TILEFOLD_CHECK_RANKS"]
+
+
+def killed() -> dict[str, tuple[float, str]]:
+    """How long each call waits for a rank that is gone, and what it is told."""
     if dist.get_rank() == 1:
         os._exit(1)
-    began = time.monotonic()
-    error = error_of(lambda: sharded.sum(torch.ones(4), 0, sharded_dim=0), RuntimeError)
-    return time.monotonic() - began, error
+    found = {}
+    for name, call in exchanges(torch.ones(4, 3)).items():
+        began = time.monotonic()
+        error = error_of(call, RuntimeError)
+        found[name] = time.monotonic() - began, error
+    return found

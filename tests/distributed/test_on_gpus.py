@@ -15,6 +15,8 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices"),
 ]
 
+EXCHANGES = ["reduce", "reduce_map", "scan", "topk", "cross_entropy", "matmul", "segment_reduce"]
+
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
@@ -104,3 +106,10 @@ def test_ranks_that_disagree_are_named_on_each_rank(two, what):
     errors = two.run(on_ranks.disagreeing, what)
     assert len(set(errors)) == 1
     assert f"ranks must agree on {what}" in errors[0]
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_ranks_that_disagree_are_named_by_every_operation(two, name):
+    errors = two.run(on_ranks.disagreeing_call, name, "dtype")
+    assert len(set(errors)) == 1
+    assert "ranks must agree on dtype" in errors[0]

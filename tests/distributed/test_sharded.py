@@ -20,6 +20,8 @@ SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "60"))
 SEGMENTS = int(os.environ.get("TILEFOLD_SHARDED_SEGMENTS", "80"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "80"))
 
+EXCHANGES = ["reduce", "reduce_map", "scan", "topk", "cross_entropy", "matmul", "segment_reduce"]
+
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
@@ -228,15 +230,26 @@ def test_nothing_on_all_ranks_needs_an_identity(four):
     assert all("needs an identity" in error for error in four.run(on_ranks.nothing))
 
 
-def test_a_rank_that_dies_is_an_error_within_the_time_out(tmp_path):
+@pytest.mark.parametrize("what", ["shape", "dtype"])
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_ranks_that_disagree_are_named_by_every_operation(four, name, what):
+    errors = four.run(on_ranks.disagreeing_call, name, what)
+    assert len(set(errors)) == 1
+    assert f"ranks must agree on {what}" in errors[0]
+    assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
+
+
+def test_a_rank_that_dies_is_an_error_of_every_operation_within_the_time_out(tmp_path):
     ranks = Ranks(2, tmp_path, timeout_s=10)
     try:
         for pipe in ranks.pipes:
             pipe.send((on_ranks.killed, ()))
-        is_good, (waited_s, error) = ranks.pipes[0].recv()
-        assert is_good, error
-        assert error
-        assert waited_s < 15
+        is_good, found = ranks.pipes[0].recv()
+        assert is_good, found
+        assert list(found) == EXCHANGES
+        for name, (waited_s, error) in found.items():
+            assert error, name
+            assert waited_s < 15, name
     finally:
         ranks.close()
 
