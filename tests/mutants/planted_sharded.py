@@ -103,8 +103,8 @@ SHARDED = (
     Mutant(
         "every rank sends the results of edges, which are summed",
         "distributed/segments.py",
-        "if place_of(self.steps):",
-        "if False:",
+        "holds & ~is_edge if rank else holds | is_edge",
+        "holds | is_edge",
         (f"{FILE}::test_segments_that_cross_ranks_are_those_of_the_whole",),
     ),
     Mutant(

@@ -192,7 +192,7 @@ def _of_keys(own: Tensor, cut: Cut, length: int, steps: Sequence[Step]) -> tuple
     count, rank = len(own) - 1, place_of(steps)
     mine = own.new_full([4], -1)
     if length and count:
-        ends = torch.searchsorted(own, own.new_tensor([0, length - 1]), right=True) - 1
+        ends = torch.searchsorted(own, (length - 1) * torch.arange(2, device=own.device), right=True) - 1
         ends = ends.clamp(0, count - 1)
         mine = torch.cat([ends, own[ends + 1] - own[ends]])
     told = every_rank(mine, steps)
@@ -279,7 +279,9 @@ class Shards:
         total = [torch.where(along, a, b.narrow(dim, 0, count)) for a, b in zip(joined, own, strict=True)]
         nothing = [t.narrow(dim, count, 1) for t in own]
         made = self._results([torch.cat(pair, dim) for pair in zip(total, nothing, strict=True)])
-        return self._of_all(made, is_edge), total, states
+        holds = offsets.clamp(0, broadcast_shape(tensors, CALL)[dim]).diff() > 0
+        sends = holds & ~is_edge if rank else holds | is_edge
+        return self._of_all(made, sends), total, states
 
     def _own(self, offsets: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The states of this rank's elements of each segment, and behind them that of nothing."""
@@ -302,23 +304,21 @@ class Shards:
         results = [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=False)]
         return [*results, *(states[f] for f in _flags(self.monoid))]
 
-    def _of_all(self, made: Sequence[Tensor], is_edge: Tensor) -> list[Tensor]:
-        """The results of all ranks' segments: each rank sends how its bytes differ from those of nothing, the first one
-        alone those of edges, which all have. So of each sum one term at most is not 0."""
+    def _of_all(self, made: Sequence[Tensor], sends: Tensor) -> list[Tensor]:
+        """The results of all ranks' segments. A rank `sends` how the bytes of those that no other one sends differ from the
+        bytes of nothing, which stands behind the last: so of each sum one term at most is not 0, and no bit is lost."""
         rows = [t.movedim(self.dim, 0).contiguous() for t in made]
         sizes = [math.prod(t.shape[1:]) * t.itemsize for t in rows]
         parts = [t.reshape(-1).view(torch.uint8).view(len(t), n) for t, n in zip(rows, sizes, strict=True)]
         flat = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        own, nothing = flat[:-1], flat[-1:]
-        sent = own - nothing
-        if place_of(self.steps):
-            sent = torch.where(is_edge.unsqueeze(1), 0, sent)
+        nothing = flat[-1:]
+        sent = torch.where(sends.unsqueeze(1), flat[:-1] - nothing, 0)
         for step in self.steps:
             sent = COLLECTIVES.wait_tensor(COLLECTIVES.all_reduce(sent, "sum", step.ranks.name))
         every = torch.split(sent + nothing, sizes, 1)
         fields = (e.clone(memory_format=torch.contiguous_format).reshape(-1) for e in every)
         return [
-            e.view(t.dtype).view(len(own), *t.shape[1:]).movedim(0, self.dim)
+            e.view(t.dtype).view(len(sends), *t.shape[1:]).movedim(0, self.dim)
             for e, t in zip(fields, rows, strict=True)
         ]
 
@@ -365,13 +365,11 @@ class Shard(Segmented):
         """The state of what other ranks have of this one's first segment, or in reverse of its last one."""
         assert self.edges is not None
         place = 2 * self.rank + reverse
-        begin, end = torch.searchsorted(
-            self.edges, self.edges[place] + self.edges.new_tensor([0, 1])
-        ).unbind()
-        here = self.edges.new_tensor(2 * self.rank + 2 * reverse)
+        both = self.edges[place] + torch.arange(2, device=self.edges.device)
+        begin, end = torch.searchsorted(self.edges, both).unbind()
+        here = torch.full_like(begin, 2 * self.rank + 2 * reverse)
         cuts = torch.stack([here, end] if reverse else [begin, here])
-        elements = gradient.elements
-        whole = finish_text(self.monoid.text, elements, False, False)
+        whole = finish_text(self.monoid.text, gradient.elements, False, False)
         made = segments_of_text(self.states[: gradient.n], whole, cuts, self.dim, self.guarantee)
         return [made[0].new_zeros((), dtype=torch.bool), *(t.squeeze(self.dim) for t in made)]
 
