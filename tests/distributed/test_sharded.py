@@ -17,7 +17,7 @@ from tilefold.errors import ArgumentError
 LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
 MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "100"))
 SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "60"))
-SEGMENTS = int(os.environ.get("TILEFOLD_SHARDED_SEGMENTS", "80"))
+SEGMENTS = int(os.environ.get("TILEFOLD_SHARDED_SEGMENTS", "60"))
 SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "80"))
 
 EXCHANGES = ["reduce", "reduce_map", "scan", "topk", "cross_entropy", "matmul", "segment_reduce"]
