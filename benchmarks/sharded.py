@@ -29,6 +29,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 import tilefold
 import tilefold.distributed as sharded
 from tilefold import monoids
+from tilefold.distributed.exchange import COLLECTIVES
 
 Call = Callable[[], Any]
 
@@ -72,6 +73,13 @@ def cases(
             lambda s, w, n, f=own: f(s, s.shape[1:], w, sharded_dim=1),
             True,
         )
+    cuts = torch.tensor([0, 1, 1, 2000, 2100, 4099], device=x.device)
+    yield (
+        "segment_reduce",
+        lambda x: tilefold.segment_reduce(x, monoids.LOGSUMEXP, cuts, dim=1),
+        lambda s, w, n: sharded.segment_reduce(s, monoids.LOGSUMEXP, cuts, dim=1, sharded_dim=1),
+        False,
+    )
     yield (
         "topk",
         lambda x: tilefold.topk(x, 5)[0],
@@ -243,8 +251,9 @@ def of_rows(device: str, rows: int, columns: int, rounds: int) -> None:
 
 
 def of_products(device: str, m: int, k: int, n: int, rounds: int) -> None:
-    """A product of parts of K with a ReLU beside torch's product, all-reduce and ReLU, rounded before the sum."""
-    size, cuda = dist.get_world_size(), device != "cpu"
+    """A product of parts of K with a ReLU beside torch's product, all-reduce and ReLU, rounded before the sum; and what
+    blocks of columns would gain."""
+    size, cuda, group = dist.get_world_size(), device != "cpu", dist.group.WORLD.group_name
     a = torch.randn(m, k // size, device=device).bfloat16()
     b = torch.randn(k // size, n, device=device).bfloat16()
 
@@ -253,12 +262,43 @@ def of_products(device: str, m: int, k: int, n: int, rounds: int) -> None:
         dist.all_reduce(made)
         return made.relu_()
 
+    def in_blocks(count: int) -> Tensor:
+        """Blocks of columns: the sum of one is exchanged while the next is multiplied."""
+        blocks, made = b.chunk(count, 1), a.new_empty(m, n)
+        parts = (tilefold.matmul(a, block, out_dtype=torch.float32) for block in blocks)
+        sums = [COLLECTIVES.all_reduce(part, "sum", group) for part in parts]
+        for total, out in zip(sums, made.chunk(count, 1), strict=True):
+            out.copy_(COLLECTIVES.wait_tensor(total).relu_())
+        return made
+
     calls: dict[str, Call] = {
         "distributed.matmul": lambda: sharded.matmul(a, b, epilogue="relu"),
         "mm, all-reduce, relu": torchs,
         "local matmul": lambda: tilefold.matmul(a, b, epilogue="relu"),
+        **{f"in {count} blocks of columns": lambda c=count: in_blocks(c) for count in (1, 2, 4)},
     }
+    whole = sharded.matmul(a, b, epilogue="relu").float()
+    for count in (1, 2, 4):
+        torch.testing.assert_close(in_blocks(count).float(), whole, rtol=1e-2, atol=1e-2 * float(whole.max()))
     report(f"matmul {m}x({k // size}x{size}) @ {n} bf16", calls, rounds, cuda, 20, True)
+
+
+def of_segments(device: str, rows: int, columns: int, count: int, rounds: int) -> None:
+    """Segments that cross ranks beside the same number on one rank, and one bare all-gather of the edges' states."""
+    size, cuda = dist.get_world_size(), device != "cpu"
+    x = torch.randn(rows, columns, device=device).bfloat16()
+    own = torch.arange(count + 1, device=device) * rows // count
+    cuts = torch.arange(count + 1, device=device) * (rows * size) // count
+    edges = torch.zeros(2 * 2 * columns, device=device)
+    every = torch.empty(size * len(edges), device=device)
+    calls: dict[str, Call] = {
+        "distributed.segment_reduce": lambda: sharded.segment_reduce(
+            x, monoids.LOGSUMEXP, cuts, sharded_dim=0
+        ),
+        "local segment_reduce": lambda: tilefold.segment_reduce(x, monoids.LOGSUMEXP, own),
+        "all-gather": lambda: dist.all_gather_into_tensor(every, edges),
+    }
+    report(f"segment_reduce ({rows}x{size})x{columns} to {count} bf16", calls, rounds, cuda, 20, False)
 
 
 def of_losses(device: str, rows: int, classes: int, rounds: int) -> None:
@@ -314,6 +354,7 @@ def main() -> int:
     of_folds(device, [(64, 256)] if tiny else [(16384, 8192), (16384, 512)], asked.rounds)
     for m, k, n in [(8, 64, 32)] if tiny else [(16, 16384, 8192), (64, 16384, 8192), (2048, 16384, 4096)]:
         of_products(device, m, k, n, asked.rounds)
+    of_segments(device, *((64, 32, 5) if tiny else (65536, 1024, 333)), asked.rounds)
     of_rows(device, *((64, 256) if tiny else (16384, 8192)), asked.rounds)
     of_losses(device, *((32, 512) if tiny else (8192, 131072)), asked.rounds)
     dist.destroy_process_group()

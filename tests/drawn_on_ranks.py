@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch.distributed as dist
 
 import tilefold
 import tilefold.distributed as sharded
-from on_ranks import CATALOGUE, close, fold, groups_of, here, listed, same
+from on_ranks import CATALOGUE, close, error_of, fold, groups_of, here, listed, on_mesh, same
 
 # The function of each element and of its row's results, by the monoid; with what is asked of rows.
 MAPS: dict[str, tuple[Any, Any]] = {
@@ -33,39 +34,100 @@ BITS = ("ANY", "ALL", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR")
 
 
 def drawn(seed: int, count: int) -> int:
-    """Random monoids, shapes, dims and uneven shards. Gives how many folds were compared."""
-    groups, done, wrong = groups_of(), 0, list[str]()
+    """Each monoid of the catalogue in turn, of drawn shapes, dtypes, dims and uneven shards, of one dim or by a mesh of two:
+    the fold is the whole's, or is refused as it is. Gives how many were compared."""
+    groups, names, rank, wrong = groups_of(), sorted(CATALOGUE), dist.get_rank(), list[str]()
+    mesh = on_mesh() if dist.get_world_size() % 2 == 0 else None
     for case in range(seed, seed + count):
-        draw = random.Random(case)
-        name, size = draw.choice(sorted(CATALOGUE)), draw.choice(list(groups))
-        monoid, rank = CATALOGUE[name], dist.get_rank()
-        integers = [torch.bool] if name in ("ANY", "ALL") else [torch.int8, torch.int64]
-        dtype = draw.choice(integers if name in BITS else [torch.float64, torch.float32, torch.float64])
-        axis, ndim = 0, draw.choice([1, 2, 3])
-        axis = draw.randrange(ndim)
-        sizes = [draw.choice([0, 1, 2, 5]) for _ in range(size)]
-        if monoid.algebra.identity is None:
-            sizes[draw.randrange(size)] = 3
-        shape = [sum(sizes) if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
-        dims = sorted({axis, *draw.sample(range(ndim), draw.randrange(ndim + 1))})
-        keepdim = draw.random() < 0.5
-        if rank >= size:
+        draw, name = random.Random(case), names[case % len(names)]
+        monoid, ndim, keepdim = CATALOGUE[name], draw.choice([1, 2, 3]), draw.random() < 0.5
+        wide = [
+            torch.float64,
+            torch.float32,
+            torch.float64,
+            torch.bfloat16,
+            torch.float16,
+            torch.int32,
+            torch.uint8,
+        ]
+        bits = [torch.bool] if name in ("ANY", "ALL") else [torch.int8, torch.int64]
+        dtype = draw.choice(bits if name in BITS else wide)
+        least = 1 if monoid.algebra.identity is None else 0
+        if mesh is not None and draw.random() < 0.4:
+            shards: dict[str, Any] = {"mesh": mesh}
+            parts, axes, shape = _parts_by_mesh(draw, mesh, ndim, least)
+            shards["sharded_dim"] = tuple(axes)
+        else:
+            size = draw.choice(list(groups))
+            parts, axes, shape = _parts_of_group(draw, size, ndim, least)
+            shards = {"sharded_dim": axes[0] - ndim, "group": groups[size]}
+        dims = sorted({*axes, *draw.sample(range(ndim), draw.randrange(ndim + 1))})
+        if rank >= len(parts):
             continue
         generator = torch.Generator().manual_seed(case)
+        low = 0 if dtype == torch.uint8 else -2
         whole = [
-            here(torch.randint(-2, 3, shape, generator=generator).to(dtype))
+            here(torch.randint(low, 3, shape, generator=generator).to(dtype))
             for _ in range(monoid.algebra.inputs)
         ]
-        own = [t.split(sizes, axis)[rank] for t in whole]
-        wanted = fold(tilefold.reduce, whole, monoid, dims, keepdim)
-        got = fold(sharded.reduce, own, monoid, dims, keepdim, sharded_dim=axis - ndim, group=groups[size])
+        own = [t[parts[rank]] for t in whole]
+        asked = (monoid, dims, keepdim)
+        try:
+            wanted = fold(tilefold.reduce, whole, *asked)
+        except tilefold.errors.TilefoldError as error:
+            refused = error_of(
+                lambda own=own, asked=asked, more=shards: fold(sharded.reduce, own, *asked, **more),
+                type(error),
+            )
+            if not refused:
+                wrong.append(f"case {case}: {name} {dtype} is not refused: {error}")
+            continue
+        got = fold(sharded.reduce, own, *asked, **shards)
         try:
             same(wanted, got)
         except AssertionError as error:  # later, so that ranks stay in step
-            wrong.append(f"case {case}: {name} {dtype} {shape} dims {dims} shards {sizes} of {axis}: {error}")
-        done += 1
+            wrong.append(f"case {case}: {name} {dtype} {shape} dims {dims} shards {parts} of {axes}: {error}")
     assert not wrong, "\n".join(wrong)
-    return done
+    return count
+
+
+Part = tuple[slice, ...]
+
+
+def _along(ndim: int, axis: int, begin: int, size: int) -> Part:
+    return tuple(slice(begin, begin + size) if d == axis else slice(None) for d in range(ndim))
+
+
+def _parts_of_group(
+    draw: random.Random, size: int, ndim: int, least: int
+) -> tuple[list[Part], list[int], list[int]]:
+    """Where each rank's shard of one dim lies, that dim, and the whole shape."""
+    axis, sizes = draw.randrange(ndim), [draw.choice([0, 1, 2, 5]) for _ in range(size)]
+    sizes[draw.randrange(size)] += 3 * least
+    parts = [_along(ndim, axis, sum(sizes[:i]), n) for i, n in enumerate(sizes)]
+    return parts, [axis], [sum(sizes) if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
+
+
+def _parts_by_mesh(
+    draw: random.Random, mesh: Any, ndim: int, least: int
+) -> tuple[list[Part], list[int], list[int]]:
+    """The same of what each dim of a mesh divides: two dims, or one twice."""
+    rows, columns = mesh.shape
+    first, second = draw.randrange(ndim), draw.randrange(ndim)
+    outer = [draw.choice([0, 1, 3]) + least for _ in range(rows)]
+    inner = [[draw.choice([0, 1, 4]) + least for _ in range(columns)] for _ in range(rows)]
+    shape, parts = [draw.choice([1, 2, 3]) for _ in range(ndim)], list[Part]()
+    if first == second:
+        flat = [n for row in inner for n in row]
+        shape[first] = sum(flat)
+        parts = [_along(ndim, first, sum(flat[:i]), n) for i, n in enumerate(flat)]
+    else:
+        shape[first], shape[second] = sum(outer), sum(inner[0])
+        for i, j in itertools.product(range(rows), range(columns)):
+            own = list(_along(ndim, first, sum(outer[:i]), outer[i]))
+            own[second] = slice(sum(inner[0][:j]), sum(inner[0][: j + 1]))
+            parts.append(tuple(own))
+    return parts, [first, second], shape
 
 
 def selections(seed: int, count: int) -> int:
@@ -106,6 +168,77 @@ def selections(seed: int, count: int) -> int:
     return count
 
 
+def segments(seed: int, count: int) -> int:
+    """Drawn segments that cross ranks, with empty ones and shards: results and gradients are the whole's."""
+    groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
+    for case in range(seed, seed + count):
+        draw, generator = random.Random(case), torch.Generator().manual_seed(case)
+        name, size = draw.choice(sorted(CATALOGUE)), draw.choice(list(groups))
+        monoid, ndim = CATALOGUE[name], draw.choice([1, 2, 3])
+        dtype = draw.choice([torch.float64, torch.float32, torch.float64])
+        if name in BITS:
+            dtype = torch.bool if name in ("ANY", "ALL") else draw.choice([torch.int8, torch.int64])
+        axis = draw.randrange(ndim)
+        sizes = [draw.choice([0, 1, 2, 7]) for _ in range(size)]
+        length, count_of, partial = sum(sizes), draw.choice([0, 1, 2, 5, 9]), draw.random() < 0.3
+        shape = [length if d == axis else draw.choice([1, 2, 3]) for d in range(ndim)]
+        needs_one = monoid.algebra.identity is None
+        if needs_one:
+            count_of = min(count_of, length)
+        cuts = draw.sample(range(1, length), count_of - 1) if needs_one and count_of else []
+        cuts = cuts if needs_one else [draw.randint(0, length) for _ in range(count_of - 1)]
+        offsets = torch.tensor(sorted([0, *cuts, length]) if count_of else [0])
+        partial = partial or not count_of
+        if partial and not needs_one:
+            offsets = offsets.clamp(draw.randint(0, length), length).clamp(max=draw.randint(0, length))
+        kind, whole_lengths = draw.choice(["offsets", "lengths", "by"]), offsets.diff()
+        if kind == "lengths" and int(offsets[0]) > 0:
+            kind = "offsets"
+        if rank >= size:
+            continue
+        keys = torch.searchsorted(offsets, torch.arange(length), right=True) - 1
+        given: dict[str, Any] = {"offsets": {"offsets": here(offsets)}, "lengths": {"lengths": here(whole_lengths)}}.get(
+            kind, {"by": here(keys), "num_segments": count_of}
+        )  # fmt: skip
+        own_given = given | ({"by": given["by"].split(sizes)[rank]} if kind == "by" else {})
+        whole = [
+            here(torch.randint(-2, 3, shape, generator=generator).to(dtype))
+            for _ in range(monoid.algebra.inputs)
+        ]
+        derives = dtype.is_floating_point
+        whole = [t.requires_grad_(derives) for t in whole]
+        own = [t.detach().split(sizes, axis)[rank].clone().requires_grad_(derives) for t in whole]
+        form = {"dim": axis - ndim, "partial": partial}
+        try:
+            wanted = listed(fold(tilefold.segment_reduce, whole, monoid, **form, **given))
+            shards = {"sharded_dim": axis, "group": groups[size]}
+            got = listed(fold(sharded.segment_reduce, own, monoid, **form, **own_given, **shards))
+            same([t.detach() for t in wanted], [t.detach() for t in got])
+            moved = [i for i, t in enumerate(wanted) if t.requires_grad]
+            assert moved == [i for i, t in enumerate(got) if t.requires_grad]
+            if moved:
+                seeds = [
+                    here(torch.randn(wanted[i].shape, generator=generator, dtype=torch.float64))
+                    for i in moved
+                ]
+                of_whole, of_own = (
+                    torch.autograd.grad([made[i] for i in moved], inputs, [s.to(made[0]) for s in seeds])
+                    for made, inputs in ((wanted, whole), (got, own))
+                )
+                close([t.split(sizes, axis)[rank] for t in of_whole], of_own, dtype)
+        except (AssertionError, RuntimeError) as error:
+            wrong.append(
+                f"case {case}: {name} {dtype} {shape} shards {sizes} of {axis} {kind} {offsets.tolist()} {partial}: {error}"
+            )
+    assert not wrong, "\n".join(wrong)
+    return count
+
+
+def of_rows(made: Any) -> list[torch.Tensor]:
+    """A product, and what its rows fold to."""
+    return [made] if isinstance(made, torch.Tensor) else [made[0], *listed(made[1])]
+
+
 def products(seed: int, count: int) -> int:
     """Drawn products of uneven parts of K, with bias and epilogue: results and gradients are the whole's."""
     groups, rank, wrong = groups_of(), dist.get_rank(), list[str]()
@@ -126,6 +259,14 @@ def products(seed: int, count: int) -> int:
         named["epilogue"] = draw.choice([None, "relu", "gelu", lambda x, y: x + y])
         if callable(named["epilogue"]):
             named["epilogue_args"] = [made(*batch, m, n)]
+        if draw.random() < 0.4 and dtype.is_floating_point:
+            named["row"] = draw.choice(
+                [
+                    (CATALOGUE["MAX_WITH_INDEX"], None),
+                    (CATALOGUE["LOGSUMEXP"], lambda x, lse: x - lse),
+                    (CATALOGUE["WELFORD"], lambda x, count, mean, squares: (x - mean) * count),
+                ]
+            )
         if rank >= size:
             continue
         derives = dtype.is_floating_point
@@ -134,21 +275,23 @@ def products(seed: int, count: int) -> int:
             for t, d in zip(whole, (-1, -2), strict=True)
         ]
         whole = [t.requires_grad_(derives) for t in whole]
-        wanted = tilefold.matmul(*whole, **named)
+        wanted = of_rows(tilefold.matmul(*whole, **named))
         parts = size if scatter else 1
 
-        def part(t: torch.Tensor, parts: int = parts) -> torch.Tensor:
-            return t.chunk(parts, -2)[rank % parts]
+        def part(t: torch.Tensor, parts: int = parts, rows: int = -2) -> torch.Tensor:
+            return t.chunk(parts, rows)[rank % parts]
 
         given = named | (
             {"epilogue_args": [part(t) for t in named["epilogue_args"]]} if "epilogue_args" in named else {}
         )
-        got = sharded.matmul(*own, scatter=scatter, group=groups[size], **given)
-        pairs = [(part(wanted), got)]
+        got = of_rows(sharded.matmul(*own, scatter=scatter, group=groups[size], **given))
+        pairs = [
+            (part(w, rows=-2 if i == 0 else -1), g) for i, (w, g) in enumerate(zip(wanted, got, strict=True))
+        ]
         if derives:
-            g = made(*wanted.shape)
-            of_whole = torch.autograd.grad(wanted, whole, g)
-            of_own = torch.autograd.grad(got, own, part(g))
+            g = made(*wanted[0].shape)
+            of_whole = torch.autograd.grad(wanted[0], whole, g)
+            of_own = torch.autograd.grad(got[0], own, part(g))
             pairs += [
                 (t.split(sizes, d)[rank], o) for t, d, o in zip(of_whole, (-1, -2), of_own, strict=True)
             ]

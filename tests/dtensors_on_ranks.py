@@ -13,17 +13,12 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 
 import tilefold
 import tilefold.distributed as sharded
-from on_ranks import CATALOGUE, FOLDS, close, error_of, here, listed, same
+from drawn_on_ranks import of_rows
+from on_ranks import CATALOGUE, FOLDS, close, error_of, here, listed, on_mesh, same
 from tilefold import monoids
 
 LIES = ([Shard(0), Shard(1)], [Replicate(), Shard(1)], [Shard(1), Replicate()], [Shard(0), Replicate()])
 TWICE = ([Shard(0), Shard(0)], [Shard(1), Shard(1)], [Shard(1), Shard(0)])
-
-
-def on_mesh() -> Any:
-    """A mesh of two dims with all ranks, the last two by two."""
-    size, kind = dist.get_world_size(), "cuda" if dist.get_backend() == "nccl" else "cpu"
-    return dist.device_mesh.init_device_mesh(kind, (size // 2, 2), mesh_dim_names=("data", "model"))
 
 
 def whole_of(t: Any) -> torch.Tensor:
@@ -160,6 +155,31 @@ def selections() -> None:
             compared(*made, [pair[0]], [pair[1]], torch.float64)
 
 
+def segments() -> None:
+    """Segments that cross ranks, along a dim that one or two dims of the mesh divide, and their gradients."""
+    torch.manual_seed(14)
+    mesh, x = on_mesh(), here(torch.randn(5, 9, dtype=torch.float64))
+    rows, columns = here(torch.tensor([0, 1, 1, 4, 5])), here(torch.tensor([0, 0, 2, 7, 7, 9]))
+    for placements in (*LIES, *TWICE):
+        for dim, offsets in enumerate((rows, columns)):
+            keys = torch.searchsorted(offsets, torch.arange(x.shape[dim], device=x.device), right=True) - 1
+            along = [Shard(0) if p == Shard(dim) else Replicate() for p in placements]
+            for monoid in (monoids.LOGSUMEXP, monoids.MAX, monoids.MAX_WITH_INDEX, monoids.AFFINE):
+                pairs = [both(x * f, mesh, placements) for f in (1.0, 0.5)[: monoid.algebra.inputs]]
+                whole, own = ([p[i] for p in pairs] for i in (0, 1))
+                given = [(offsets, distribute_tensor(offsets, mesh, [Replicate()] * 2), "offsets", {})]
+                number = {"num_segments": len(offsets) - 1}
+                given.append((keys, distribute_tensor(keys, mesh, along), "by", number))
+                for *numbers, kind, more in given:
+                    made = [
+                        tilefold.segment_reduce(
+                            t[0] if len(t) == 1 else t, monoid, **{kind: n}, dim=dim, **more
+                        )
+                        for t, n in zip((whole, own), numbers, strict=True)
+                    ]
+                    compared(*made, whole, own, torch.float64)
+
+
 def losses(seed: int, count: int) -> int:
     """Cross-entropies of rows and classes that a mesh divides, with drawn options."""
     mesh, wrong = on_mesh(), list[str]()
@@ -229,8 +249,15 @@ def products(seed: int, count: int) -> int:
             pairs.append(
                 both(here(torch.randn(6, generator=generator, dtype=torch.float64)), mesh, [Replicate()] * 2)
             )
+        if len(shapes[1]) > 1:
+            options = options | draw.choice(
+                [{}, {"row": (monoids.LOGSUMEXP, lambda x, lse: x - lse)}, {"row": (monoids.WELFORD, None)}]
+            )
         whole, own = ([p[i] for p in pairs] for i in (0, 1))
-        made = [tilefold.matmul(*t[:2], bias=t[2] if len(t) > 2 else None, **options) for t in (whole, own)]
+        made = [
+            of_rows(tilefold.matmul(*t[:2], bias=t[2] if len(t) > 2 else None, **options))
+            for t in (whole, own)
+        ]
         try:
             compared(*made, whole, own, torch.float64)
         except AssertionError as error:
@@ -246,12 +273,17 @@ def compiled(every: bool) -> None:
     mesh, x, w = on_mesh(), here(torch.randn(4, 6)), here(torch.randn(6))
     target = distribute_tensor(here(torch.tensor([0, 5, 2, 1])), mesh, [Shard(0), Replicate()])
 
+    cuts = distribute_tensor(here(torch.tensor([0, 1, 4, 4, 6])), mesh, [Replicate()] * 2)
+
     def run(x: Any, w: Any) -> Any:
         normed = tilefold.rms_norm(tilefold.cumsum(x, 1) if every else x, (6,), w)
         made = tilefold.logsumexp(normed, (0, 1))
         if every:
             best = tilefold.topk(normed, 2).values
             made = made + tilefold.sum(best, (0, 1)) + tilefold.cross_entropy(normed, target)
+            for monoid in (monoids.LOGSUMEXP, monoids.MAX_WITH_INDEX):
+                folded = tilefold.segment_reduce(normed, monoid, cuts, dim=1)
+                made = made + tilefold.sum(listed(folded)[0], (0, 1))
         return made
 
     own = distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_()
@@ -283,9 +315,6 @@ def refused() -> list[str]:
         lambda: tilefold.cross_entropy(spread, target, inplace_backward=True),
         lambda: tilefold.cross_entropy(distribute_tensor(x, mesh, [Shard(1)] * 2), target),
         lambda: tilefold.matmul(spread, distribute_tensor(x.T, mesh, [Shard(1), Replicate()])),
-        lambda: tilefold.matmul(
-            spread, distribute_tensor(x.T, mesh, [Replicate()] * 2), row=(monoids.SUM, None)
-        ),
         lambda: tilefold.reduce(
             distribute_tensor(x, mesh, [Shard(0), Shard(1)]).requires_grad_(), monoids.PROD, (0, 1)
         ),

@@ -57,17 +57,23 @@ def groups_of() -> dict[int, Any]:
     return {n: group_of(n) for n in range(1, dist.get_world_size() + 1)}
 
 
+@functools.cache
+def on_mesh() -> Any:
+    """A mesh of two dims with all ranks, the last two by two."""
+    size, kind = dist.get_world_size(), "cuda" if dist.get_backend() == "nccl" else "cpu"
+    return dist.device_mesh.init_device_mesh(kind, (size // 2, 2), mesh_dim_names=("data", "model"))
+
+
 def listed(made: Any) -> list[torch.Tensor]:
     return [made] if isinstance(made, torch.Tensor) else list(made)
 
 
 def same(wanted: Any, got: Any) -> None:
     """Elements are small whole numbers: what rounds is a root, a quotient or an exponential."""
+    bounds = {torch.float64: 1e-11, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
     for a, b in zip(listed(wanted), listed(got), strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        torch.testing.assert_close(
-            b, a, rtol=1e-11 if a.dtype == torch.float64 else 1e-5, atol=1e-11, equal_nan=True
-        )
+        torch.testing.assert_close(b, a, rtol=bounds.get(a.dtype, 1e-5), atol=1e-11, equal_nan=True)
 
 
 def fold(function: Any, tensors: list[torch.Tensor], *arguments: Any, **named: Any) -> Any:
@@ -172,6 +178,57 @@ def compiled_maps() -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, graph, strict=True))
 
 
+def compiled_segments() -> None:
+    """Segments that cross ranks as one graph, forward and backward, with the same bits."""
+    torch.manual_seed(15)
+    group, rank, sizes = group_of(2), dist.get_rank(), [3, 2]
+    x = here(torch.randint(-2, 3, (2, 5)).double())
+    offsets = here(torch.tensor([0, 1, 4, 4, 5]))
+    if rank >= 2:
+        return
+    keys = (torch.searchsorted(offsets, torch.arange(5, device=x.device), right=True) - 1).split(sizes)[rank]
+    cases: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (monoids.LOGSUMEXP, {"lengths": offsets.diff()}),
+        (monoids.MAX_WITH_INDEX, {"by": keys, "num_segments": 4}),
+    )
+    for monoid, given in cases:
+        torch.compiler.reset()
+        more: dict[str, Any] = {"dim": 1, "sharded_dim": 1, "group": group, **given}
+
+        def call(t: torch.Tensor, monoid: Any = monoid, more: Any = more) -> Any:
+            return sharded.segment_reduce(t, monoid, **more)
+
+        whole, own = x.clone().requires_grad_(), x.split(sizes, 1)[rank].clone().requires_grad_()
+        wanted = listed(tilefold.segment_reduce(whole, monoid, offsets, dim=1))[0]
+        graph = torch.compile(call, fullgraph=True, backend="aot_eager")
+        assert torch.equal(listed(graph(own.detach()))[0], listed(call(own.detach()))[0])
+        made = listed(graph(own))[0]
+        same(wanted.detach(), made.detach())
+        seed = torch.arange(wanted.numel(), device=x.device).view_as(wanted).double()
+        (a,), (b,) = (torch.autograd.grad(m, t, seed) for m, t in ((wanted, whole), (made, own)))
+        same(a.split(sizes, 1)[rank], b)
+
+
+def segments_beside(what: str) -> str:
+    """The error of segments that do not fit."""
+    x, rank = here(torch.ones(2)), dist.get_rank()
+    calls: dict[str, Callable[[], Any]] = {
+        "by": lambda: sharded.segment_reduce(x, monoids.SUM, by=x.long(), sharded_dim=0),
+        "keys": lambda: sharded.segment_reduce(
+            x, monoids.SUM, by=torch.full((2,), 3 - rank), num_segments=4, sharded_dim=0
+        ),
+        "offsets": lambda: sharded.segment_reduce(x, monoids.SUM, torch.tensor([0, 3, 7]), sharded_dim=0),
+        "lengths": lambda: sharded.segment_reduce(
+            x, monoids.SUM, lengths=torch.tensor([5, 4]), sharded_dim=0
+        ),
+        "both": lambda: sharded.segment_reduce(x, monoids.SUM, x.long(), by=x.long(), sharded_dim=0),
+        "empty": lambda: sharded.segment_reduce(
+            x, monoids.FIRST, by=torch.full((2,), 1), num_segments=2, sharded_dim=0
+        ),
+    }
+    return error_of(calls[what], tilefold.errors.TilefoldError)
+
+
 def compiled_product() -> None:
     """A product of parts of K as one graph, with the same bits."""
     group, rank = group_of(2), dist.get_rank()
@@ -182,7 +239,10 @@ def compiled_product() -> None:
     a, b = (here(torch.randn(4, 4)).requires_grad_() for _ in range(2))
 
     def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return sharded.matmul(a, b, epilogue="gelu", group=group)
+        made, lse = sharded.matmul(
+            a, b, epilogue="gelu", row=(monoids.LOGSUMEXP, lambda x, lse: x - lse), group=group
+        )
+        return made + lse.unsqueeze(1)
 
     plain, graph = (
         [made, *torch.autograd.grad(made.sum(), (a, b))]
@@ -197,6 +257,7 @@ def refused_products() -> list[str]:
     calls = (
         lambda: sharded.matmul(x, x.T, guarantee="batch_invariant"),
         lambda: sharded.matmul(x, x.T, scatter=True),
+        lambda: sharded.matmul(x, x[0], row=(monoids.SUM, None)),
     )
     return [error_of(call, tilefold.errors.TilefoldError) for call in calls]
 
@@ -426,7 +487,8 @@ def bits(late: int) -> list[bytes]:
     x, rank = here(torch.randn(8, 4000)), dist.get_rank()
     if rank == late:
         time.sleep(0.2)
-    own = x.split(sizes_of(1500, 7, 1493, 1000), 1)[rank]
+    sizes, cuts = sizes_of(1500, 7, 1493, 1000), here(torch.tensor([0, 1499, 1499, 3500, 4000]))
+    own = x.split(sizes, 1)[rank]
     made = [
         sharded.sum(own, 1, sharded_dim=1),
         sharded.logsumexp(own, 1, sharded_dim=1),
@@ -434,6 +496,10 @@ def bits(late: int) -> list[bytes]:
         sharded.softmax(x, 0, sharded_dim=0),
         sharded.rms_norm(x, x.shape[1:], sharded_dim=1),
         sharded.topk(own, 20, 1, sharded_dim=1).indices,
+        sharded.sum(sharded.scan(own, monoids.LOGSUMEXP, 1, sharded_dim=1), 1, sharded_dim=1),
+        sharded.cross_entropy(own, here(torch.arange(8) * 300), sizes=sizes),
+        sharded.matmul(own, own.T, epilogue="gelu"),
+        sharded.segment_reduce(own, monoids.WELFORD, cuts, dim=1, sharded_dim=1)[2],
     ]
     return [t.cpu().numpy().tobytes() for t in made]
 
@@ -468,6 +534,9 @@ def disagreeing_map(what: str) -> str:
             return error_of(lambda: sharded.reduce(x, monoids.SUM, 1, sharded_dim=1, return_state=odd))
         if what == "k":
             return error_of(lambda: sharded.topk(x, 2 if odd else 3, sharded_dim=1))
+        if what == "segments":
+            cuts = torch.tensor([0, 3 if odd else 2, 4 * dist.get_world_size()])
+            return error_of(lambda: sharded.segment_reduce(x, monoids.SUM, here(cuts), sharded_dim=0))
         if what == "epilogue":
             return error_of(lambda: sharded.matmul(x, x.T, epilogue="relu" if odd else "gelu"))
         if what == "function":
@@ -511,10 +580,41 @@ def underived() -> str:
     return error_of(call, tilefold.errors.GradientError)
 
 
-def killed() -> tuple[float, str]:
-    """How long a rank waits for one that is gone, and what it is told."""
+def exchanges(x: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    """A call of every operation that exchanges something, of a rank's rows of three elements."""
+    rows, columns = x.shape[0], 3 * dist.get_world_size()
+    target = torch.zeros(rows, dtype=torch.int64, device=x.device)
+    return {
+        "reduce": lambda: sharded.reduce(x, monoids.LOGSUMEXP, 1, sharded_dim=1),
+        "reduce_map": lambda: sharded.softmax(x, 1, sharded_dim=1),
+        "scan": lambda: sharded.scan(x, monoids.SUM, 1, sharded_dim=1),
+        "topk": lambda: sharded.topk(x, 2, 1, sharded_dim=1),
+        "cross_entropy": lambda: sharded.cross_entropy(x, target),
+        "matmul": lambda: sharded.matmul(x, x.T, epilogue="relu"),
+        "segment_reduce": lambda: sharded.segment_reduce(
+            x, monoids.MAX, target.new_tensor([0, 1, columns]), dim=1, sharded_dim=1
+        ),
+    }
+
+
+def disagreeing_call(name: str, what: str) -> str:
+    """The error of a call whose tensor has another shape or dtype on one rank."""
+    os.environ["TILEFOLD_CHECK_RANKS"] = "1"
+    odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
+    rows, dtype = 5 if odd and what == "shape" else 4, torch.float64 if odd and what == "dtype" else None
+    try:
+        return error_of(exchanges(here(torch.ones(rows, 3, dtype=dtype)))[name])
+    finally:
+        del os.environ["TILEFOLD_CHECK_RANKS"]
+
+
+def killed() -> dict[str, tuple[float, str]]:
+    """How long each call waits for a rank that is gone, and what it is told."""
     if dist.get_rank() == 1:
         os._exit(1)
-    began = time.monotonic()
-    error = error_of(lambda: sharded.sum(torch.ones(4), 0, sharded_dim=0), RuntimeError)
-    return time.monotonic() - began, error
+    found = {}
+    for name, call in exchanges(torch.ones(4, 3)).items():
+        began = time.monotonic()
+        error = error_of(call, RuntimeError)
+        found[name] = time.monotonic() - began, error
+    return found

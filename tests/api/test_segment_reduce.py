@@ -455,12 +455,12 @@ def test_offsets_that_do_not_fit(offsets: Any, error: type[Exception], match: st
         (
             {"offsets": torch.tensor([0, 4]), "validate": 1},
             KindError,
-            "`validate` must be True or False, got 1",
+            "`validate` must be True or False, got one of type int",
         ),
         (
             {"offsets": torch.tensor([0, 4]), "partial": 1},
             KindError,
-            "`partial` must be True or False, got 1",
+            "`partial` must be True or False, got one of type int",
         ),
         ({"offsets": torch.tensor([0, 10]), "lengths": torch.tensor([10])}, ArgumentError, "got both"),
         ({"lengths": torch.tensor([10]), "by": torch.zeros(10)}, ArgumentError, "got both"),

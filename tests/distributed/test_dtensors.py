@@ -40,6 +40,10 @@ def test_selections_are_those_of_the_whole(four):
     four.run(dtensors_on_ranks.selections)
 
 
+def test_segments_are_those_of_the_whole(four):
+    four.run(dtensors_on_ranks.segments)
+
+
 def test_losses_are_those_of_the_whole(four):
     assert four.run(dtensors_on_ranks.losses, 500, CASES)[0] == CASES
 
@@ -66,7 +70,6 @@ def test_calls_that_are_refused(four):
         "cross_entropy: a loss of DTensors takes no `inplace_backward`",
         "cross_entropy: one dim of the mesh may divide the classes, got 2",
         r"matmul: a dim of the mesh may divide rows, columns, batches or K, one of these, got S\(0\) and S\(1\)",
-        "matmul: `row` needs whole rows of products on each rank, got parts of K",
         "reduce: over several dims of a mesh a fold has a derivative where that needs the total alone, got prod",
     )
     for errors in four.run(dtensors_on_ranks.refused):

@@ -15,6 +15,8 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices"),
 ]
 
+EXCHANGES = ["reduce", "reduce_map", "scan", "topk", "cross_entropy", "matmul", "segment_reduce"]
+
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
@@ -48,6 +50,18 @@ def test_compiled_maps_are_one_graph_forward_and_backward(two):
 
 def test_selections_are_those_of_the_whole(two):
     assert two.run(drawn_on_ranks.selections, 8000, 100)[0] == 100
+
+
+def test_segments_that_cross_ranks_are_those_of_the_whole(two):
+    assert two.run(drawn_on_ranks.segments, 10000, 80)[0] == 80
+
+
+def test_segments_of_dtensors_are_those_of_the_whole(two):
+    two.run(dtensors_on_ranks.segments)
+
+
+def test_compiled_segments_are_one_graph_forward_and_backward(two):
+    two.run(on_ranks.compiled_segments)
 
 
 def test_products_of_parts_of_k_are_those_of_the_whole(two):
@@ -92,3 +106,10 @@ def test_ranks_that_disagree_are_named_on_each_rank(two, what):
     errors = two.run(on_ranks.disagreeing, what)
     assert len(set(errors)) == 1
     assert f"ranks must agree on {what}" in errors[0]
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_ranks_that_disagree_are_named_by_every_operation(two, name):
+    errors = two.run(on_ranks.disagreeing_call, name, "dtype")
+    assert len(set(errors)) == 1
+    assert "ranks must agree on dtype" in errors[0]

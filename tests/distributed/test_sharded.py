@@ -17,7 +17,10 @@ from tilefold.errors import ArgumentError
 LOSSES = int(os.environ.get("TILEFOLD_LOSSES", "100"))
 MAPS = int(os.environ.get("TILEFOLD_SHARDED_MAPS", "100"))
 SELECTIONS = int(os.environ.get("TILEFOLD_SELECTIONS", "60"))
-SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "120"))
+SEGMENTS = int(os.environ.get("TILEFOLD_SHARDED_SEGMENTS", "60"))
+SHARDINGS = int(os.environ.get("TILEFOLD_SHARDINGS", "80"))
+
+EXCHANGES = ["reduce", "reduce_map", "scan", "topk", "cross_entropy", "matmul", "segment_reduce"]
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +100,29 @@ def test_selections_are_those_of_the_whole(four):
     assert four.run(drawn_on_ranks.selections, 4000, SELECTIONS)[0] == SELECTIONS
 
 
+def test_segments_that_cross_ranks_are_those_of_the_whole(four):
+    assert four.run(drawn_on_ranks.segments, 10000, SEGMENTS)[0] == SEGMENTS
+
+
+def test_compiled_segments_are_one_graph_forward_and_backward(four):
+    four.run(on_ranks.compiled_segments)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("by", "`by` must come with `num_segments`"),
+        ("keys", r"`by` must be sorted over all ranks, got .* \[3, 3, 2, 2, 1, 1, 0, 0\]"),
+        ("offsets", "`offsets` must begin at 0 and end at the dim's length 8, got 0 and 7"),
+        ("lengths", "`lengths` must sum to the dim's length 8, got 9"),
+        ("both", "segments must be given by `offsets`, by `lengths` or by `by`, got both"),
+        ("empty", "an empty segment and first without one"),
+    ],
+)
+def test_segments_that_are_refused(four, what, said):
+    assert all(re.search(said, error) for error in four.run(on_ranks.segments_beside, what))
+
+
 def test_products_of_parts_of_k_are_those_of_the_whole(four):
     assert four.run(drawn_on_ranks.products, 5000, 40)[0] == 40
 
@@ -106,7 +132,11 @@ def test_a_compiled_product_is_one_graph(four):
 
 
 def test_products_that_are_refused(four):
-    rules = ("must be run_to_run or none", "rows must be a multiple of 4, the number of ranks")
+    rules = (
+        "must be run_to_run or none",
+        "rows must be a multiple of 4, the number of ranks",
+        "with `row` b must have columns",
+    )
     for errors in four.run(on_ranks.refused_products):
         assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
 
@@ -187,7 +217,8 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
 
 
 @pytest.mark.parametrize(
-    "what", ["function", "read as", "what requires grad", "k", "epilogue", "reverse", "return_state"]
+    "what",
+    ["function", "read as", "what requires grad", "k", "epilogue", "reverse", "return_state", "segments"],
 )
 def test_ranks_that_disagree_of_a_map_are_named(four, what):
     for error in four.run(on_ranks.disagreeing_map, what):
@@ -199,15 +230,26 @@ def test_nothing_on_all_ranks_needs_an_identity(four):
     assert all("needs an identity" in error for error in four.run(on_ranks.nothing))
 
 
-def test_a_rank_that_dies_is_an_error_within_the_time_out(tmp_path):
+@pytest.mark.parametrize("what", ["shape", "dtype"])
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_ranks_that_disagree_are_named_by_every_operation(four, name, what):
+    errors = four.run(on_ranks.disagreeing_call, name, what)
+    assert len(set(errors)) == 1
+    assert f"ranks must agree on {what}" in errors[0]
+    assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
+
+
+def test_a_rank_that_dies_is_an_error_of_every_operation_within_the_time_out(tmp_path):
     ranks = Ranks(2, tmp_path, timeout_s=10)
     try:
         for pipe in ranks.pipes:
             pipe.send((on_ranks.killed, ()))
-        is_good, (waited_s, error) = ranks.pipes[0].recv()
-        assert is_good, error
-        assert error
-        assert waited_s < 15
+        is_good, found = ranks.pipes[0].recv()
+        assert is_good, found
+        assert list(found) == EXCHANGES
+        for name, (waited_s, error) in found.items():
+            assert error, name
+            assert waited_s < 15, name
     finally:
         ranks.close()
 

@@ -154,26 +154,6 @@ def fold_tensors(
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
-    if is_dynamo_compiling():
-        if is_sharded(tensors):
-            return SHARDED["reduce"](
-                tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, out, call
-            )
-        if out is None:
-            return recorded_fold(
-                tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call
-            )
-        state = {"init": init, "return_state": return_state}
-        given = {
-            **state,
-            "dtype": dtype,
-            "convert": convert,
-            "guarantee": guarantee,
-            "out": out,
-            "call": call,
-        }
-        results: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
-        return results
     key = None
     alike = len(tensors) == 1 or (
         all(isinstance(t, Tensor) for t in tensors) and all(t.shape == tensors[0].shape for t in tensors)
@@ -190,6 +170,22 @@ def fold_tensors(
         return SHARDED["reduce"](
             tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, out, call
         )
+    if is_dynamo_compiling():
+        if out is None:
+            return recorded_fold(
+                tensors, monoid, dim, keepdim, init, return_state, dtype, convert, guarantee, call
+            )
+        state = {"init": init, "return_state": return_state}
+        given = {
+            **state,
+            "dtype": dtype,
+            "convert": convert,
+            "guarantee": guarantee,
+            "out": out,
+            "call": call,
+        }
+        results: list[torch.Tensor] = between_graphs(fold_tensors, tensors, monoid, dim, keepdim, **given)
+        return results
     if out is None and is_plainly_differentiated(every):
         dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
         return DIFFERENTIATED["reduce"](

@@ -204,11 +204,15 @@ def map_tensors(
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, convert)):
         convert, library, key = wide, None, None
+    if key is None and out is None and not (autocast and is_left(every)):
+        key, made = dispatch.again(call_key, every, monoid, dim, (apply, convert, guarantee, library))
+        if made is not None:
+            return made
+    if is_sharded(every):
+        return SHARDED["reduce_map"](
+            tensors, monoid, apply, dim, extras, convert, guarantee, out, call, names
+        )
     if is_dynamo_compiling():
-        if is_sharded(every):
-            return SHARDED["reduce_map"](
-                tensors, monoid, apply, dim, extras, convert, guarantee, out, call, names
-            )
         if out is None:
             return recorded_map(tensors, monoid, apply, dim, extras, convert, guarantee, library, call)
         given = {
@@ -221,14 +225,6 @@ def map_tensors(
         }
         results: list[Tensor] = between_graphs(map_tensors, tensors, monoid, apply, dim, names=names, **given)
         return results
-    if key is None and out is None and not (autocast and is_left(every)):
-        key, made = dispatch.again(call_key, every, monoid, dim, (apply, convert, guarantee, library))
-        if made is not None:
-            return made
-    if is_sharded(every):
-        return SHARDED["reduce_map"](
-            tensors, monoid, apply, dim, extras, convert, guarantee, out, call, names
-        )
     if out is None and is_plainly_differentiated(every):
         convert = as_dtype(convert, call)
         return DIFFERENTIATED["reduce_map"](

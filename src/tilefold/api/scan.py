@@ -149,32 +149,6 @@ def scan_tensors(
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype, convert, key = wide, wide, None
-    if is_dynamo_compiling():
-        if is_sharded(tensors):
-            return SHARDED["scan"](
-                tensors,
-                monoid,
-                dim,
-                init,
-                exclusive,
-                reverse,
-                return_state,
-                dtype,
-                convert,
-                guarantee,
-                out,
-                call,
-            )
-        if out is None:
-            return recorded_scan(
-                tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
-            )
-        flags = {"exclusive": exclusive, "reverse": reverse, "return_state": return_state}
-        given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
-        results: list[Tensor] = between_graphs(
-            scan_tensors, tensors, monoid, dim, init=init, **flags, **given
-        )
-        return results
     if key is None and out is None and init is None and not (autocast and is_left(tensors)):
         rest = ("scan", exclusive, reverse, return_state, dtype, convert, guarantee)
         key, made = dispatch.again(call_key, tensors, monoid, dim, rest)
@@ -185,6 +159,17 @@ def scan_tensors(
         return SHARDED["scan"](
             tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, out, call
         )
+    if is_dynamo_compiling():
+        if out is None:
+            return recorded_scan(
+                tensors, monoid, dim, init, exclusive, reverse, return_state, dtype, convert, guarantee, call
+            )
+        flags = {"exclusive": exclusive, "reverse": reverse, "return_state": return_state}
+        given = {"dtype": dtype, "convert": convert, "guarantee": guarantee, "out": out, "call": call}
+        results: list[Tensor] = between_graphs(
+            scan_tensors, tensors, monoid, dim, init=init, **flags, **given
+        )
+        return results
     if out is None and is_plainly_differentiated(every):
         dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
         return DIFFERENTIATED["scan"](

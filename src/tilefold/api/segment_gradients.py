@@ -41,20 +41,26 @@ class Segmented(Call):
 
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents."""
-        inputs, numbers = saved[:-1], saved[-1]
+        places = ends_of(gradient_of_call(self.monoid, saved[:-1], None)).places
+        offsets = segments.unchecked_offsets(saved[-1], self.cut)
+        return [*self.of_places(saved[:-1], offsets, [grads[i] for i in places], wrt), None]
+
+    def of_places(
+        self, inputs: Sequence[Tensor], offsets: Tensor, g: Sequence[Tensor], wrt: Sequence[int]
+    ) -> list[Any]:
+        """The same of segments between offsets, which may begin before the first element and end behind the last one."""
         shape = broadcast_shape(inputs, self.call)
         dim = segments.dim_of(self.dim, len(shape))
-        places = _Places.of(segments.unchecked_offsets(numbers, self.cut), shape[dim], dim, len(shape))
+        places = Places.of(offsets, shape[dim], dim, len(shape))
         if 0 in shape or not places.count:
-            return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(saved)]
+            return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(inputs)]
         ends = ends_of(gradient_of_call(self.monoid, inputs, None))
-        g = [grads[i] for i in ends.places]
         wide = Wide(inputs, shape, (dim,), None, self.guarantee)
         made = self._of_elements(ends, wide, places, g, tuple(wrt))
-        return as_inputs([torch.where(places.inside, t, 0) for t in made], saved, wrt)
+        return as_inputs([torch.where(places.inside, t, 0) for t in made], inputs, wrt)
 
     def _of_elements(
-        self, ends: Ends, wide: Wide, places: _Places, g: Sequence[Tensor], wrt: tuple[int, ...]
+        self, ends: Ends, wide: Wide, places: Places, g: Sequence[Tensor], wrt: tuple[int, ...]
     ) -> list[Tensor]:
         """Cotangents of elements, of those of segments' results."""
         gradient = ends.gradient
@@ -68,52 +74,62 @@ class Segmented(Call):
             more = self._around(ends, x, places, g, wrt, others=True)
             return [a + b for a, b in zip(made, more, strict=True)]
         if ends.total_is_enough:
-            totals = self._folded(x, states_of(gradient), places)
+            totals = self._totals(x, gradient, places)
             return cells(function_of(ends.by_total(wrt)), [*x, *places.spread(*totals, *g)])
         check_grouping(gradient, self.call)
         return self._around(ends, x, places, g, wrt)
 
-    def _folded(self, tensors: Sequence[Tensor], monoid: Monoid, places: _Places) -> list[Tensor]:
+    def _folded(self, tensors: Sequence[Tensor], monoid: Monoid, places: Places) -> list[Tensor]:
         cut = segments.Cut("offsets", partial=True)
         return segments.fold_segments(
             tensors, monoid, places.offsets, cut, places.dim, None, None, self.guarantee
         )
 
+    def _totals(self, x: Sequence[Tensor], gradient: Gradient, places: Places) -> list[Tensor]:
+        """Each segment's state."""
+        return self._folded(x, states_of(gradient), places)
+
+    def _counts(self, seen: Sequence[Tensor], ends: Ends, places: Places) -> list[Tensor]:
+        """How many elements of each segment are its extreme."""
+        return self._folded(seen, ends.ties, places)
+
+    def _beside(self, gradient: Gradient, reverse: bool) -> list[Tensor]:
+        """The state before the first element or, in reverse, behind the last one, where there is one."""
+        return []
+
     def _of_ties(
-        self, ends: Ends, x: Sequence[Tensor], places: _Places, g: Sequence[Tensor], wrt: tuple[int, ...]
+        self, ends: Ends, x: Sequence[Tensor], places: Places, g: Sequence[Tensor], wrt: tuple[int, ...]
     ) -> list[Tensor]:
         """Elements that tie for their segment's extreme share its cotangent evenly."""
         gradient = ends.gradient
-        totals = self._folded(x, states_of(gradient), places)
+        totals = self._totals(x, gradient, places)
         shares = cells(ends.of_whole, [*totals, *g])
         some = [totals[f].to(gradient.program.state[f]) for f in gradient.extremes]
         seen = [*x, *places.spread(*some)]
-        counts = self._folded(seen, ends.ties, places)
+        counts = self._counts(seen, ends, places)
         beside = [shares[gradient.floats.index(f)] for f in gradient.extremes]
         return cells(function_of(ends.shared(wrt)), [*seen, *places.spread(*counts, *beside)])
 
     def _around(
-        self, ends: Ends, x: Sequence[Tensor], places: _Places, g: Sequence[Tensor], wrt: tuple[int, ...],
+        self, ends: Ends, x: Sequence[Tensor], places: Places, g: Sequence[Tensor], wrt: tuple[int, ...],
         others: bool = False,
     ) -> list[Tensor]:  # fmt: skip
         """From the prefix and the suffix of each element of a segment; `others`: of fields that are no extremes."""
         first, last = (t.expand(x[0].shape) for t in (places.first, places.last))
-        _, *before = scans.scan_tensors(
-            [*x, first],
-            _restarted(ends.gradient, False),
-            places.dim,
-            exclusive=True,
-            guarantee=self.guarantee,
-        )
-        _, *after = scans.scan_tensors(
-            [*x, last], _restarted(ends.gradient, True), places.dim, exclusive=True, reverse=True, guarantee=self.guarantee
-        )  # fmt: skip
+        sides = []
+        for reverse, begins in ((False, first), (True, last)):
+            init = self._beside(ends.gradient, reverse) or None
+            form: dict[str, Any] = {"exclusive": True, "reverse": reverse, "guarantee": self.guarantee}
+            states = _restarted(ends.gradient, reverse)
+            _, *side = scans.scan_tensors([*x, begins], states, places.dim, init=init, **form)
+            sides.append(side)
+        before, after = sides
         function = _of_neighbours(ends, wrt, others)
         return cells(function, [first, last, *before, *x, *after, *places.spread(*g)])
 
 
 @dataclass(frozen=True)
-class _Places:
+class Places:
     """Of each position along `dim`: its segment, where it is in it, whether it is its first or last one, or inside of any.
 
     All but `segment`, a vector, broadcast along the other dims.
@@ -133,7 +149,7 @@ class _Places:
         return self.offsets.shape[0] - 1
 
     @classmethod
-    def of(cls, offsets: Tensor, length: int, dim: int, ndim: int) -> _Places:
+    def of(cls, offsets: Tensor, length: int, dim: int, ndim: int) -> Places:
         """The places of segments between ascending offsets."""
         at = torch.arange(length, device=offsets.device)
         offsets = offsets.to(torch.int64)

@@ -13,7 +13,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
-from tilefold.api.recorded import between_graphs, is_differentiated, recorded_segments
+from tilefold.api.recorded import SHARDED, between_graphs, is_differentiated, is_sharded, recorded_segments
 from tilefold.api.requests import Segments
 from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError, shown
 from tilefold.problem.canonical import broadcast_shape, one_dim, whole_number
@@ -21,6 +21,7 @@ from tilefold.problem.validate import (
     as_dtype,
     as_inputs,
     check_count,
+    check_flags,
     check_inputs,
     check_is_tensor,
     check_memory,
@@ -135,10 +136,8 @@ def segment_reduce(
         named = {"lengths": lengths, "by": by, "dim": dim, "out": out, **options}
         return override(segment_reduce, relevant, inputs, monoid, offsets, **named)
     check_count(tensors, monoid, CALL)
-    for name, value in (("partial", partial), ("validate", validate)):
-        if not isinstance(value, bool):
-            raise KindError(f"{CALL}: `{name}` must be True or False, got {shown(value)}; write bool(...)")
-    keys, (kind, numbers) = None, _only_one(given)
+    check_flags(CALL, partial=partial, validate=validate)
+    keys, (kind, numbers) = None, only_one(given)
     if kind == "by" and num_segments is None:
         keys, numbers = _runs(tensors, numbers, dim)
         kind, partial = "offsets", True  # keys say themselves which elements they name
@@ -160,9 +159,12 @@ def _in_a_graph(
         return between_graphs(segment_reduce, inputs, monoid, dim=dim, out=out, **given, **options)
     kind, numbers = named[0]
     cut = Cut(kind, options["num_segments"], options["partial"], options["validate"])
-    return monoid.pack(
-        recorded_segments(tensors, monoid, numbers, cut, dim, options["dtype"], options["guarantee"])
-    )
+    dtype, guarantee = options["dtype"], options["guarantee"]
+    if is_sharded([*tensors, numbers]):
+        return monoid.pack(
+            SHARDED["segment_reduce"](tensors, monoid, numbers, cut, dim, dtype, None, guarantee)
+        )
+    return monoid.pack(recorded_segments(tensors, monoid, numbers, cut, dim, dtype, guarantee))
 
 
 def fold_segments(
@@ -176,6 +178,8 @@ def fold_segments(
     guarantee: str,
 ) -> list[Tensor]:
     """Results of each segment, unpacked. `numbers` are offsets, lengths or keys, as `cut` says."""
+    if is_sharded([*tensors, numbers]):
+        return SHARDED["segment_reduce"](tensors, monoid, numbers, cut, dim, dtype, out, guarantee)
     if out is None and is_seen([*tensors, numbers]):
         return recorded_segments(tensors, monoid, numbers, cut, dim, dtype, guarantee)
     offsets = offsets_of(tensors, numbers, cut, dim)
@@ -219,13 +223,13 @@ def dim_of(dim: Any, ndim: int) -> int:
 # ------------------------------------------------------------------------------------------------ offsets
 
 
-def _only_one(given: dict[str, Any]) -> tuple[str, Any]:
+def only_one(given: dict[str, Any], call: str = CALL) -> tuple[str, Any]:
     """By what segments are given, and the numbers."""
     names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:
         got = {0: "neither", 2: "both"}.get(len(names), "all")
         raise ArgumentError(
-            f"{CALL}: segments must be given by `offsets`, by `lengths` or by `by`, got {got}; pass one of them"
+            f"{call}: segments must be given by `offsets`, by `lengths` or by `by`, got {got}; pass one of them"
         )
     return names[0], given[names[0]]
 
@@ -241,11 +245,14 @@ def offsets_of(tensors: Sequence[Tensor], numbers: Any, cut: Cut, dim: Any) -> T
         cut = replace(cut, count=_number_of(cut.count))
         _check_keys(numbers, cut)
         return unchecked_offsets(numbers, cut)
-    _check_whole(tensors, numbers, cut.kind, cut.count)
+    check_whole(tensors, numbers, cut.kind, cut.count)
     if cut.kind == "offsets":
         return numbers  # type: ignore[no-any-return]  # a tensor
     offsets = unchecked_offsets(plain(numbers), cut)
-    _check_lengths(tensors, numbers, offsets, dim, cut)
+    check_tensors([*tensors, numbers], CALL, names=(*[None] * len(tensors), "lengths"), differentiable=True)
+    shape = broadcast_shape(tensors, CALL)
+    if _are_looked_at(numbers, cut.validate):
+        _check_lengths(numbers, offsets, shape[dim_of(dim, len(shape))], cut)
     return offsets
 
 
@@ -263,7 +270,7 @@ def unchecked_offsets(numbers: Tensor, cut: Cut) -> Tensor:
         return _bisected(numbers, cut.count or 0)
 
 
-def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
+def check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
     """Refuse offsets or lengths that are not a vector of whole numbers."""
     check_is_tensor(numbers, CALL, f"`{name}`")
     check_memory(numbers, CALL, name)
@@ -284,13 +291,18 @@ def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segment
         )
 
 
-def _check_lengths(tensors: Sequence[Tensor], lengths: Tensor, offsets: Tensor, dim: Any, cut: Cut) -> None:
-    """Refuse lengths beyond the dim, and `offsets`, their sums, that do not end with it."""
-    check_tensors([*tensors, lengths], CALL, names=(*[None] * len(tensors), "lengths"), differentiable=True)
-    shape = broadcast_shape(tensors, CALL)
-    length = shape[dim_of(dim, len(shape))]
-    if not _are_looked_at(lengths, cut.validate):
+def check_ends(numbers: Tensor, offsets: Tensor, sizes: Tensor, monoid: Monoid, cut: Cut) -> None:
+    """Refuse offsets or lengths, where they are looked at, that do not fit a dim of `sizes` elements together."""
+    if not _are_looked_at(numbers, cut.validate):
         return
+    length = int(sizes.sum())
+    if cut.kind == "lengths":
+        _check_lengths(numbers, offsets, length, cut)
+    _check_offsets(offsets, length, monoid, not cut.partial)
+
+
+def _check_lengths(lengths: Tensor, offsets: Tensor, length: int, cut: Cut) -> None:
+    """Refuse lengths beyond the dim, and `offsets`, their sums, that do not end with it."""
     low, high = (int(v) for v in lengths.aminmax()) if lengths.numel() else (0, 0)
     if low < 0 or high > length:
         raise ArgumentError(
@@ -327,6 +339,10 @@ def _keys(tensors: Sequence[Tensor], by: Any, dim: Any) -> Tensor:
 
 def _runs(tensors: Sequence[Tensor], by: Any, dim: Any) -> tuple[Tensor, Tensor]:
     """The keys and offsets of runs of equal keys."""
+    if is_sharded([*tensors, by]):
+        raise ArgumentError(
+            f"{CALL}: the number of keys must be known of DTensors, got num_segments=None; pass it"
+        )
     by = _keys(tensors, by, dim)
     with torch.no_grad(), as_given(by.device):
         if is_abstract(by) or by.is_meta:

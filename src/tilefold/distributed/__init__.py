@@ -3,6 +3,7 @@
     reduce      any monoid; `sum`, `mean`, `argmax` and other usual folds are it with a monoid of the catalogue
     scan        every prefix
     reduce_map  a function of every element and of its row's fold; `softmax`, `log_softmax`, `layer_norm`, `rms_norm`
+    segment_reduce  segments that may cross ranks
     topk        the best elements of all shards, with positions in the whole tensor
     matmul      of operands whose K is spread, with an epilogue after the sum
     cross_entropy   of logits whose classes are spread
@@ -38,6 +39,7 @@ from tilefold.distributed.rows import log_softmax as log_softmax
 from tilefold.distributed.rows import rms_norm as rms_norm
 from tilefold.distributed.rows import softmax as softmax
 from tilefold.distributed.scan import scan as scan
+from tilefold.distributed.segments import segment_reduce as segment_reduce
 from tilefold.distributed.topk import topk as topk
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Partial", "amax", "amin", "argmax", "argmin", "cross_entropy", "layer_norm", "log_softmax", "logsumexp", "matmul",
-    "mean", "partial_reduce", "prod", "project", "reduce", "reduce_map", "rms_norm", "scan", "softmax", "std", "sum", "topk",
-    "var", "vector_norm",
+    "mean", "partial_reduce", "prod", "project", "reduce", "reduce_map", "rms_norm", "scan", "segment_reduce", "softmax",
+    "std", "sum", "topk", "var", "vector_norm",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 
 from tilefold.errors import ArgumentError
 
@@ -21,7 +22,8 @@ def check_ranks(facts: Mapping[str, Any], groups: Sequence[Any], call: str) -> N
     """
     if os.environ.get("TILEFOLD_CHECK_RANKS") != "1":
         return
-    found = [(dist.get_rank(), {"call": call, **facts})]
+    numbers = {name: f.tolist() if isinstance(f, Tensor) else f for name, f in facts.items()}
+    found = [(dist.get_rank(), {"call": call, **numbers})]
     for group in groups:
         parts: list[Any] = [None] * group.size()
         dist.all_gather_object(parts, found, group)

@@ -23,6 +23,7 @@ from tilefold.api.matmul import matmul as local_matmul
 from tilefold.api.parts import finish_text, partial_text
 from tilefold.api.recorded import SHARDED
 from tilefold.api.reduce_many import fold_many
+from tilefold.api.segment_reduce import Cut
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import gathered_states, ranks_of
 from tilefold.distributed.losses import loss_of_shards
@@ -30,6 +31,7 @@ from tilefold.distributed.matmul import multiply_parts
 from tilefold.distributed.reduce import fold_of_text, fold_shards
 from tilefold.distributed.reduce_map import map_shards
 from tilefold.distributed.scan import scan_shards
+from tilefold.distributed.segments import segments_of_shards
 from tilefold.distributed.spread import Spread, check_alike, check_placement, chunks, shards_at, spread_of
 from tilefold.distributed.topk import select_shards
 from tilefold.errors import ArgumentError, KindError
@@ -90,6 +92,19 @@ def _select(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, out: Any, guar
     own = spread.local(x)
     made = select_shards(own, k, dim, largest, ordered, guarantee=guarantee, call=call, **spread.shards)
     return [spread.rows(t, True, length=k) for t in made]
+
+
+def _segments(
+    tensors: Sequence[Any], monoid: Monoid, numbers: Any, cut: Cut, dim: Any, dtype: Any, out: Any, guarantee: str
+) -> list[Tensor]:  # fmt: skip
+    call = "segment_reduce"
+    _take_none(call, "fold of segments", out=out)
+    spread = spread_of([*tensors, numbers], len(tensors), dim, call)
+    own = [spread.local(t) for t in tensors]
+    along = spread.dims if cut.kind == "by" else (-1,)
+    form: dict[str, Any] = {"dim": spread.dims[0], "dtype": dtype, "guarantee": guarantee, "call": call}
+    made = segments_of_shards(own, monoid, spread.local(numbers, along), cut, **form, **spread.shards)
+    return [spread.rows(t, True, length=t.shape[spread.dims[0]]) for t in made]
 
 
 def _take_none(call: str, what: str, **given: Any) -> None:
@@ -198,35 +213,17 @@ def _product(
         "bias": None if bias is None else beside[0],
         "epilogue_args": beside[bias is not None :],
     }
-    if row is not None and (operands.dividing or n - 1 in sharded):
-        raise ArgumentError(
-            f"{call}: `row` needs whole rows of products on each rank, got parts of "
-            f"{'K' if operands.dividing else 'columns'}; redistribute the operands, or fold the product"
-        )
-    if operands.dividing:
-        groups = [a.device_mesh.get_group(i) for i in operands.dividing]
+    if operands.dividing or (row is not None and results.dividing):
+        groups = [operands.mesh.get_group(i) for i in operands.dividing]
+        columns = results.shards if results.dividing else None
         made = multiply_parts(
-            left,
-            right,
-            given["bias"],
-            epilogue,
-            given["epilogue_args"],
-            out_dtype,
-            precision,
-            guarantee,
-            groups,
-        )
-        return [results.elements(made)]
+            left, right, given["bias"], epilogue, given["epilogue_args"], row, out_dtype, precision, guarantee, groups,
+            columns=columns,
+        )  # fmt: skip
+        return [results.elements(made[0]), *(results.rows(t, False) for t in made[1:])]
     found = local_matmul(
-        left,
-        right,
-        **given,
-        epilogue=epilogue,
-        row=row,
-        out_dtype=out_dtype,
-        precision=precision,
-        guarantee=guarantee,
-    )
+        left, right, **given, epilogue=epilogue, row=row, out_dtype=out_dtype, precision=precision, guarantee=guarantee
+    )  # fmt: skip
     if row is None:
         return [results.elements(found)]
     values, folded = found
@@ -265,6 +262,7 @@ SHARDED.update(
     reduce=_fold,
     reduce_map=_map,
     scan=_scan,
+    segment_reduce=_segments,
     topk=_select,
     cross_entropy=_loss,
     matmul=_product,

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from tilefold.algebra.expression import trace
+from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api.ends import function_of
 from tilefold.api.matmul import matmul as local_matmul
 from tilefold.api.parts import Dtypes
@@ -16,10 +18,12 @@ from tilefold.api.recorded import recorded_product
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import COLLECTIVES, Ranks, process_group, ranks_of
 from tilefold.distributed.gradient import check_order
-from tilefold.distributed.reduce import fold_of_text
+from tilefold.distributed.reduce import fold_of_text, fold_shards
+from tilefold.distributed.reduce_map import map_shards
 from tilefold.errors import ArgumentError, ShapeError
 from tilefold.planner.products.epilogue import accumulator_dtype, make_epilogue
 from tilefold.planner.products.operands import as_autocast, check_operands, expand_extras, result_shape
+from tilefold.planner.products.row import check_row, projected, traced_apply
 from tilefold.problem.validate import as_dtype, check_flags, check_guarantee
 from tilefold.runtime.uncompiled import constant_in_graphs
 
@@ -29,9 +33,10 @@ CALL = "distributed.matmul"
 def matmul(
     a: Tensor, b: Tensor,
     *, bias: Tensor | None = None, epilogue: str | Callable[..., Any] | None = None, epilogue_args: Sequence[Tensor] = (),
-    scatter: bool = False, out_dtype: torch.dtype | None = None, precision: str | None = None, group: Any = None,
-    mesh: Any = None, guarantee: str = "run_to_run",
-) -> Tensor:  # fmt: skip
+    row: tuple[Monoid, Callable[..., Any] | None] | None = None, scatter: bool = False,
+    out_dtype: torch.dtype | None = None, precision: str | None = None, group: Any = None, mesh: Any = None,
+    guarantee: str = "run_to_run",
+) -> Any:  # fmt: skip
     """Multiply matrices of which each rank of a group holds a part of K: `tilefold.matmul` of the parts side by side.
 
         result[.., m, n] = epilogue(sum over ranks r of sum over k of a_r[.., m, k] * b_r[.., k, n] + bias[n], *epilogue_args)
@@ -41,14 +46,15 @@ def matmul(
 
     Args:
         a, b: this rank's parts [.., M, k] and [.., k, N], of k elements, which may be 0 and differ between ranks.
-        bias, epilogue, epilogue_args, out_dtype, precision: as in `tilefold.matmul`; the same on every rank.
+        bias, epilogue, epilogue_args, row, out_dtype, precision: as in `tilefold.matmul`; the same on every rank. The rows
+            that are folded are those of the sum's epilogue, in one more read of it, and may have any number of columns.
         scatter: give this rank's rows alone, [.., M / ranks, N], of which `epilogue_args`, and a bias with rows, are then.
         group, mesh: as in `tilefold.distributed.reduce`.
         guarantee: "run_to_run", as far as the group's own sum repeats its bits, or "none".
 
     Returns:
-        The product, the same on every rank; with `scatter` this rank's rows. In the dtype and error bound of
-        `tilefold.matmul`, but for the sum over ranks in the accumulator's dtype.
+        The product, the same on every rank; with `scatter` this rank's rows; with `row` it and the fold's results. In the
+        dtype and error bound of `tilefold.matmul`, but for the sum over ranks in the accumulator's dtype.
 
         Gradients: of a result that every rank has, the cotangent must be the same on every rank; each rank gets that of its
         own parts. There is no second derivative.
@@ -63,18 +69,28 @@ def matmul(
     """
     check_flags(CALL, scatter=scatter)
     groups = [process_group(group, mesh, CALL)]
-    return multiply_parts(
-        a, b, bias, epilogue, epilogue_args, out_dtype, precision, guarantee, groups, scatter=scatter
+    made = multiply_parts(
+        a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, groups, scatter=scatter
     )
+    return made[0] if row is None else (made[0], row[0].pack(made[1:]))
 
 
 def multiply_parts(
-    a: Tensor, b: Tensor, bias: Tensor | None, epilogue: Any, epilogue_args: Sequence[Tensor],
-    out_dtype: torch.dtype | None, precision: str | None, guarantee: str, groups: Sequence[Any], *, scatter: bool = False,
-) -> Tensor:  # fmt: skip
-    """`matmul` of parts whose sums are those of each group in turn; scattered over the only one."""
+    a: Tensor, b: Tensor, bias: Tensor | None, epilogue: Any, epilogue_args: Sequence[Tensor], row: Any,
+    out_dtype: torch.dtype | None, precision: str | None, guarantee: str, groups: Sequence[Any],
+    *, columns: Any = None, scatter: bool = False,
+) -> list[Tensor]:  # fmt: skip
+    """`matmul` of parts whose sums are those of each group in turn; scattered over the only one. Without packing.
+
+    `columns` says, as calls of shards take it, which groups divide the rows that are folded.
+    """
     check_guarantee(guarantee, CALL)
-    if guarantee == "batch_invariant":
+    row = check_row(row)
+    if row is not None and b.ndim < 2:
+        raise ShapeError(
+            f"{CALL}: with `row` b must have columns, got shape {list(b.shape)}; fold one value with unsqueeze(-1)"
+        )
+    if groups and guarantee == "batch_invariant":
         raise ArgumentError(
             f"{CALL}: `guarantee` must be run_to_run or none, got batch_invariant; a group's sum follows from the size"
         )
@@ -84,12 +100,17 @@ def multiply_parts(
     every = [ranks_of(group, None, CALL) for group in groups]
     extras = [*([] if bias is None else [bias]), *epilogue_args]
     kinds = tuple([t.dtype for t in extras])
-    function, result, is_plain = _ending(epilogue, bias is not None, kinds, a.dtype, dtype)
+    folding = None if row is None else row[0].text
+    apply = None if row is None else row[1]
+    function, value, result, applied = _ending(
+        epilogue, bias is not None, kinds, a.dtype, dtype, folding, apply
+    )
     shape = list(result_shape(a, b))
     if not is_dynamo_compiling():
         facts = {
             "shape": shape, "dtype": [a.dtype, *kinds], "epilogue": function, "scatter": scatter, "result dtype": result,
-            "guarantee": guarantee, "what requires grad": [t.requires_grad for t in (a, b)],
+            "row": f"{folding} {applied and applied.text}", "guarantee": guarantee,
+            "what requires grad": [t.requires_grad for t in (a, b)],
         }  # fmt: skip
         check_ranks(facts, groups, CALL)
     if scatter:
@@ -103,13 +124,21 @@ def multiply_parts(
     total = _product(a, b, precision, guarantee)
     for ranks in every:
         total = _Sum.apply(total, ranks, scatter)  # type: ignore[no-untyped-call]  # torch's own
-    if is_plain:
-        return total if total.dtype == result else total.to(result)
-    names = ["`bias`"] * (bias is not None) + [f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))]
-    given = [total, *expand_extras(extras, tuple(shape), names)]
-    asked = result if result.is_floating_point else None
-    (made,) = fold_of_text(given, function, (), False, asked, None, guarantee)
-    return made if made.dtype == result else made.to(result)
+    if function:
+        names = ["`bias`"] * (bias is not None) + [f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))]
+        given = [total, *expand_extras(extras, tuple(shape), names)]
+        kept = result if row is None else value
+        asked = kept if kept.is_floating_point else None
+        (total,) = fold_of_text(given, function, (), False, asked, None, guarantee)
+    if row is None:
+        return [total if total.dtype == result else total.to(result)]
+    form: dict[str, Any] = {"sharded_dim": None, "guarantee": guarantee, "call": CALL} | (columns or {})
+    if apply is None:
+        folded = fold_shards([total], row[0], -1, False, **form)
+    else:
+        total, *folded = map_shards([total], row[0], applied, -1, **form)
+        folded = [t.squeeze(-1) for t in folded]
+    return [total if total.dtype == result else total.to(result), *folded]
 
 
 def _product(a: Tensor, b: Tensor, precision: str | None, guarantee: str) -> Tensor:
@@ -123,11 +152,20 @@ def _product(a: Tensor, b: Tensor, precision: str | None, guarantee: str) -> Ten
 
 @constant_in_graphs
 def _ending(
-    epilogue: Any, has_bias: bool, extras: Dtypes, operand: torch.dtype, dtype: torch.dtype | None
-) -> tuple[str, torch.dtype, bool]:
-    """What is made of the sum, as text, and the dtype of it; and whether it is the sum."""
-    made = make_epilogue(epilogue, extras[0] if has_bias else None, extras[has_bias:], operand, dtype)
-    return function_of(made.typed.graph).text, made.result, made.plain
+    epilogue: Any, has_bias: bool, extras: Dtypes, operand: torch.dtype, dtype: torch.dtype | None, folding: str | None,
+    apply: Any,
+) -> tuple[str, torch.dtype, torch.dtype, Any]:  # fmt: skip
+    """What is made of the sum, as text that is empty where it is the sum; its dtype, and the result's; and what is made of it
+    and of its row's fold, with the fold's results."""
+    row = None if folding is None else (monoid_of(folding), apply)
+    bias = extras[0] if has_bias else None
+    made = make_epilogue(epilogue, bias, extras[has_bias:], operand, dtype, row)
+    applied = None
+    if row is not None and apply is not None:
+        n = projected(row[0])
+        applied = traced_apply(*row).but(rows=trace(lambda *v: v, n))
+    function = "" if made.plain else function_of(made.typed.graph).text
+    return function, made.value, made.result, applied
 
 
 class _Sum(torch.autograd.Function):

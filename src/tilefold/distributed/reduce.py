@@ -319,7 +319,7 @@ def _has_identity(monoid: str) -> bool:
 
 
 @constant_in_graphs
-def _places(monoid: str, elements: tuple[torch.dtype, ...]) -> tuple[int, ...]:
+def derived_places(monoid: str, elements: tuple[torch.dtype, ...]) -> tuple[int, ...]:
     """The results that have a derivative."""
     return tuple(ends_of(gradients.derived(monoid_of(monoid), elements)).places)
 
@@ -341,7 +341,7 @@ class _Function(torch.autograd.Function):
     def forward(ctx: Any, sharded: Sharded, *tensors: Tensor) -> Any:
         states, places = sharded.exchanged(tensors)
         made = sharded.finished(states, tensors)
-        moved = _places(sharded.monoid, sharded.elements(tensors))
+        moved = derived_places(sharded.monoid, sharded.elements(tensors))
         ctx.mark_non_differentiable(*[t for i, t in enumerate(made) if i not in moved])
         ctx.save_for_backward(*tensors, *states, *places)
         ctx.sharded, ctx.counts, ctx.moved = sharded, (len(tensors), len(states)), moved

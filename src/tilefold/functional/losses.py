@@ -80,13 +80,13 @@ def cross_entropy(
     if overridden(input, target, weight):
         return redirected(cross_entropy, {}, input, target, weight, *options)
     key, tensors = None, [input, target] if weight is None else [input, target, weight]
-    if is_sharded(tensors):
-        spread = SHARDED["cross_entropy"](input, target, weight, *options)
-        return (spread[0], spread[1]) if return_lse else spread[0]
     if not is_dynamo_compiling() and _PLAIN.issuperset(kinds := tuple(map(type, options))):  # 1 == True
         key, made = dispatch.again(named_key, tensors, "cross_entropy", None, (options, kinds))
         if made is not None:
             return _as_asked(made, input.ndim, return_lse)
+    if is_sharded(tensors):
+        spread = SHARDED["cross_entropy"](input, target, weight, *options)
+        return (spread[0], spread[1]) if return_lse else spread[0]
     loss, given = checked_loss("cross_entropy", 1, input, target, weight, *options)
     key = key if weight is None or given[-1] is weight else None  # which is of the tensors as they were given
     return _as_asked(loss_tensors(given, loss, key), input.ndim, return_lse)
