@@ -246,7 +246,7 @@ def test_each_element_is_read_once() -> None:
 def test_plans_have_one_launch_a_dtype_and_one_for_tensors() -> None:
     tensors = [*floats(torch.bfloat16), *floats(torch.float32)]
     plan = asked(lambda: tilefold.reduce_many(tensors, monoids.NORM(2), together=True))[2]
-    assert [step.kernel for step in plan.launched] == ["fold_table"] * 2 + ["segment_whole"] * 2
+    assert [step.kernel for step in plan.launched] == ["fold_table"] * 2 + ["segment_elements"] * 2
     assert [s.elements for s in plan.stages if isinstance(s, Blocks)] == [sum(SIZES)] * 2
 
 

@@ -90,15 +90,15 @@ FAMILIES: dict[str, tuple[str, Call]] = {
     "moves, odd": ("move_tiles", lambda: tilefold.transpose(empty(4099, 777), 0, 1)),
     "moves of runs": ("move_tiles", lambda: tilefold.transpose(empty(8, 1296, 859, 8, dtype=BF16), 1, 2)),
     "moves of odd runs": ("move_tiles", lambda: tilefold.transpose(empty(8, 1296, 859, 3, dtype=BF16), 1, 2)),
-    "runs": ("segment_runs", lambda: segments(empty(1 << 26), monoids.SUM, 1 << 20)),
-    "runs, odd": ("segment_runs", lambda: segments(empty((1 << 24) + 3, dtype=BF16), monoids.LOGSUMEXP, 70_001)),
-    "positions": ("segment_rows", lambda: segments(empty(1 << 24), monoids.ARGMAX, 1 << 16)),
-    "columns": ("segment_columns", lambda: segments(empty(1 << 20, 64), monoids.SUM, 1 << 16)),
-    "columns, odd": ("segment_columns", lambda: segments(empty(1 << 20, 65, dtype=BF16), monoids.LOGSUMEXP, 999)),
-    "columns, few odd": ("segment_columns", lambda: segments(empty(1 << 20, 7), monoids.LOGSUMEXP, 999)),
-    "columns, many odd": ("segment_columns", lambda: segments(empty(1 << 18, 1001, dtype=BF16), monoids.SUM, 999)),
-    "columns, odd, of moments": ("segment_columns", lambda: segments(empty(1 << 18, 1001), monoids.WELFORD, 999)),
-    "whole segments": ("segment_whole", lambda: segments(empty(1 << 24), monoids.SUM, 1 << 16, **HOLDS)),
+    "runs": ("segment_elements", lambda: segments(empty(1 << 26), monoids.SUM, 1 << 20)),
+    "runs, odd": ("segment_elements", lambda: segments(empty((1 << 24) + 3, dtype=BF16), monoids.LOGSUMEXP, 70_001)),
+    "positions": ("segment_elements", lambda: segments(empty(1 << 24), monoids.ARGMAX, 1 << 16)),
+    "columns": ("segment_elements", lambda: segments(empty(1 << 20, 64), monoids.SUM, 1 << 16)),
+    "columns, odd": ("segment_elements", lambda: segments(empty(1 << 20, 65, dtype=BF16), monoids.LOGSUMEXP, 999)),
+    "columns, few odd": ("segment_elements", lambda: segments(empty(1 << 20, 7), monoids.LOGSUMEXP, 999)),
+    "columns, many odd": ("segment_elements", lambda: segments(empty(1 << 18, 1001, dtype=BF16), monoids.SUM, 999)),
+    "columns, odd, of moments": ("segment_elements", lambda: segments(empty(1 << 18, 1001), monoids.WELFORD, 999)),
+    "whole segments": ("segment_elements", lambda: segments(empty(1 << 24), monoids.SUM, 1 << 16, **HOLDS)),
     "tables": (
         "fold_table",
         lambda: tilefold.reduce_many([empty(1 << 24, dtype=BF16), empty(4099, dtype=BF16)], monoids.NORM(2)),
@@ -222,32 +222,32 @@ SMALL: dict[str, Small] = {
     "moves of odd runs": Small(
         "move_tiles", lambda: tilefold.transpose(drawn(2, 50, 31, 3, dtype=BF16), 1, 2), again=1.65, why=EDGES
     ),
-    "runs": Small("segment_runs + segment_pieces", lambda: cut(drawn(8192), monoids.SUM, 64), again=1.25, why=SOUGHT),
+    "runs": Small("segment_elements + segment_pieces", lambda: cut(drawn(8192), monoids.SUM, 64), again=1.25, why=SOUGHT),
     "runs, odd": Small(
-        "segment_runs + segment_pieces", lambda: cut(drawn(8195, dtype=BF16), monoids.LOGSUMEXP, 71),
+        "segment_elements + segment_pieces", lambda: cut(drawn(8195, dtype=BF16), monoids.LOGSUMEXP, 71),
         again=1.6, why=SOUGHT,
     ),
     "positions": Small(
-        "segment_rows + segment_pieces", lambda: cut(drawn(8192), monoids.ARGMAX, 64), again=1.45, why=SOUGHT
+        "segment_elements + segment_pieces", lambda: cut(drawn(8192), monoids.ARGMAX, 64), again=1.45, why=SOUGHT
     ),
     # States are stored, and read, only of chunks in which a segment ends that began before.
     "columns": Small(
-        "segment_columns + segment_pieces", lambda: cut(drawn(512, 64), monoids.SUM, 32),
+        "segment_elements + segment_pieces", lambda: cut(drawn(512, 64), monoids.SUM, 32),
         beside=(100, 0), again=1.07, why=SOUGHT,
     ),
     "columns, odd": Small(
-        "segment_columns + segment_pieces", lambda: cut(drawn(515, 65), monoids.SUM, 33),
+        "segment_elements + segment_pieces", lambda: cut(drawn(515, 65), monoids.SUM, 33),
         beside=(100, 0), again=1.53, why=EDGES,
     ),
     "columns, few odd": Small(
-        "segment_columns + segment_pieces", lambda: cut(drawn(2000, 7, dtype=BF16), monoids.LOGSUMEXP, 32),
+        "segment_elements + segment_pieces", lambda: cut(drawn(2000, 7, dtype=BF16), monoids.LOGSUMEXP, 32),
         beside=(100, 0), again=2.3, why=EDGES,
     ),
     "whole segments": Small(
-        "segment_whole", lambda: cut(drawn(8192), monoids.SUM, 64, **HOLDS), again=1.4, why=SOUGHT
+        "segment_elements", lambda: cut(drawn(8192), monoids.SUM, 64, **HOLDS), again=1.4, why=SOUGHT
     ),
     "whole segments, odd": Small(
-        "segment_whole", lambda: cut(drawn(8195, dtype=BF16), monoids.LOGSUMEXP, 71, **HOLDS), again=1.83, why=SOUGHT
+        "segment_elements", lambda: cut(drawn(8195, dtype=BF16), monoids.LOGSUMEXP, 71, **HOLDS), again=1.83, why=SOUGHT
     ),
     # Every program changes the one result, in the L2.
     "atomics": Small(

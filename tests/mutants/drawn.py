@@ -184,7 +184,7 @@ COMMON = {
     "backends/triton/kernels/scan_prefixes": ("backends/test_scan_sums.py", "backends/test_scans_across.py"),
     "backends/triton/kernels/scan_elements": ("backends/test_scans_across.py",),
     "backends/triton/kernels/scans": ("backends/test_scans_across.py", "backends/test_scan_sums.py"),
-    "backends/triton/kernels/map_rows": ("backends/test_maps_offline.py", "backends/test_interpret.py"),
+    "backends/triton/kernels/map_tiles": ("backends/test_maps_offline.py", "backends/test_interpret.py"),
     "backends/triton/kernels/map_blocks": ("backends/test_maps_offline.py", "backends/test_interpret.py"),
     "backends/triton/kernels/map_groups": ("backends/test_groups_offline.py",),
     "backends/triton/kernels/product_rows": ("planner/products/test_row.py", "backends/test_products.py"),

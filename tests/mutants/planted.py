@@ -502,15 +502,15 @@ MUTANTS = (
     Mutant(
         "what lies behind a copied row is not zero",
         "backends/triton/kernels/products.py",
-        "mask=inside & (place < x[3])[None, :], other=0.0",
+        "mask=inside & (place < x.length)[None, :], other=0.0",
         "mask=inside, other=0.0",
         ("tests/backends/test_packed_products.py::test_copied_rows_end_in_zeros",),
     ),
     Mutant(
         "the second copied operand has the first one's rows",
         "backends/triton/kernels/products.py",
-        "pack_lines(second, y_ptrs[1], pid - programs, ELEMENTS // SECOND, SECOND, WIDE)",
-        "pack_lines(second, y_ptrs[1], pid, ELEMENTS // SECOND, SECOND, WIDE)",
+        "pack_lines(operands[1], y_ptrs[1], pid - programs, ELEMENTS // BLOCKS[1], BLOCKS[1], WIDE)",
+        "pack_lines(operands[1], y_ptrs[1], pid, ELEMENTS // BLOCKS[1], BLOCKS[1], WIDE)",
         ("tests/backends/test_packed_products.py::test_copied_rows_end_in_zeros",),
     ),
     Mutant(

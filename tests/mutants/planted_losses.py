@@ -85,8 +85,8 @@ LOSSES = (
     Mutant(
         "a value is stored as its row's first element",
         "backends/triton/kernels/chosen.py",
-        "far_offset(row, sizes, y_steps) + place * y_along",
-        "far_offset(row, sizes, y_steps)",
+        "far_offset(row, sizes, y.rows) + place * y.step",
+        "far_offset(row, sizes, y.rows)",
         (f"{CHOSEN}::test_values_become_the_chosen_elements",),
     ),
     Mutant(

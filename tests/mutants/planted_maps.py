@@ -121,7 +121,7 @@ MAPS = (
     ),
     Mutant(
         "a row's first elements are not stored where its first vector is another's too",
-        "backends/triton/kernels/map_rows.py",
+        "backends/triton/kernels/map_tiles.py",
         "(at >= 0) & (at < length) & (whole == 0)",
         "(at >= RUN) & (at < length) & (whole == 0)",
         ("tests/planner/test_blocks.py::test_executed_from_ptx[odd rows]",),

@@ -241,8 +241,8 @@ OPERATIONS = (
     Mutant(
         "a window's first border is taken for its last",
         "backends/triton/kernels/segments.py",
-        "tail = fold_side(xs, places, newest_at, lead,",
-        "tail = fold_side(xs, places, border_at, lead,",
+        "behind = places - of_runs(newest_at, TILE)",
+        "behind = places - of_runs(border_at, TILE)",
         ("tests/api/test_segment_reduce.py::test_under_the_interpreter[short-weighted]",),
     ),
     Mutant(
@@ -255,13 +255,13 @@ OPERATIONS = (
     Mutant(
         "the last of the segments that are folded at a time goes on into the next one",
         "backends/triton/kernels/segment_runs.py",
-        "lane * 0 + many < LANES, *carried",
-        "lane * 0 + many <= LANES, *carried",
+        "lane * 0 + many < TILE.LANES, *carried",
+        "lane * 0 + many <= TILE.LANES, *carried",
         ("tests/api/test_segment_reduce.py::test_under_the_interpreter[short-affine]",),
     ),
     Mutant(
         "offsets are not clamped",
-        "backends/triton/kernels/segments.py",
+        "backends/triton/kernels/segment_borders.py",
         "return tl.minimum(tl.maximum(offset.to(tl.int64), 0), size)",
         "return offset.to(tl.int64)",
         ("tests/backends/cpu/test_segments.py::test_offsets_beyond_the_dim_are_clamped[rows]",),

@@ -81,12 +81,11 @@ def plan_segments(
     reason = f"{count(segments, 'segment')} of {count(problem.length, 'element')}{times}"
     run = VECTOR_BYTES // max(d.itemsize for d in problem.dtypes)
     if guarantee == "batch_invariant":
-        alone = Launch("segment_whole", Alone(WARP, run, segments, offsets.dtype), inputs, results)
+        alone = Launch("segment_elements", Alone(WARP, run, segments, offsets.dtype), inputs, results)
         return Plan("triton", (alone,), outputs, (), guarantee, "whole segments", reason)
     stage = _stage(problem, program, run, offsets, device)
-    kernel = _kernel(stage, program)
     if stage.chunks == 1:
-        step = Launch(kernel, stage, inputs, results)
+        step = Launch("segment_elements", stage, inputs, results)
         return Plan("triton", (step,), outputs, (), guarantee, "one chunk", reason)
     dtypes = partial_dtypes(program)
     partials = names("partial", len(dtypes))
@@ -99,20 +98,13 @@ def plan_segments(
     lead = stage.lead if isinstance(stage, Chunks) else 0
     pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, lead, lanes, together, lanes)
     steps = (
-        Launch(kernel, stage, inputs, (*results, *between), releases=device.overlaps),
+        Launch("segment_elements", stage, inputs, (*results, *between), releases=device.overlaps),
         Launch("segment_pieces", pieces, (inputs[-1], *between), results, early=device.overlaps),
     )
     sizes = (2, stage.chunks, problem.outputs)
     workspaces = [Buffer(n, sizes, d) for n, d in zip(partials, dtypes, strict=True)]
     workspaces.append(Buffer("closing", (stage.chunks,), torch.int64))
     return Plan("triton", steps, outputs, tuple(workspaces), guarantee, "chunks", reason)
-
-
-def _kernel(stage: Chunks | Columns, program: Program) -> str:
-    """Positions are counted from a segment's begin, which is not known yet where `segment_runs` folds."""
-    if isinstance(stage, Columns):
-        return "segment_columns"
-    return "segment_rows" if program.algebra.index else "segment_runs"
 
 
 def _stage(

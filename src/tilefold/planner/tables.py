@@ -113,10 +113,10 @@ def plan_many(program: Program, groups: Sequence[Group], tensors: int, together:
         if group.blocks
     ]
     alone = Alone(lanes, RUN, tensors, torch.int64, WARPS)
-    steps.append(Launch("segment_whole", alone, (*partials, tables[len(groups)]), (*each, *states)))
+    steps.append(Launch("segment_elements", alone, (*partials, tables[len(groups)]), (*each, *states)))
     if together:
         one = Alone(lanes, RUN, 1, torch.int64, WARPS)
-        steps.append(Launch("segment_whole", one, (*states, tables[len(groups) + 1]), whole))
+        steps.append(Launch("segment_elements", one, (*states, tables[len(groups) + 1]), whole))
     workspaces = [Buffer(name, (blocks,), d) for name, d in zip(partials, dtypes, strict=True)]
     workspaces += [Buffer(name, (tensors,), d) for name, d in zip(states, dtypes, strict=False)]
     return Plan(

@@ -73,8 +73,7 @@ def test_rows(lengths: str, monoid: tilefold.Monoid, device: Device) -> None:
     offsets = offsets_of(LENGTHS[lengths], 3, torch.int32)
     plan = compare(drawn(int(offsets[-1]) + 5), monoid, offsets, device=device)
     names = [step.kernel for step in plan.launched]
-    kernel = "segment_rows" if monoid is WEIGHTED else "segment_runs"
-    assert names in ([kernel], [kernel, "segment_pieces"])
+    assert names in (["segment_elements"], ["segment_elements", "segment_pieces"])
     assert not device.overlaps or len(names) == 1 or plan.overlap
 
 
@@ -146,7 +145,7 @@ def test_rows_where_nan_and_infinities_stay_in_their_segments() -> None:
 def test_columns() -> None:
     offsets = offsets_of([0, 0, 1, 2, 0, 250, 1, 1, 0])
     plan = compare(drawn(270, 5), AFFINE, offsets)
-    assert [step.kernel for step in plan.launched] == ["segment_columns", "segment_pieces"]
+    assert [step.kernel for step in plan.launched] == ["segment_elements", "segment_pieces"]
 
 
 def test_a_program_a_segment() -> None:
@@ -155,7 +154,7 @@ def test_a_program_a_segment() -> None:
         want = tilefold.segment_reduce(x, AFFINE, offsets)
     got, plan = execute(segments(x, AFFINE, offsets, guarantee="batch_invariant"), [x, offsets])
     assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
-    assert [step.kernel for step in plan.launched] == ["segment_whole"]
+    assert [step.kernel for step in plan.launched] == ["segment_elements"]
 
 
 @pytest.mark.parametrize("columns", [(), (5,)], ids=["rows", "columns"])
@@ -188,7 +187,7 @@ def test_what_large_folds_compile_to(dtype: torch.dtype) -> None:
     for call in calls_of(plan, problem, request.computation):
         kernel = calls.compile_for(call, 90)
         assert "ld.local" not in kernel.asm["ptx"]
-        if call.kernel == "segment_runs":
+        if call.kernel == "segment_elements":
             assert kernel.asm["ptx"].count("ld.global.v4.b32") >= 8
 
 

@@ -8,6 +8,7 @@ from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit_apply
 from tilefold.backends.triton.prelude import prelude
+from tilefold.backends.triton.records import ClassValues
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import row_of_elements
@@ -20,18 +21,15 @@ def chosen_call(step: Launch, plan: Plan, problem: Problem, computation: Program
     stage: Choosing = step.settings
     row = row_of_elements(computation)
     dims = problem.dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
+    along = (*(0 for _ in problem.dtypes[: stage.index + 1]), *stage.steps)
     tensors = [
-        (Pointer(dtype, dtype.itemsize), tuple(d.strides[i] for d in dims))
+        ClassValues((Pointer(dtype, dtype.itemsize),), tuple(d.strides[i] for d in dims), along[i])
         for i, dtype in enumerate(problem.dtypes)
     ]
-    chosen = [(*t, along) for t, along in zip(tensors[stage.index + 1 :], stage.steps, strict=True)]
-    if stage.stored:
-        pointer, *result = chosen.pop()
-        written = ((pointer,), *result)
-    else:
-        written = (tuple(Pointer(dtype, 16) for dtype in row.results), tuple(d.output for d in dims), 0)
+    results = tuple(Pointer(dtype, 16) for dtype in row.results)
+    y = tensors.pop() if stage.stored else ClassValues(results, tuple(d.output for d in dims), 0)
     arguments = (
-        tuple(tensors[: stage.index]), tensors[stage.index], tuple(chosen), *written,
+        tuple(tensors[: stage.index]), tensors[stage.index], tuple(tensors[stage.index + 1 :]), y,
         tuple(d.size for d in dims[1:]), problem.outputs, stage.classes,
     )  # fmt: skip
     programs = math.ceil(problem.outputs / stage.rows)

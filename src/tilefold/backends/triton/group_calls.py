@@ -12,8 +12,7 @@ import torch
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_rows
 from tilefold.backends.triton.kernels.clusters import exchange
-from tilefold.backends.triton.map_calls import of_rows
-from tilefold.backends.triton.records import Mapped, Operand
+from tilefold.backends.triton.map_calls import mapped, of_rows, operands, sizes_of
 from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.row import Row
@@ -28,33 +27,19 @@ def groups_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     stage: Groups = step.settings
     program = narrowed(row.program, problem.length)
     problem = problem if stage.folds else _with_results(problem, row)
-    none = Dim("map", 1, (0,) * len(problem.dtypes))
-    *outer, last = problem.output_dims or (none,)
-    *deep, inner = problem.reduced_dims or (replace(none, role="reduce"),)
     rows = problem.outputs
     blocks = math.ceil(rows / stage.rows)
     arguments = (
-        tuple(
-            Operand(Pointer(dtype, aligned), 0, tuple(d.strides[i] for d in outer), last.strides[i],
-                    tuple(d.strides[i] for d in deep), inner.strides[i])
-            for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
-        ),
-        Mapped(
-            tuple(Pointer(dtype, VECTOR_BYTES) for dtype in row.results), tuple(d.output for d in outer), last.output,
-            tuple(d.output for d in deep), inner.output,
-        ),
+        operands(problem),
+        mapped(problem, tuple(Pointer(dtype, VECTOR_BYTES) for dtype in row.results)),
         of_rows(problem, row),
         tuple(Pointer(dtype, VECTOR_BYTES) for dtype in row.sums),
-        tuple(d.size for d in outer),
-        tuple(d.size for d in deep),
-        last.size,
-        inner.size,
+        sizes_of(problem),
         rows,
-        problem.length,
         math.ceil(blocks / stage.groups),
         stage.groups,
         stage.parts,
-    )  # fmt: skip
+    )
     constants: dict[str, Any] = {
         "ROWS": stage.rows,
         "COLUMNS": stage.columns,

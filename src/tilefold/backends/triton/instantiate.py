@@ -32,7 +32,6 @@ from tilefold.backends.triton.kernels import (
     products,
     scalars,
     scans,
-    segment_runs,
     segments,
     selections,
     tables,
@@ -43,7 +42,7 @@ from tilefold.runtime.caching import kept_outside_modes
 # Where kernels are written.
 _MODULES = (
     tiles, in_order, gathered, maps, map_blocks, map_groups, map_rings, map_spans, map_offset,
-    map_stripes, map_windows, scans, segments, segment_runs, moves, chosen, selections, tables,
+    map_stripes, map_windows, scans, segments, moves, chosen, selections, tables,
     products, product_rows,
 )  # fmt: skip
 

@@ -33,11 +33,8 @@ from tilefold.problem.canonical import Problem
 
 FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_atomically": atomic_call,
-    "segment_rows": segment_call,
-    "segment_runs": segment_call,
-    "segment_columns": segment_call,
+    "segment_elements": segment_call,
     "segment_pieces": segment_call,
-    "segment_whole": segment_call,
     "fold_table": table_call,
     "scan_lines": scan_call,
     "scan_tiles": scan_call,

@@ -295,9 +295,31 @@ def row_arguments(
     """
     invariant = guarantee == "batch_invariant"
     aligned = [math.gcd(VECTOR_BYTES, problem.length * d.itemsize if invariant else 0) for d in row.results]
+    records = operands(problem)
+    n = row.program.algebra.inputs
+    pointers = tuple(Pointer(dtype, a) for dtype, a in zip(row.results, aligned, strict=True))
+    _, last, deep, inner = _dims(problem)
+    return RowArguments(
+        records[:n],
+        records[n:],
+        mapped(problem, pointers),
+        Position((), tuple(d.position for d in deep), inner.position),
+        sizes_of(problem),
+        math.ceil(last.size / stage.block_outputs),
+    )
+
+
+def _dims(problem: Problem) -> tuple[list[Dim], Dim, list[Dim], Dim]:
+    """The output dims and the reduced dims, the last of each by itself."""
     *outer, last = problem.output_dims or (_none(problem),)
     *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)
-    records = tuple(
+    return outer, last, deep, inner
+
+
+def operands(problem: Problem) -> tuple[Operand, ...]:
+    """Every tensor that is read."""
+    outer, last, deep, inner = _dims(problem)
+    return tuple(
         Operand(
             Pointer(dtype, aligned),
             0,
@@ -308,22 +330,21 @@ def row_arguments(
         )
         for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
     )
-    n = row.program.algebra.inputs
-    pointers = tuple(Pointer(dtype, a) for dtype, a in zip(row.results, aligned, strict=True))
-    deep_sizes = tuple(d.size for d in deep)
-    return RowArguments(
-        records[:n],
-        records[n:],
-        Mapped(
-            pointers,
-            tuple(d.output for d in outer),
-            last.output,
-            tuple(d.output for d in deep),
-            inner.output,
-        ),
-        Position((), tuple(d.position for d in deep), inner.position),
-        Sizes(tuple(d.size for d in outer), deep_sizes, last.size, inner.size, problem.length),
-        math.ceil(last.size / stage.block_outputs),
+
+
+def mapped(problem: Problem, pointers: tuple[Pointer, ...]) -> Mapped:
+    """Results of elements."""
+    outer, last, deep, inner = _dims(problem)
+    return Mapped(
+        pointers, tuple(d.output for d in outer), last.output, tuple(d.output for d in deep), inner.output
+    )
+
+
+def sizes_of(problem: Problem) -> Sizes:
+    """Sizes of all dims."""
+    outer, last, deep, inner = _dims(problem)
+    return Sizes(
+        tuple(d.size for d in outer), tuple(d.size for d in deep), last.size, inner.size, problem.length
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
-from tilefold.backends.triton.records import MoveTile
+from tilefold.backends.triton.records import MoveTile, Strided
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import Move
@@ -22,10 +22,7 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         tuple(d.size for d in outer[1:]),
         tuple(d.strides[0] for d in outer),
         tuple(d.output for d in outer),
-        move.rows.inputs,
-        move.rows.outputs,
-        move.columns.inputs,
-        move.columns.outputs,
+        *(Strided(*w) for side in (move.rows, move.columns) for w in (side.inputs, side.outputs)),
         move.rows.size,
         move.columns.size,
         move.row_blocks,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit_epilogue, emit_products, emit_row
-from tilefold.backends.triton.records import ProductTile
+from tilefold.backends.triton.records import PackedLines, Plane, ProductTile
 from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.products.epilogue import Epilogue, sums_dtype
@@ -95,30 +95,31 @@ def _packing_call(step: Launch, problem: Contraction) -> Call:
     """A launch that copies operands: the programs of a, then those of b."""
     packing: Packing = step.settings
     which = [n for n in (0, 1) if packing.packed[n]]
-    lines = [_lines(problem, n, packing) for n in which]
-    records = [
-        (Pointer(problem.dtypes[n], problem.aligned[n]), *own) for n, own in zip(which, lines, strict=True)
+    operands = tuple(_lines(problem, n, packing) for n in which)
+    programs = [
+        math.ceil(own.lines / packing.lines(n)) * own.blocks for n, own in zip(which, operands, strict=True)
     ]
-    programs = [math.ceil(own[1] / packing.lines(n)) * own[3] for n, own in zip(which, lines, strict=True)]
     pointers = tuple(Pointer(problem.dtypes[n], 16) for n in which)
     reaches = [math.prod(packed_shape(problem, n)) for n in which]
     constants = {
         "ELEMENTS": packing.elements,
-        "BLOCK": packing.blocks[which[0]],
-        "SECOND": packing.blocks[1] if len(which) > 1 else 0,
+        "BLOCKS": tuple(packing.blocks[n] for n in which),
         "WIDE": max(*_reaches(problem), *reaches) + packing.elements > NARROW,
         "RELEASE": step.releases,
     }
     grid = launchable(sum(programs), problem.outputs, "matmul", "multiply")
-    arguments = (records[0], records[-1] if len(which) > 1 else (), pointers, programs[0])
+    arguments = (operands, pointers, programs[0])
     return Call(step.kernel, "", arguments, tuple(constants.items()), grid, packing.num_warps, 1, step.early)
 
 
-def _lines(problem: Contraction, operand: int, packing: Packing) -> tuple[int, int, int, int, int]:
-    """Of an operand's rows in memory: the step to the next, how many, elements of one, its blocks, the step along it."""
+def _lines(problem: Contraction, operand: int, packing: Packing) -> PackedLines:
+    """An operand's rows in memory."""
     lines, along, _ = lines_of(problem, operand)
+    pointer = Pointer(problem.dtypes[operand], problem.aligned[operand])
     blocks = math.ceil(padded(along.size) / packing.blocks[operand])
-    return lines.strides[operand], lines.size, along.size, blocks, along.strides[operand]
+    return PackedLines(
+        pointer, lines.strides[operand], along.strides[operand], lines.size, along.size, blocks
+    )
 
 
 def _finish_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilogue, source: str) -> Call:
@@ -169,26 +170,26 @@ def _row_constants(plan: Plan, epilogue: Epilogue, columns: int) -> dict[str, An
     return {"LEVELS": columns.bit_length() - 1, "ORDERED": ordered}
 
 
-def _factors(problem: Contraction) -> tuple[Any, Any]:
-    """The records of a and b."""
-    left = _record(problem, 0, problem.rows, problem.depth)
-    return left, _record(problem, 1, problem.columns, problem.depth)
+def _factors(problem: Contraction) -> tuple[Plane, Plane]:
+    """The two tensors that are multiplied."""
+    left = _plane(problem, 0, problem.rows, problem.depth)
+    return left, _plane(problem, 1, problem.depth, problem.columns)
 
 
 def _ends(problem: Contraction, epilogue: Epilogue) -> tuple[Any, ...]:
     """Extra tensors, the result, and the folds of rows."""
-    extras = tuple(_record(problem, i, problem.rows, problem.columns) for i in range(2, len(problem.dtypes)))
+    extras = tuple(_plane(problem, i, problem.rows, problem.columns) for i in range(2, len(problem.dtypes)))
     ends: tuple[Any, ...] = (extras, Pointer(epilogue.result, 16))
     if epilogue.row is not None:
         ends += (tuple(Pointer(dtype, 16) for dtype in epilogue.row.program.outputs),)
     return ends
 
 
-def _record(problem: Contraction, tensor: int, *dims: Dim) -> tuple[Any, ...]:
-    """One tensor among a kernel's arguments: (pointer, batch steps, the step along each of `dims`)."""
+def _plane(problem: Contraction, tensor: int, rows: Dim, columns: Dim) -> Plane:
+    """One tensor among a kernel's arguments."""
     steps = tuple(d.strides[tensor] for d in problem.batch)
     pointer = Pointer(problem.dtypes[tensor], problem.aligned[tensor])
-    return (pointer, steps, *(d.strides[tensor] for d in dims))
+    return Plane(pointer, steps, rows.strides[tensor], columns.strides[tensor])
 
 
 def _sizes(problem: Contraction) -> tuple[int, int, int]:

@@ -181,25 +181,69 @@ class LineStates(NamedTuple):
     line: int
 
 
-class RaggedRows(NamedTuple):
-    """Rows that are cut into segments: steps along the outer dims, and along a row."""
+class SegmentResults(NamedTuple):
+    """Results of which each segment of a line has one: steps along the outer dims, from line to line, and along a line."""
 
-    pointer: Any
+    pointers: tuple[Any, ...]
     outer: Numbers
+    line: int
     step: int
 
 
-class RaggedColumns(NamedTuple):
-    """Columns that are cut into segments: steps along the outer dims, along a column, and from column to column."""
+class Left(NamedTuple):
+    """What a chunk leaves: states before its first border and behind its last one, a field each [2, chunks, outputs].
 
-    pointer: Any
+    `closing`: the segment that began before a chunk and ends in it, -1 where there is none, [chunks].
+    """
+
+    states: tuple[Any, ...]
+    closing: tuple[Any, ...]
+
+
+class SegmentSizes(NamedTuple):
+    """Sizes of a ragged fold of `outputs` lines, of `length` elements, that are all cut into the same segments.
+
+    `lines` of the last dim are shared by `blocks` programs. `lead`: elements of the first chunk that lie ahead of a line.
+    """
+
     outer: Numbers
-    step: int
-    column: int
+    lines: int
+    length: int
+    segments: int
+    chunks: int
+    outputs: int
+    blocks: int
+    lead: int
+
+
+class SegmentTile(NamedTuple):
+    """A tile of a ragged fold in one of four forms, of which a chunk has CHUNK elements of a line.
+
+    FORM: "runs" and "windows" of rows, LANES = 2 ** LANES_DEPTH windows of STEPS = 2 ** DEPTH runs of RUN = 2 ** LEVELS
+    neighbours; "columns", LANES * STEPS rows of COLUMNS columns; "whole" segments, LANES runs. WHOLE_RUNS: a run is a vector
+    that is aligned in memory, and read whole where the row ends in it. LOOKED: offsets that a search looks at at a time.
+    SHORT_RUNS: segments of so many runs at most are read once more. NARROW: rows of columns begin between vectors. ACROSS: a
+    lane's rows are LANES apart.
+    """
+
+    FORM: str
+    LANES: int
+    LANES_DEPTH: int
+    CHUNK: int = 0
+    RUN: int = 0
+    LEVELS: int = 0
+    STEPS: int = 1
+    DEPTH: int = 0
+    WHOLE_RUNS: bool = False
+    LOOKED: int = 0
+    SHORT_RUNS: int = 0
+    COLUMNS: int = 1
+    NARROW: bool = False
+    ACROSS: bool = False
 
 
 class Plane(NamedTuple):
-    """A tensor whose elements are mapped: steps along the outer dims, from row to row, and from column to column."""
+    """A tensor of rows and columns: steps along the outer dims, from row to row, and from column to column."""
 
     pointer: Any
     outer: Numbers
@@ -278,6 +322,38 @@ class ProductTile(NamedTuple):
     PRECISION: str
     PACKED_A: int
     PACKED_B: int
+
+
+class PackedLines(NamedTuple):
+    """An operand of a product that is copied in `lines` rows of `length` elements: steps from row to row, and along a row.
+
+    `blocks`: programs that share a row.
+    """
+
+    pointer: Any
+    line: int
+    step: int
+    lines: int
+    length: int
+    blocks: int
+
+
+class ClassValues(NamedTuple):
+    """A tensor that has an element for each class of a row, or one a row: steps along the rows' dims, and along classes.
+
+    Or several results that lie alike.
+    """
+
+    pointers: tuple[Any, ...]
+    rows: Numbers
+    step: int
+
+
+class Strided(NamedTuple):
+    """How a number gives a place: sizes of all dims but the first, and steps of all."""
+
+    sizes: Numbers
+    steps: Numbers
 
 
 class SelectionTile(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
-from tilefold.backends.triton.records import SelectionTile
+from tilefold.backends.triton.records import SelectionTile, Strided
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import sizes_and_steps
@@ -105,7 +105,9 @@ def _partials_call(step: Launch, problem: Problem) -> Call:
     return Call(step.kernel, "", arguments, tuple(constants.items()), grid, settings.num_warps, 1, step.early)
 
 
-def _walks(problem: Problem) -> tuple[Any, Any]:
+def _walks(problem: Problem) -> tuple[Strided, Strided]:
     """How a row's number gives its place in the input and in the results."""
     dims = rows_walk(problem.output_dims)
-    return sizes_and_steps(dims, lambda d: d.strides[0]), sizes_and_steps(dims, lambda d: d.output)
+    return Strided(*sizes_and_steps(dims, lambda d: d.strides[0])), Strided(
+        *sizes_and_steps(dims, lambda d: d.output)
+    )

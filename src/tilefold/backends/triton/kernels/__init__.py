@@ -14,7 +14,7 @@
 | map, rows read twice | `map_windows` | folds a window of rows, and reads it again from the L2 |
 | | `maps` | maps elements after the fold's own launches |
 | scan | `scans`, with `scan_elements`, `scan_prefixes` | walks lines, or shares a line with other programs |
-| ragged fold | `segment_runs`, `segments` | owns a chunk of a row, whatever segments it has; pieces meet in a second launch |
+| ragged fold | `segments`, with `segment_runs` | owns a chunk of a row, whatever segments it has; a second launch combines |
 | top-k | `selections` | keeps each group's best element, then reads the k best groups again |
 | transpose, copy | `moves` | turns a tile in shared memory |
 | product | `products`, `product_rows` | sums a share of K; a second launch folds the shares |

@@ -28,7 +28,7 @@ from tilefold.backends.triton.kernels.clusters import (
     combine_cluster,
     others_have_begun,
 )
-from tilefold.backends.triton.kernels.map_rows import (
+from tilefold.backends.triton.kernels.map_tiles import (
     fold_edges,
     load_extras,
     load_of_rows,

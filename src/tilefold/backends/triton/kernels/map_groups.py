@@ -9,6 +9,7 @@ are in memory, as operands are.
 Besides what `map_blocks` has: OF_ROWS of a row's results gives what is stored of it. Arguments:
     inputs       an Operand each, of the tensors that are folded, of rows' results without FOLDS, of extra tensors
     y, of_rows   the Mapped results of elements, the Results of rows
+    sizes        Sizes of the rows' dims
     s_ptrs       each group's sums: [groups, columns]
 """
 
@@ -19,33 +20,32 @@ from tilefold.backends.triton.kernels.primitives import some_of
 from tilefold.backends.triton.kernels.tiles import outer_offset, reduced_offset
 
 
-def rows_begin(m, outer_sizes, output_size, shift, outer_steps, output_step):
+def rows_begin(m, sizes, x, shift=0):
     """Where rows begin, in one operand: [ROWS]."""
-    if len(outer_sizes) == 0:
-        begin = shift + m * output_step
+    if len(sizes.outer) == 0:
+        begin = shift + m * x.output
     else:
-        begin = shift + outer_offset(m // output_size, outer_sizes, outer_steps) + (m % output_size) * output_step
+        begin = shift + outer_offset(m // sizes.output, sizes.outer, x.outer) + (m % sizes.output) * x.output
     return begin
 
 
 def load_operand(
-    x, m, n, rows, some, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
-    ROW: tl.constexpr, COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr,
-):  # fmt: skip
+    x, m, n, rows, some, keep_columns, sizes, ROW: tl.constexpr, COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr
+):
     """A tile of one operand: [1, COLUMNS] of one that all rows share, [ROWS, 1] of one with a value a row, or a number.
 
     `some`: whether it has any element; what has none may have no memory.
     """
     begin = x.shift
     if ROW:
-        begin = rows_begin(m, outer_sizes, output_size, x.shift, x.outer, x.output)
+        begin = rows_begin(m, sizes, x, x.shift)
     if not COLUMN:
         if ROW:  # loaded once a thread, not once for each element that it has beside it
             value = tl.load(x.pointer + begin, mask=(m < rows) & some)[:, None]
         else:
             value = tl.load(x.pointer + begin, mask=(rows > 0) & some)
     else:
-        column = reduced_offset(n, (deep_sizes, reduced_size), (x.deep, x.reduced))
+        column = reduced_offset(n, (sizes.deep, sizes.reduced), (x.deep, x.reduced))
         if ROW:
             keep = (m < rows)[:, None]
             if MASK_COLUMNS:
@@ -59,9 +59,8 @@ def load_operand(
 
 
 def load_operands(
-    inputs, before, m, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size,
-    BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, FIRST: tl.constexpr, RESULTS: tl.constexpr,
-    KIND: tl.constexpr,
+    inputs, before, m, n, rows, keep_columns, sizes, BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr,
+    MASK_COLUMNS: tl.constexpr, FIRST: tl.constexpr, RESULTS: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
     """Operands of one KIND, the others as they were `before`: 0 those all rows share, 1 with one value a row, 2 tiles.
 
@@ -72,8 +71,7 @@ def load_operands(
         if ((BY_ROW >> i) & 1) * (1 + ((BY_COLUMN >> i) & 1)) == KIND:
             values = values + (
                 load_operand(
-                    inputs[i], m, n, rows, (columns > 0) | ((FIRST <= i) & (i < FIRST + RESULTS)), keep_columns, outer_sizes,
-                    output_size, deep_sizes, reduced_size,
+                    inputs[i], m, n, rows, (sizes.length > 0) | ((FIRST <= i) & (i < FIRST + RESULTS)), keep_columns, sizes,
                     (BY_ROW >> i) & 1, (BY_COLUMN >> i) & 1, MASK_COLUMNS,
                 ),
             )  # fmt: skip
@@ -104,7 +102,7 @@ def over_tile(values, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 def map_groups(
-    inputs, y, of_rows, s_ptrs, outer_sizes, deep_sizes, output_size, reduced_size, rows, columns, turns, groups, parts,
+    inputs, y, of_rows, s_ptrs, sizes, rows, turns, groups, parts,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FOLDED: tl.constexpr, FOLDS: tl.constexpr, RESULTS: tl.constexpr,
     BY_ROW: tl.constexpr, BY_COLUMN: tl.constexpr, MASK_COLUMNS: tl.constexpr, WIDE: tl.constexpr, CLUSTER: tl.constexpr,
     EXCHANGE: tl.constexpr, STAGES: tl.constexpr,
@@ -124,35 +122,31 @@ def map_groups(
     if not WIDE:
         first = first.to(tl.int32)
     n = first + tl.arange(0, COLUMNS)[None, :]
-    keep_columns = n < columns
+    keep_columns = n < sizes.length
     m = group * ROWS + tl.arange(0, ROWS)
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     shared = load_operands(
-        inputs, (), m, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW, BY_COLUMN,
-        MASK_COLUMNS, FOLDED, RESULTS, 0,
-    )  # fmt: skip
+        inputs, (), m, n, rows, keep_columns, sizes, BY_ROW, BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 0
+    )
     ahead = load_operands(
-        inputs, shared, m, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
-        BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 1,
-    )  # fmt: skip
+        inputs, shared, m, n, rows, keep_columns, sizes, BY_ROW, BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 1
+    )
     sums = ()
     for s in tl.static_range(len(s_ptrs)):
         sums = sums + (tl.full([ROWS, COLUMNS], 0, s_ptrs[s].dtype.element_ty),)
     if CLUSTER > 1:
         others_have_begun()
-    y_column = reduced_offset(n, (deep_sizes, reduced_size), (y.deep, y.reduced))
+    y_column = reduced_offset(n, (sizes.deep, sizes.reduced), (y.deep, y.reduced))
     for turn in tl.range(turns, num_stages=STAGES):
         m = (group + turn * groups) * ROWS + tl.arange(0, ROWS)
         later = (group + (turn + 1) * groups) * ROWS + tl.arange(0, ROWS)
         values = load_operands(
-            inputs, ahead, m, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
-            BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 2,
-        )  # fmt: skip
+            inputs, ahead, m, n, rows, keep_columns, sizes, BY_ROW, BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 2
+        )
         ahead = load_operands(
-            inputs, ahead, later, n, rows, columns, keep_columns, outer_sizes, output_size, deep_sizes, reduced_size, BY_ROW,
-            BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 1,
-        )  # fmt: skip
+            inputs, ahead, later, n, rows, keep_columns, sizes, BY_ROW, BY_COLUMN, MASK_COLUMNS, FOLDED, RESULTS, 1
+        )
         keep = (m < rows)[:, None]
         if MASK_COLUMNS:
             keep = keep & keep_columns
@@ -170,13 +164,13 @@ def map_groups(
         else:
             results = some_of(values, FOLDED, RESULTS)
         if len(of_rows.pointers) > 0:
-            at = rows_begin(m, outer_sizes, output_size, 0, of_rows.outer, of_rows.output)
+            at = rows_begin(m, sizes, of_rows)
             stored = OF_ROWS(*results)
             for r in tl.static_range(len(of_rows.pointers)):
                 value = tl.broadcast_to(stored[r], (ROWS, 1))
                 tl.store(of_rows.pointers[r] + at[:, None], value, mask=((m < rows) & (part == 0))[:, None])
         made = APPLY(*elements, *results, *extras)
-        offset = rows_begin(m, outer_sizes, output_size, 0, y.outer, y.output)[:, None] + y_column
+        offset = rows_begin(m, sizes, y)[:, None] + y_column
         for r in tl.static_range(len(y.pointers)):
             tl.store(y.pointers[r] + offset, tl.broadcast_to(made[r], (ROWS, COLUMNS)), mask=keep)
         more = ()
@@ -185,4 +179,4 @@ def map_groups(
         sums = more
     for s in tl.static_range(len(s_ptrs)):
         place = first + tl.arange(0, COLUMNS)
-        tl.store(s_ptrs[s] + group * columns + place, tl.reduce(sums[s], 0, BLOCK_SUM), mask=place < columns)
+        tl.store(s_ptrs[s] + group * sizes.length + place, tl.reduce(sums[s], 0, BLOCK_SUM), mask=place < sizes.length)

@@ -16,7 +16,7 @@ functions and arguments as in `map_blocks`, and
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.map_rows import load_extras, map_edges, map_tile
+from tilefold.backends.triton.kernels.map_tiles import load_extras, map_edges, map_tile
 from tilefold.backends.triton.kernels.tiles import (
     fold_part,
     load_tile,

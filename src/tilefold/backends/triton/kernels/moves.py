@@ -7,25 +7,25 @@ conflict.
 import triton.language as tl
 
 
-def strided_offset(place, sizes, steps, near: tl.constexpr = 0):
-    """Where a place of several dims lies: `sizes` of all dims but the first, the steps of all.
+def strided_offset(place, walk, near: tl.constexpr = 0):
+    """Where a place of several dims lies.
 
     With `near`, Triton is told that so many places lie side by side, though they do only until a dim ends. It sees no
     neighbours behind a remainder by a size that no power of two divides, and threads would then go along the tile's other
     side. Vectors become no wider by it than what divides each size and step, so that none reaches beyond a dim's end.
     """
     offset = place * 0
-    for d in tl.static_range(len(sizes)):
-        offset += (place % sizes[len(sizes) - 1 - d]) * steps[len(sizes) - d]
-        place = place // sizes[len(sizes) - 1 - d]
-    offset += place * steps[0]
+    for d in tl.static_range(len(walk.sizes)):
+        offset += (place % walk.sizes[len(walk.sizes) - 1 - d]) * walk.steps[len(walk.sizes) - d]
+        place = place // walk.sizes[len(walk.sizes) - 1 - d]
+    offset += place * walk.steps[0]
     if near:
         offset = tl.max_contiguous(offset, near)
     return offset
 
 
 def far_offset(place, sizes, steps):
-    """The same beyond 32 bits; what is divided has no more."""
+    """The same beyond 32 bits, of `sizes` but the first, and steps; what is divided has no more."""
     offset = (place * 0).to(tl.int64)
     for d in tl.static_range(len(sizes)):
         offset += (place % sizes[len(sizes) - 1 - d]).to(tl.int64) * steps[len(sizes) - d]
@@ -68,7 +68,7 @@ def move_tiles(
     """Copy elements from a layout with strides into a contiguous result.
 
     A program owns a tile of BLOCK_M rows and BLOCK_N columns at one place of the outer dims. It reads and writes each of
-    its elements once. `x_rows` ... are (sizes, steps), as `strided_offset` takes them. Programs go down a column of tiles,
+    its elements once. `x_rows` ... are Strided. Programs go down a column of tiles,
     along what is contiguous in the result: all of it, or GROUP tiles, then on to the next column. With SPREAD the grid has
     the tiles of a column, the columns and the outer places on an axis each, and nothing is divided. The L2 gives up last what
     is read, and with KEEP "evict_last" what is written. LOADS and STORES are the sides, "rows" or "columns", along which
@@ -101,10 +101,10 @@ def move_tiles(
     if WIDE:
         row = row.to(tl.int64)
         column = column.to(tl.int64)
-    x_row = strided_offset(row, x_rows[0], x_rows[1])
-    x_column = strided_offset(column, x_columns[0], x_columns[1], TILE.BLOCK_N if LOADS == "columns" else 0)
-    y_row = strided_offset(row, y_rows[0], y_rows[1], TILE.BLOCK_M if STORES == "rows" else 0)
-    y_column = strided_offset(column, y_columns[0], y_columns[1], TILE.BLOCK_N if STORES == "columns" else 0)
+    x_row = strided_offset(row, x_rows)
+    x_column = strided_offset(column, x_columns, TILE.BLOCK_N if LOADS == "columns" else 0)
+    y_row = strided_offset(row, y_rows, TILE.BLOCK_M if STORES == "rows" else 0)
+    y_column = strided_offset(column, y_columns, TILE.BLOCK_N if STORES == "columns" else 0)
     x = x_ptr + x_row[:, None] + x_column[None, :]
     y = y_ptr + y_row[:, None] + y_column[None, :]
     if TILE.RUN > 1:

@@ -60,7 +60,7 @@ def product_rows(
         gdc_wait()
     if RELEASE:
         gdc_launch_dependents()
-    sums = multiply_tiles(at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth, TILE)
+    sums = multiply_tiles(at_a, at_b, a.column, tile_m, tile_n, split, rows, columns, depth, depth, TILE)
     m = tile_m * TILE.BLOCK_M + tl.arange(0, TILE.BLOCK_M)
     n = tl.arange(0, TILE.BLOCK_N)
     if TILE.WIDE:

@@ -12,8 +12,7 @@ stored value; ZEROS gives an empty accumulator; OPERAND makes the factor of a lo
 it).
 
 Arguments shared by the kernels, steps in elements:
-    a, b          records: (pointer, batch steps, step along rows or columns, step along K)
-    extras        a record each: (pointer, batch steps, row step, column step)
+    a, b, extras  a Plane each, [M, K], [K, N] and [M, N], whose outer dims are a batch
     rows, columns, depth         M, N and K
     batch_sizes   dims that a and b both walk
     chunk         the share of K of each split but the last: a multiple of BLOCK_K
@@ -73,10 +72,11 @@ def first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, chunk, TILE: tl
         offs_n = offs_n.to(tl.int64)
         offs_k = offs_k.to(tl.int64)
     start = (split * chunk).to(tl.int64)
-    begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * TILE.BLOCK_M).to(tl.int64) * a[2] + start * a[3]
-    begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * TILE.BLOCK_N).to(tl.int64) * b[2] + start * TILE.STEP_B
-    at_a = a[0] + begin_a + (offs_m[:, None] * a[2] + offs_k[None, :] * a[3])
-    at_b = b[0] + begin_b + (offs_k[:, None] * TILE.STEP_B + offs_n[None, :] * b[2])
+    column = (tile_n * TILE.BLOCK_N).to(tl.int64)
+    begin_a = outer_offset(batch, batch_sizes, a.outer) + (tile_m * TILE.BLOCK_M).to(tl.int64) * a.row + start * a.column
+    begin_b = outer_offset(batch, batch_sizes, b.outer) + column * b.column + start * TILE.STEP_B
+    at_a = a.pointer + begin_a + (offs_m[:, None] * a.row + offs_k[None, :] * a.column)
+    at_b = b.pointer + begin_b + (offs_k[:, None] * TILE.STEP_B + offs_n[None, :] * b.column)
     return at_a, at_b
 
 
@@ -124,7 +124,9 @@ def multiply_tiles(at_a, at_b, a_step, tile_m, tile_n, split, rows, columns, dep
 
 def load_extras(extras, batch, m, n, batch_sizes, mask):
     """An element of each extra tensor for each result; outside the mask they are undefined."""
-    return [tl.load(e[0] + outer_offset(batch, batch_sizes, e[1]) + m * e[2] + n * e[3], mask=mask) for e in extras]
+    return [
+        tl.load(x.pointer + outer_offset(batch, batch_sizes, x.outer) + m * x.row + n * x.column, mask=mask) for x in extras
+    ]
 
 
 def product_partials(
@@ -143,7 +145,7 @@ def product_partials(
         gdc_wait()
     if RELEASE:  # after the wait: the launch to come reads extra tensors that the one before may still write
         gdc_launch_dependents()
-    sums = multiply_tiles(at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, chunk, TILE)
+    sums = multiply_tiles(at_a, at_b, a.column, tile_m, tile_n, split, rows, columns, depth, chunk, TILE)
     m = (tile_m * TILE.BLOCK_M + tl.arange(0, TILE.BLOCK_M))[:, None]
     n = (tile_n * TILE.BLOCK_N + tl.arange(0, TILE.BLOCK_N))[None, :]
     begin = split.to(tl.int64) * pitch + batch * rows * columns
@@ -166,7 +168,7 @@ def product_whole(
         gdc_wait()
     if RELEASE:
         gdc_launch_dependents()
-    sums = multiply_tiles(at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth, TILE)
+    sums = multiply_tiles(at_a, at_b, a.column, tile_m, tile_n, split, rows, columns, depth, depth, TILE)
     m = (tile_m * TILE.BLOCK_M + tl.arange(0, TILE.BLOCK_M))[:, None]
     n = (tile_n * TILE.BLOCK_N + tl.arange(0, TILE.BLOCK_N))[None, :]
     mask = (m < rows) & (n < columns)
@@ -244,19 +246,16 @@ def finish_products(
 
 
 def pack_lines(x, y_ptr, pid, LINES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):
-    """Copy LINES rows of BLOCK neighbours of one operand.
-
-    `x` is (pointer, row step, rows, elements of a row, blocks of it, step along it).
-    """
-    pitch = (x[3] + 15) // 16 * 16
-    line = (pid // x[4]) * LINES + tl.arange(0, LINES)
-    place = (pid % x[4]) * BLOCK + tl.arange(0, BLOCK)
+    """Copy LINES rows of BLOCK neighbours of one operand."""
+    pitch = (x.length + 15) // 16 * 16
+    line = (pid // x.blocks) * LINES + tl.arange(0, LINES)
+    place = (pid % x.blocks) * BLOCK + tl.arange(0, BLOCK)
     if WIDE:
         line = line.to(tl.int64)
         place = place.to(tl.int64)
-    inside = (line < x[2])[:, None]
+    inside = (line < x.lines)[:, None]
     values = tl.load(
-        x[0] + (line[:, None] * x[1] + place[None, :] * x[5]), mask=inside & (place < x[3])[None, :], other=0.0
+        x.pointer + (line[:, None] * x.line + place[None, :] * x.step), mask=inside & (place < x.length)[None, :], other=0.0
     )
     if WIDE:
         pitch = tl.cast(pitch, tl.int64)
@@ -264,21 +263,19 @@ def pack_lines(x, y_ptr, pid, LINES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl
 
 
 def pack_operands(
-    first, second, y_ptrs, programs, ELEMENTS: tl.constexpr, BLOCK: tl.constexpr, SECOND: tl.constexpr,
-    WIDE: tl.constexpr, RELEASE: tl.constexpr,
-):  # fmt: skip
-    """Copy operands into rows of a multiple of 16 elements, with zeros behind them.
+    operands, y_ptrs, programs, ELEMENTS: tl.constexpr, BLOCKS: tl.constexpr, WIDE: tl.constexpr, RELEASE: tl.constexpr
+):
+    """Copy one or two operands, a PackedLines each, into rows of a multiple of 16 elements, with zeros behind them.
 
-    A program copies ELEMENTS: `programs` of them the first operand, BLOCK neighbours of a row, the rest the second, SECOND of
-    a row; 0 where there is none.
+    A program copies ELEMENTS, in BLOCKS neighbours of a row: `programs` of them of the first operand, the rest of the second.
     """
     if RELEASE:
         gdc_launch_dependents()
     pid = tl.program_id(0)
-    if SECOND:
+    if len(operands) > 1:
         if pid < programs:
-            pack_lines(first, y_ptrs[0], pid, ELEMENTS // BLOCK, BLOCK, WIDE)
+            pack_lines(operands[0], y_ptrs[0], pid, ELEMENTS // BLOCKS[0], BLOCKS[0], WIDE)
         else:
-            pack_lines(second, y_ptrs[1], pid - programs, ELEMENTS // SECOND, SECOND, WIDE)
+            pack_lines(operands[1], y_ptrs[1], pid - programs, ELEMENTS // BLOCKS[1], BLOCKS[1], WIDE)
     else:
-        pack_lines(first, y_ptrs[0], pid, ELEMENTS // BLOCK, BLOCK, WIDE)
+        pack_lines(operands[0], y_ptrs[0], pid, ELEMENTS // BLOCKS[0], BLOCKS[0], WIDE)

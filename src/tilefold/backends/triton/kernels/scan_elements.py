@@ -5,7 +5,7 @@ Tiles, chunks and their tensors are as the module `scans` says.
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.tiles import in_halves
+from tilefold.backends.triton.kernels.tiles import in_halves, last_along
 
 
 def over_tile(x, BY_ROWS: tl.constexpr):
@@ -156,32 +156,14 @@ def chunks_begin(base, SCAN: tl.constexpr):
     return base + number * SCAN.CHUNK
 
 
-def either_bits(a, b):
-    """The bits of both."""
-    return a | b
-
-
 def both_bits(a, b):
     """The bits that both have."""
     return a & b
 
 
-def last_slot(s, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
-    """The last slot of every line, as bits: a sum with zeros would lose the sign of a zero."""
-    axis: tl.constexpr = 1 if BY_ROWS else 0
-    slot = tl.arange(0, LENGTH)
-    last = (slot[None, :] if BY_ROWS else slot[:, None]) == LENGTH - 1
-    if s.dtype.is_floating():
-        kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
-        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), axis, either_bits).to(s.dtype, bitcast=True)
-    else:
-        picked = tl.reduce(tl.where(last, s, s ^ s), axis, either_bits)
-    return picked
-
-
 def last_slots(state, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
     """The state at the last slot of every line."""
-    return AS_STATE(*[last_slot(s, LENGTH, BY_ROWS) for s in state])
+    return AS_STATE(*[last_along(s, LENGTH, 1 if BY_ROWS else 0) for s in state])
 
 
 def lines_begin(inputs, outer, outer_sizes, line, BACK: tl.constexpr):

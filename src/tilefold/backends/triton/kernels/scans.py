@@ -36,7 +36,6 @@ from tilefold.backends.triton.kernels.scan_elements import (
     aligned_rows,
     both_bits,
     chunks_begin,
-    either_bits,
     last_slots,
     line_offset,
     lines_begin,
@@ -53,6 +52,7 @@ from tilefold.backends.triton.kernels.scan_prefixes import (
     store_chunks,
     store_last,
 )
+from tilefold.backends.triton.kernels.tiles import either_bits
 
 
 def scanned_tiles(

@@ -6,7 +6,7 @@ read again, mostly from the L2.
 
 Arguments:
     x_ptr, shift    the first element is `shift` after the pointer
-    x_rows, y_rows  (sizes, steps) of the rows' dims, as `strided_offset` takes them
+    x_rows, y_rows  Strided, of the rows' dims
     x_step, y_step  one step along a row, and along its k results
 
 A vector is RUN neighbouring places. In a tile, [LANES, ROWS, UNROLL, RUN], lane l has the vectors l, LANES + l ...: Triton
@@ -279,7 +279,7 @@ def select_rows(
     split = tl.program_id(0) % splits
     row = (tl.program_id(0) // splits).to(tl.int64) * TILE.ROWS + tl.arange(0, TILE.ROWS)
     row_ok = row < rows
-    begin = shift + strided_offset(row, x_rows[0], x_rows[1])
+    begin = shift + strided_offset(row, x_rows)
     lead = row.to(tl.int32) * 0
     if TILE.ALIGN:
         lead = (begin % TILE.RUN).to(tl.int32)
@@ -352,7 +352,7 @@ def select_rows(
         tl.store(y_ptrs[1] + at, tl.where(there, index, 0x7FFFFFFFFFFFFFFF), mask=ok)
     else:
         value = tl.load(x_ptr + begin[None, :] + (index + lead[None, :]) * x_step, mask=ok)
-        at = strided_offset(row, y_rows[0], y_rows[1])[None, :] + slot.to(tl.int64) * y_step
+        at = strided_offset(row, y_rows)[None, :] + slot.to(tl.int64) * y_step
         tl.store(y_ptrs[0] + at, value, mask=ok)
         tl.store(y_ptrs[1] + at, index, mask=ok)
 
@@ -377,7 +377,7 @@ def select_partials(
         keys = tl.where(places == place, -0x8000000000000000, keys)
         places = tl.where(places == place, 0x7FFFFFFFFFFFFFFF, places)
     ok = slot < K
-    value = tl.load(x_ptr + shift + strided_offset(row, x_rows[0], x_rows[1]) + index * x_step, mask=ok)
-    at = strided_offset(row, y_rows[0], y_rows[1]) + slot.to(tl.int64) * y_step
+    value = tl.load(x_ptr + shift + strided_offset(row, x_rows) + index * x_step, mask=ok)
+    at = strided_offset(row, y_rows) + slot.to(tl.int64) * y_step
     tl.store(y_ptrs[0] + at, value, mask=ok)
     tl.store(y_ptrs[1] + at, index, mask=ok)

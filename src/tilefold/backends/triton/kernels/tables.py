@@ -5,8 +5,15 @@ Generated functions as in `tiles`, and AT, which makes of an address an offset f
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.segments import last_of, store_state
-from tilefold.backends.triton.kernels.tiles import absorb_masked, absorb_tile, begin_masked, tile_places, tree
+from tilefold.backends.triton.kernels.tiles import (
+    absorb_masked,
+    absorb_tile,
+    begin_masked,
+    last_along,
+    store_results,
+    tile_places,
+    tree,
+)
 
 
 def load_vectors(row, places, end, MASKED: tl.constexpr, RUN: tl.constexpr):
@@ -51,7 +58,7 @@ def fold_along(row, lead, end, first, LANES: tl.constexpr, RUN: tl.constexpr, LE
     lifted = OR_IDENTITY((places >= lead) & (places < end), *LIFT(*xs, TO_INDEX(first + places)))
     rest = COMBINE(*IDENTITY((LANES,)), *tree([s for s in lifted], LANES, RUN, LEVELS))
     rest = tl.associative_scan(rest, 0, COMBINE)
-    return COMBINE(*[last_of(s, LANES) for s in scanned], *[last_of(s, LANES) for s in rest])
+    return COMBINE(*[last_along(s, LANES) for s in scanned], *[last_along(s, LANES) for s in rest])
 
 
 def fold_table(
@@ -77,4 +84,4 @@ def fold_table(
         state = fold_along(row, lead, lead + count, first - lead, LANES, RUN, LEVELS)
     else:
         state = fold_across(row, lead, lead + count, first - lead, LANES, RUN, UNROLL, USE_ABSORB)
-    store_state(partial_ptrs, number, True, state)
+    store_results(partial_ptrs, number, True, state, True)

@@ -435,3 +435,22 @@ def in_halves(x, LENGTH: tl.constexpr):
         for i in tl.static_range(LENGTH // 2):
             elements = elements + (evens[i], odds[i])
     return elements
+
+
+def either_bits(a, b):
+    """The bits of both."""
+    return a | b
+
+
+def last_along(s, LENGTH: tl.constexpr, AXIS: tl.constexpr = 0):
+    """The last of LENGTH places along an axis, as bits: a sum with zeros would lose the sign of a zero."""
+    place = tl.arange(0, LENGTH)
+    if len(s.shape) == 2:
+        place = place[None, :] if AXIS == 1 else place[:, None]
+    last = place == LENGTH - 1
+    if s.dtype.is_floating():
+        kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
+        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), AXIS, either_bits).to(s.dtype, bitcast=True)
+    else:
+        picked = tl.reduce(tl.where(last, s, s ^ s), AXIS, either_bits)
+    return picked
