@@ -70,14 +70,14 @@ class Scanned(Call):
             return
         if self._separated(tensors) is None:
             raise GradientError(
-                f"{self.call}: {GROUPED} a scan has a derivative where the law shows a result's to be a polynomial of the "
-                f"element (as mean's and var's are), got one of the fields {', '.join(gradient.algebra.fields)} and an input "
-                "that requires grad; scan each part for itself, or detach() the input"
+                f"{self.call}: a scan {GROUPED} has no derivative unless the law shows a result's to be a polynomial of the "
+                f"element (as of mean and var), got one of the fields {', '.join(gradient.algebra.fields)} and an input that "
+                "requires grad; scan each part for itself, or detach() the input"
             )
         if self.returns_state:
             raise GradientError(
-                f"{self.call}: {GROUPED} results alone have a derivative, got return_state with an input that requires grad; "
-                "detach() the input, or give chunks' results alone"
+                f"{self.call}: the state after a scan {GROUPED} has no derivative, got return_state with an input that requires "
+                "grad; detach() the input, or give chunks' results alone"
             )
         self.check_init([t if t.requires_grad else None for t in tensors[self.count :]])
 
@@ -89,7 +89,7 @@ class Scanned(Call):
         """
         if any(t is not None for t in moved):
             raise GradientError(
-                f"{self.call}: {GROUPED} a scan has a derivative by its elements alone, got one asked of `init`; detach() it"
+                f"{self.call}: the state before a scan {GROUPED} has no derivative, got one asked of `init`; detach() it"
             )
 
     def _separated(self, tensors: Sequence[Tensor | Like]) -> tuple[Gradient, Separated] | None:
