@@ -76,8 +76,8 @@ class Scanned(Call):
             )
         if self.returns_state:
             raise GradientError(
-                f"{self.call}: the state after a scan {GROUPED} has no derivative, got return_state with an input that requires "
-                "grad; detach() the input, or give chunks' results alone"
+                f"{self.call}: the state after a scan {GROUPED} has no derivative, got return_state with an input that "
+                "requires grad; detach() the input, or give chunks' results alone"
             )
         self.check_init([t if t.requires_grad else None for t in tensors[self.count :]])
 
