@@ -453,13 +453,13 @@ def test_transforms_of_torch_func() -> None:
     "call",
     [
         lambda x: tilefold.reduce(x, monoids.WELFORD, 1, return_state=True)[1].pivot,
-        lambda x: tilefold.scan(x, monoids.WELFORD, 1).mean,
+        lambda x: tilefold.scan(x, monoids.WELFORD, 1, return_state=True)[0].mean,
         lambda x: tilefold.reduce(x, monoids.DESCRIBE, 1, return_state=True)[1][0],
         lambda x: tilefold.scan(x, monoids.DESCRIBE, 1).mean,
     ],
     ids=[
         "a state that depends on its grouping",
-        "prefixes that do",
+        "prefixes with that state",
         "one among others",
         "prefixes among others",
     ],

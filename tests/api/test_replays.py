@@ -272,4 +272,18 @@ def test_few_backwards_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(1, 6):
         torch.autograd.grad(made, x, torch.randn(4, 8 * step)[:, ::step], retain_graph=True)
     assert 0 < len(made.grad_fn.call._backwards) <= 2
-    assert all(isinstance(r, replays.Replay) for r in made.grad_fn.call._backwards.values())
+    assert all(isinstance(b.replay, replays.Replay) for b in made.grad_fn.call._backwards.values())
+
+
+@pytest.mark.usefixtures("_by_our_rules")
+def test_layouts_that_alternate_are_known_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, own = list[Any](), differentiated.Alike
+    monkeypatch.setattr(differentiated, "Alike", lambda some: known.append(1) or own(some))
+    x = torch.randn(4, 8, requires_grad=True)
+    made = tilefold.softmax(x, 1)
+    cotangents = [torch.randn(4, 8), torch.randn(8, 4).T]
+    want = [torch.autograd.grad(made, x, g, retain_graph=True)[0] for g in cotangents]
+    for _ in range(3):
+        found = [torch.autograd.grad(made, x, g, retain_graph=True)[0] for g in cotangents]
+        assert all(map(torch.equal, found, want))
+    assert len(known) == 2

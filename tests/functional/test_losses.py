@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from typing import Any
 
 import pytest
@@ -115,6 +117,66 @@ def test_derivatives_of_both_orders(name: str, soft: bool) -> None:
     assert torch.autograd.gradgradcheck(call, given)
 
 
+PAIRED: dict[str, dict[str, Any]] = {
+    "weight": {"weight": torch.tensor([0.5, 2.0, 1.0, 0.25], dtype=torch.float64)},
+    "label_smoothing": {"label_smoothing": 0.3}, "z_loss": {"z_loss": 0.2}, "softcap": {"softcap": 2.0},
+    "sum": {"reduction": "sum"}, "none": {"reduction": "none"}, "return_lse": {"return_lse": True},
+    "ignore_index": {"ignore_index": 0},
+}  # fmt: skip
+PAIRS = [pair for pair in itertools.combinations(PAIRED, 2) if pair != ("sum", "none")]
+SHAPES = [(3, 4), (2, 4, 3), (4,), (2, 4, 2, 1), (3, 1), (1, 1, 2)]  # of four classes, or of one
+
+
+def of_pair(
+    names: tuple[str, ...], shape: tuple[int, ...], soft: bool
+) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Logits of a shape, their targets, and options of such a pair."""
+    dim, options = min(1, len(shape) - 1), {}
+    for name in names:
+        options |= PAIRED[name]
+    classes = shape[dim]
+    if "weight" in options:
+        options["weight"] = options["weight"][:classes]
+    x = torch.linspace(-2, 2, math.prod(shape), dtype=torch.float64).reshape(shape).sin()
+    rows = [n for d, n in enumerate(shape) if d != dim]
+    target = (torch.arange(math.prod(rows)).reshape(rows) * 3 + 1) % classes
+    if "ignore_index" in options:
+        options["ignore_index"] = -1 if soft else options["ignore_index"]
+    return x, (x * 3).cos().softmax(dim) if soft else target, options
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["indices", "probabilities"])
+@pytest.mark.parametrize("names", PAIRS, ids=" ".join)
+def test_derivatives_of_pairs_of_options(names: tuple[str, ...], soft: bool) -> None:
+    """Of each pair by two shapes of logits, one of them of one class where it is the pair's turn."""
+    at = PAIRS.index(names)
+    for shape in {SHAPES[at % 4], SHAPES[(at + 3) % len(SHAPES)]}:
+        x, target, options = of_pair(names, shape, soft)
+        call = functools.partial(tilefold.cross_entropy, **options)
+        if soft:
+            given = (x.requires_grad_(), target.requires_grad_())
+        else:
+            given, call = (x.requires_grad_(),), functools.partial(call, target=target)
+        every = options.get("reduction") == "none" or "ignore_index" not in options or soft
+        if every or bool((target != options["ignore_index"]).any()):  # a mean of ignored rows alone is NaN
+            assert torch.autograd.gradcheck(call, given)
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["indices", "probabilities"])
+@pytest.mark.parametrize("name", PAIRED)
+def test_a_backward_in_place_is_the_same(name: str, soft: bool) -> None:
+    for shape in SHAPES[:4]:
+        x, target, options = of_pair((name,), shape, soft)
+        found = []
+        for in_place in (False, True):
+            logits = x.clone().requires_grad_() * 1
+            made = tilefold.cross_entropy(logits, target, inplace_backward=in_place, **options)
+            made = sum(t.sum() for t in made) if isinstance(made, tuple) else made.sum()
+            found += torch.autograd.grad(made, logits)
+        assert found[1].data_ptr() == logits.data_ptr()
+        assert torch.equal(*found)
+
+
 # ---------------------------------------------------------------------------------------------------------------- corners
 
 
@@ -174,6 +236,45 @@ def test_a_cap_bounds_what_would_overflow(value: float) -> None:
     assert abs(got - want) <= 1e-6 * (1 + abs(want))
     (wanted,) = torch.autograd.grad(want, wide)
     assert (g - wanted.nan_to_num()).abs().max() <= 1e-6  # torch has NaN for an infinite logit
+
+
+@pytest.mark.parametrize("cap", [2.0**-100, 1e-30, 1e30, 2.0**100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_caps_near_the_ends_of_the_range(cap: float, dtype: torch.dtype) -> None:
+    x = torch.tensor([[3e38, 1.0, -3e38], [cap, -cap, 0.0], [cap / 3, 1e-38, -cap]]).to(dtype)
+    target = torch.tensor([0, 1, 2])
+    got, g = with_gradient(tilefold.cross_entropy, x, target, softcap=cap, reduction="none")
+    wide = x.double().requires_grad_()
+    want, _ = defined(wide, target, softcap=cap, reduction="none")
+    (wanted,) = torch.autograd.grad(want.sum(), wide)
+    for a, b in ((got, want), (g, wanted)):
+        near(a, b.detach(), TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_a_row_of_nan_is_nan_and_no_other(name: str) -> None:
+    x, target, options = of_pair((name,), (3, 4), False)
+    options |= {"reduction": "none", "ignore_index": -100}
+    x[1, 2] = NAN
+    loss = tilefold.cross_entropy(x.requires_grad_(), target, **options)
+    loss = loss[0] if isinstance(loss, tuple) else loss
+    (g,) = torch.autograd.grad(loss.sum(), x)
+    assert loss.isnan().tolist() == [False, True, False]
+    assert g.isnan().any(1).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "options", [{"label_smoothing": 0.1}, {"weight": torch.tensor([1.0, 2.0, 0.5])}], ids=str
+)
+@pytest.mark.parametrize("row", [[-INFINITY, 1.0, 2.0], [1.0, -INFINITY, 2.0], [-INFINITY] * 3], ids=str)
+def test_infinite_logits_with_options_are_torchs(row: list[float], options: dict[str, Any]) -> None:
+    x, target = torch.tensor([row, [0.0, 1.0, 2.0]]), torch.tensor([0, 1])
+    got, want = (
+        with_gradient(call, x, target, reduction="none", **options)
+        for call in (tilefold.cross_entropy, F.cross_entropy)
+    )
+    for a, b in zip(got, want, strict=True):
+        near(a, b, 1e-6)
 
 
 def test_logits_far_from_zero_lose_as_much_as_logsumexp() -> None:

@@ -7,6 +7,41 @@ from mutants.mutant import Mutant
 TANGENTS = "tests/api/test_tangents.py::test_tangents_are_those_of_the_backward"
 GRADIENTS = (
     Mutant(
+        "states are not compared where a side of two comes second",
+        "algebra/derivatives/folds.py",
+        "sides = (a, b, c), (combine(a, d), b, c), (a, combine(b, d), c), (a, b, combine(c, d))",
+        "sides = [(combine(a, d), b, c)]",
+        ("tests/api/test_separable_scans.py::test_weights_and_elements_of_the_users_own",),
+    ),
+    Mutant(
+        "a polynomial's coefficient is the whole derivative",
+        "algebra/derivatives/separable.py",
+        "factorials *= powers[: at + 1].count(j)",
+        "factorials *= 1",
+        ("tests/api/test_separable_scans.py::test_weights_and_elements_of_the_users_own",),
+    ),
+    Mutant(
+        "no samples are asked whether coefficients make the slope",
+        "algebra/derivatives/separable.py",
+        "return found if gradient.agrees_on_rows(_both(gradient, found)) else None",
+        "return found",
+        ("tests/api/test_separable_scans.py::test_what_steps_is_no_polynomial",),
+    ),
+    Mutant(
+        "coefficients of prefixes are summed in float32",
+        "api/separable_scans.py",
+        "WIDE = torch.float64",
+        "WIDE = torch.float32",
+        ("tests/api/test_separable_scans.py::test_float32_far_from_zero_loses_nothing",),
+    ),
+    Mutant(
+        "an exclusive scan of moments counts the element itself",
+        "api/scan_gradients.py",
+        "g = [_later(t) for t in g] if self.exclusive else g",
+        "g = list(g)",
+        ("tests/api/test_separable_scans.py::test_derivatives_of_moments_of_prefixes[{'exclusive': True}]",),
+    ),
+    Mutant(
         "moments of what is not finite choose NaN, whose slopes are 0",
         "algebra/powers.py",
         "return pivot + mean, math.maximum(about_mean, 0.0)",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -86,6 +87,14 @@ class Dual:
         return rule.saved(given, self._again(given), wrt)
 
 
+@dataclass
+class Backward:
+    """A backward of one layout: how it is made again, if it can be, and what knows the layout once it came again."""
+
+    replay: Replay | None
+    alike: Alike | None = None
+
+
 class Differentiated:
     """A call and its backward. `run` makes the results.
 
@@ -105,7 +114,7 @@ class Differentiated:
     def __init__(self, rule: Call, run: Run, kept: bool = False, dual: Dual | None = None) -> None:
         self._dual, self._count = dual, 0
         self.rule, self.run, self.kept, self._is_known = rule, run, kept, False
-        self._backwards: dict[Any, Replay | None] = {}
+        self._backwards: dict[Any, Backward] = {}
 
     def begin(self, tape: Tape, made: list[Tensor]) -> None:
         """Take what a first call of `run` made."""
@@ -173,10 +182,13 @@ class Differentiated:
                     found = self.rule.backward(saved, grads, self._wrt)
                 if len(self._backwards) >= MOST:
                     self._backwards.clear()
-                self._backwards[key] = tape.replay(found)
+                self._backwards[key] = Backward(tape.replay(found))
                 return found
-            if (replay := self._backwards[key]) is not None:
-                self._latest = there, Alike(some), replay
+            known = self._backwards[key]
+            if (replay := known.replay) is not None:
+                if known.alike is None or not known.alike(some):  # a tensor that was given twice may be two
+                    known.alike = Alike(some)
+                self._latest = there, known.alike, replay
         made = None if replay is None else replay(every)
         if replay is None or made is None:
             return self._unkept(saved, grads)

@@ -101,15 +101,16 @@ def _reduce_map(
         return fresh(made, [*inputs, *extras])
 
 
-_is_alias: Any = torch._C._is_alias_of  # type: ignore[attr-defined]  # torch's stubs lack it
+_memory: Any = torch._C._storage_id  # type: ignore[attr-defined]  # torch's stubs lack it
 
 
 def fresh(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensors:
     """Results as the fake implementation gives them: contiguous, and no memory of an input or of another result."""
-    found = list[Tensor]()
+    found, taken = list[Tensor](), set(map(_memory, given))
     for r in made:
-        own = r.is_contiguous() and not any(r is t or _is_alias(r, t) for t in (*given, *found))
+        own = r.is_contiguous() and _memory(r) not in taken
         found.append(r if own else r.clone(memory_format=torch.contiguous_format))
+        taken.add(_memory(found[-1]))
     return found
 
 

@@ -88,8 +88,8 @@ def scan(
         DimError, KindError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
         EmptyError: nothing comes before the first result (`exclusive`), or of an empty dim a state is asked for, and the
             monoid has no identity.
-        GradientError: `out` is given while a gradient or a forward derivative is asked; or fields of the
-            states depend on how they were grouped.
+        GradientError: `out` is given while a gradient or a forward derivative is asked; or fields of states depend on how
+            they were grouped, and slopes are no polynomials of elements (DESCRIBE), or a state is to have a gradient.
 
     Example:
         >>> a, b = torch.tensor([2.0, 3.0, 4.0]), torch.tensor([1.0, 1.0, 1.0])

@@ -14,10 +14,11 @@ from tilefold.algebra.algebra import elementwise
 from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.derivatives.linear import add, as_float, mul
 from tilefold.algebra.derivatives.pullback import pullback
+from tilefold.algebra.derivatives.separable import Separated
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import is_float
-from tilefold.api import dispatch
+from tilefold.api import dispatch, separable_scans
 from tilefold.api import scan as scans
 from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of, monoid_of_algebra
@@ -34,10 +35,13 @@ from tilefold.api.gradients import (
     scattered,
     states_of,
 )
+from tilefold.api.separable_scans import separated_of
 from tilefold.errors import GradientError
 from tilefold.monoids import SUM
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
+
+GROUPED = "of states whose fields depend on how they were grouped (sums about a pivot)"
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,34 @@ class Scanned(Call):
             GradientError: fields of its states depend on how they were grouped.
         """
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
-        if gradient.results and not gradient.keeps_fields:
+        if not gradient.results or gradient.keeps_fields:
+            return
+        if self._separated(tensors) is None:
             raise GradientError(
-                f"{self.call}: a scan of states whose fields depend on how they were grouped (sums about a pivot) has no "
-                "derivative yet, got an input that requires grad; scan plain sums, or detach() the input"
+                f"{self.call}: a scan {GROUPED} has no derivative unless the law shows a result's to be a polynomial of the "
+                f"element (as of mean and var), got one of the fields {', '.join(gradient.algebra.fields)} and an input that "
+                "requires grad; scan each part for itself, or detach() the input"
             )
+        if self.returns_state:
+            raise GradientError(
+                f"{self.call}: the state after a scan {GROUPED} has no derivative, got return_state with an input that "
+                "requires grad; detach() the input, or give chunks' results alone"
+            )
+        self.check_init([t if t.requires_grad else None for t in tensors[self.count :]])
+
+    def check_init(self, moved: Sequence[Tensor | None]) -> None:
+        """Refuse a derivative by the state before the elements, of which some fields are `moved`.
+
+        Raises:
+            GradientError: there are such fields.
+        """
+        if any(t is not None for t in moved):
+            raise GradientError(
+                f"{self.call}: the state before a scan {GROUPED} has no derivative, got one asked of `init`; detach() it"
+            )
+
+    def _separated(self, tensors: Sequence[Tensor | Like]) -> tuple[Gradient, Separated] | None:
+        return separated_of(self.monoid, tuple([self.convert or t.dtype for t in tensors[: self.count]]))
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
         """Whether a result changes with an element."""
@@ -90,7 +117,7 @@ class Scanned(Call):
         if origins is not None:
             return [made[origins]]
         gradient = gradient_of_call(self.monoid, self.like[: self.count], self.convert)
-        return tensors if _reads_elements(gradient) else []
+        return tensors if not gradient.keeps_fields or _reads_elements(gradient) else []
 
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents, and those of the state before each row."""
@@ -109,6 +136,8 @@ class Scanned(Call):
         if math.prod(shape) == 0:
             return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(tensors)]
         dims = normalize_dims(self.dim, len(shape), self.call)
+        if not gradient.keeps_fields:
+            return as_inputs(self._by_prefixes(tensors, grads, shape, dims, wrt), tensors, wrt)
         wide = Wide(tensors[: self.count], shape, dims, self.convert, self.guarantee)
         rows = [
             self._row(t, dims) for t in (*wide.elements, *positions(gradient, shape, dims, tensors[0].device))
@@ -130,6 +159,54 @@ class Scanned(Call):
             ),
         ]
         return as_inputs([every[i] for i in wrt], tensors, wrt)
+
+    def _by_prefixes(
+        self, tensors: Sequence[Tensor], grads: Sequence[Tensor], shape: Sequence[int], dims: Sequence[int],
+        wrt: Sequence[int],
+    ) -> list[Tensor]:  # fmt: skip
+        """Cotangents of some inputs, where those of prefixes' results are enough."""
+        x, init, (gradient, found) = self.widened(tensors, shape, dims)
+        g = [
+            converted(self._row(grads[i].reshape(shape), dims), separable_scans.WIDE)
+            for i in gradient.results
+        ]
+        g = [_later(t) for t in g] if self.exclusive else g
+        made = separable_scans.backward((gradient, found), x, init, g, self.guarantee)
+        of_inputs = dict(zip(sorted({i for i, _ in found.sums()}), made, strict=True))
+        every = [of_inputs[i] if i in of_inputs else torch.zeros_like(x[i]) for i in wrt]
+        return [from_rows(_turned(t) if self.reverse else t, shape, dims) for t in every]
+
+    def moved_by_prefixes(
+        self, tensors: Sequence[Tensor], given: Sequence[Tensor | None], shape: Sequence[int], dims: Sequence[int],
+        found: list[Tensor | None],
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Tangents of the results, put into `found`.
+
+        Raises:
+            GradientError: one is asked by the state before.
+        """
+        self.check_init(given[self.count :])
+        x, init, form = self.widened(tensors, shape, dims)
+        moved = [
+            torch.zeros_like(e) if t is None else converted(self._row(t.expand(shape), dims), e.dtype)
+            for t, e in zip(given, x, strict=False)
+        ]
+        made = separable_scans.pushed(form, x, init, moved, self.guarantee)
+        for place, t in zip(form[0].results, made, strict=True):
+            shown = _earlier(torch.zeros_like(t[:, :1]), t) if self.exclusive else t
+            found[place] = from_rows(_turned(shown) if self.reverse else shown, shape, dims)
+        return found
+
+    def widened(
+        self, tensors: Sequence[Tensor], shape: Sequence[int], dims: Sequence[int]
+    ) -> tuple[list[Tensor], list[Tensor] | None, tuple[Gradient, Separated]]:
+        """The elements and the state before each row as `separable_scans` takes them, and what is derived of them."""
+        form = self._separated(tensors)
+        assert form is not None
+        elements = [converted(t, self.convert or t.dtype) for t in tensors[: self.count]]
+        x = [converted(self._row(t.expand(shape), dims), separable_scans.widened(t.dtype)) for t in elements]
+        init = tensors[self.count :]
+        return x, [f[:, 0] for f in self._first(form[0], init, shape, dims, x[0])] if init else None, form
 
     def _row(self, t: Tensor, dims: Sequence[int]) -> Tensor:
         made = as_rows(t, dims)
@@ -166,9 +243,11 @@ def pushed(
     dims = normalize_dims(call.dim, len(shape), call.call)
     kept = [n for d, n in enumerate(shape) if d not in dims]
     wide = Wide(tensors[: call.count], shape, dims, call.convert, call.guarantee)
+    found: list[Tensor | None] = [None] * results
     if math.prod(shape) == 0 or not gradient.floats:
-        none: list[Tensor | None] = [None] * results
-        return none, [None] * gradient.n
+        return found, [None] * gradient.n
+    if not gradient.keeps_fields:
+        return call.moved_by_prefixes(tensors, given, shape, dims, found), [None] * gradient.n
     x = [call._row(t, dims) for t in (*wide.elements, *positions(gradient, shape, dims, tensors[0].device))]
     moved = [
         torch.zeros_like(e) if t is None else converted(call._row(t.expand(shape), dims), e.dtype)
@@ -201,7 +280,6 @@ def pushed(
     if call.exclusive:
         shown, moved_states = before, {f: torch.cat([start[f], t[:, :-1]], 1) for f, t in whole.items()}
     function, places = _projected(gradient)
-    found: list[Tensor | None] = [None] * results
     if places:
         pairs = cells(function, [*shown, *(moved_states[f] for f in gradient.floats)])
         for place, t in zip(places, pairs, strict=True):

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import compute_dtype
+from tilefold.api.chosen import map_chosen
+from tilefold.api.ends import function_of
 from tilefold.api.linear_reduce import check_product, folded_product
 from tilefold.api.losses import ARGUMENTS, Loss
 from tilefold.api.reduce import fold_tensors
@@ -85,10 +88,27 @@ def linear_cross_entropy(
     beside, target = weights if loss.shares else [], target.to(torch.int64)
     made = folded_product(CALL, x, w, of_row, target, bias, beside, loss.ignore_index, validate)
     each = 2 + loss.varies + loss.shares
-    values = [*made[:each], target, made[-1], *(t[target.clamp(0, classes - 1)] for t in weights)]
+    values = [*made[:each], target, made[-1], *_of_targets(weights, target)]
     dims = () if reduction == "none" else None
     lost = fold_tensors(values, of_rows, dims, False, dtype=dtype, call=CALL)[0]
     return (lost, made[each]) if return_lse else lost
+
+
+def _of_targets(weights: list[Tensor], target: Tensor) -> list[Tensor]:
+    """The weights of the targets' classes; that of the first class where a target is none."""
+    return [
+        map_chosen(
+            _own(), [], target.unsqueeze(-1), [t.expand(*target.shape, -1)], target.ndim, dtype=t.dtype, guarantee=GUARANTEE,
+            call=CALL,
+        )[0].squeeze(-1)
+        for t in weights
+    ]  # fmt: skip
+
+
+@constant_in_graphs
+def _own() -> Monoid:
+    """(an index, the element at it) -> that element."""
+    return function_of(trace(lambda index, own: own, 2))
 
 
 @constant_in_graphs

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -199,6 +199,10 @@ class Gradient:
                 return 0.0 if op == "sub" else op == "eq"  # of finite values
             if op in ("eq", "ne") and _is_field(operands[0], counts) and number(operands[1]) == 0:
                 return op == "ne"
+            if op in ("ge", "lt") and _is_field(operands[0], counts):
+                least = counts[operands[0].node.value]
+                if number(operands[1]) == least:
+                    return op == "ge"
             if (
                 op in ("eq", "ne")
                 and _is_field(operands[0], largest)
@@ -253,7 +257,8 @@ class Gradient:
     def needs_total_alone(self, after: TypedGraph | None = None) -> bool:
         """Whether the gradient of results, or of what a map makes of them (`after`), reads x and the total alone.
 
-        The law shows it; where the graph decides something by its values, samples confirm it.
+        The law shows it; where the graph decides something by its values, or states depend on how they were grouped, samples
+        confirm it.
         """
         if not self.algebra.commutative or self.algebra.index:
             return False
@@ -269,7 +274,7 @@ class Gradient:
             trace(run, arity + 2 * self.n)
         except SingularError:
             return False
-        return not divisors and (self.is_smooth or self._agrees(after))
+        return not divisors and ((self.is_smooth and self.keeps_fields) or self._agrees(after))
 
     def agrees_on_rows(self, graph: Graph) -> bool:
         """Whether the first and the second half of the results of (element, total, a cotangent) agree for rows of samples."""
@@ -435,8 +440,12 @@ class Gradient:
         """
         with outside_modes():
             (a, b, c, d), combine = self._samples(torch.Generator().manual_seed(0))[1], self._combined
-            a = combine(a, d)
-            pairs = zip(combine(combine(a, b), c), combine(a, combine(b, c)), strict=True)
+            # A pivot may be that of the side with more elements: sides of one and of two.
+            sides = (a, b, c), (combine(a, d), b, c), (a, combine(b, d), c), (a, b, combine(c, d))
+            pairs = [
+                pair for a, b, c in sides
+                for pair in zip(combine(combine(a, b), c), combine(a, combine(b, c)), strict=True)
+            ]  # fmt: skip
             return all(torch.allclose(x, y, rtol=1e-7, atol=1e-10, equal_nan=True) for x, y in pairs)
 
     @functools.cached_property
@@ -476,10 +485,11 @@ def _extremes(combine: Graph, n: int) -> set[int]:
     return _of_both_sides(combine, n, *EXTREMES)
 
 
-def _counts(lift: Graph, combine: Graph, n: int) -> set[int]:
-    """Fields that add up a positive number of each element: of a total they are not 0."""
+def _counts(lift: Graph, combine: Graph, n: int) -> dict[int, Any]:
+    """Fields that add up a positive number of each element, with this number: of a total they are not less."""
     lifted = [lift.nodes[o] for o in lift.outputs]
-    return {f for f in _of_both_sides(combine, n, "add") if lifted[f].op == "const" and lifted[f].value > 0}
+    added = _of_both_sides(combine, n, "add")
+    return {f: lifted[f].value for f in added if lifted[f].op == "const" and lifted[f].value > 0}
 
 
 def _of_both_sides(combine: Graph, n: int, *operations: str) -> set[int]:
@@ -493,7 +503,7 @@ def _of_both_sides(combine: Graph, n: int, *operations: str) -> set[int]:
     return found
 
 
-def _is_field(v: Any, fields: set[int]) -> bool:
+def _is_field(v: Any, fields: Container[int]) -> bool:
     return isinstance(v, Value) and v.node.op == "input" and v.node.value in fields
 
 
