@@ -487,7 +487,7 @@ def group_norm(
     num_groups = _check_groups(input, num_groups, weight, bias)
     need_float(input.dtype, "group_norm")
     small = as_epsilon(eps, input.dtype, "group_norm")
-    whole = 0 not in input.shape  # rows of nothing have no groups to be split into
+    whole = bool(0 not in input.shape)  # no symbol; rows of nothing have no groups to be split into
     extras = [t for t in (weight, bias) if t is not None and whole]
     which = (weight is not None and whole, bias is not None and whole)
     monoid, apply = kept(_norms, "layer_norm", 0, small, which, False)
