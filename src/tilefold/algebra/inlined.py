@@ -71,20 +71,25 @@ def count_arguments(monoid: str, role: str, function: Callable[..., Any]) -> int
     code = getattr(function, "__code__", None)
     if code is None:
         return _counted(monoid, role, function)
-    try:
-        function.__globals__  # noqa: B018
-        given = function.__defaults__
-        defaults = 0 if given is None else len(given)
-    except AttributeError:  # written inside: of one with a closure torch 2.13 tells no defaults
-        defaults = 0 if code.co_freevars else _defaults(function)
-    return _counted_of(monoid, role, code, defaults) - isinstance(function, MethodType)
+    bound = isinstance(function, MethodType)
+    return _counted_of(monoid, role, code, _defaults(function) if code.co_argcount > 1 + bound else 0) - bound
 
 
 _counted = constant_in_graphs(positional_count)
 
 
-@constant_in_graphs
 def _defaults(function: Any) -> int:
+    """How many of a function's arguments have a default."""
+    try:
+        function.__globals__  # noqa: B018
+        given = function.__defaults__
+        return 0 if given is None else len(given)
+    except AttributeError:  # written inside: of one with a closure Dynamo of torch 2.13 tells none
+        return 0 if function.__code__.co_freevars else _constant_defaults(function)
+
+
+@constant_in_graphs
+def _constant_defaults(function: Any) -> int:
     return len(function.__defaults__ or ())
 
 
