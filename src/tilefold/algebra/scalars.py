@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -72,13 +73,13 @@ class Scalar:
 
     __slots__ = ()
 
+    @abstractmethod
     def _step(self, op: str, *operands: Any) -> Self:
         """What an operation makes of its operands, of which this is one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _shown(self) -> str:
         """The value for a message."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return self._shown()
