@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from tilefold.algebra.inlined import function_of as replayed
+from tilefold.algebra.inlined import inlined
 from tilefold.api.ends import function_of
 from tilefold.api.matmul import matmul as local_matmul
 from tilefold.api.parts import Dtypes
@@ -17,7 +19,7 @@ from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import COLLECTIVES, Ranks, process_group, ranks_of
 from tilefold.distributed.gradient import check_order
 from tilefold.distributed.reduce import fold_of_text
-from tilefold.errors import ArgumentError, ShapeError
+from tilefold.errors import ArgumentError, ShapeError, is_function
 from tilefold.planner.products.epilogue import accumulator_dtype, make_epilogue
 from tilefold.planner.products.operands import as_autocast, check_operands, expand_extras, result_shape
 from tilefold.problem.validate import as_dtype, check_flags, check_guarantee
@@ -84,6 +86,8 @@ def multiply_parts(
     every = [ranks_of(group, None, CALL) for group in groups]
     extras = [*([] if bias is None else [bias]), *epilogue_args]
     kinds = tuple([t.dtype for t in extras])
+    if is_dynamo_compiling() and is_function(epilogue):
+        epilogue = inlined(epilogue, [None] * (1 + len(epilogue_args)), "the epilogue")
     function, result, is_plain = _ending(epilogue, bias is not None, kinds, a.dtype, dtype)
     shape = list(result_shape(a, b))
     if not is_dynamo_compiling():
@@ -126,6 +130,8 @@ def _ending(
     epilogue: Any, has_bias: bool, extras: Dtypes, operand: torch.dtype, dtype: torch.dtype | None
 ) -> tuple[str, torch.dtype, bool]:
     """What is made of the sum, as text, and the dtype of it; and whether it is the sum."""
+    if isinstance(epilogue, tuple):  # as torch.compile traced it
+        epilogue = replayed(epilogue)
     made = make_epilogue(epilogue, extras[0] if has_bias else None, extras[has_bias:], operand, dtype)
     return function_of(made.typed.graph).text, made.result, made.plain
 
