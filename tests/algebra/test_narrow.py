@@ -125,6 +125,28 @@ def test_an_infinity_beside_a_fraction_is_a_floats() -> None:
     assert tilefold.reduce(torch.tensor([-1]), half).item() == math.inf
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize(
+    ("lift", "want"),
+    [
+        pytest.param(lambda x: tm.where(x > 0, math.nan, x), [-3.0, math.nan], id="chosen"),
+        pytest.param(lambda x: tm.where(x > 0, x, math.nan), [math.nan, math.nan], id="chosen-else"),
+        pytest.param(
+            lambda x: tm.where(x > 0, tm.where(x > 5, math.nan, 1), x), [-3.0, -1.0], id="behind-another"
+        ),
+        pytest.param(
+            lambda x: tm.where(x > 0, math.nan, math.inf), [math.inf, math.nan], id="beside-an-infinity"
+        ),
+        pytest.param(lambda x: tm.maximum(x, math.nan), [math.nan, math.nan], id="largest"),
+    ],
+)
+def test_a_nan_beside_elements_is_a_floats(dtype: torch.dtype, lift, want: list[float]) -> None:
+    monoid = tilefold.Monoid(lambda a, b: a + b, 0, lift=lift)
+    folded = tilefold.reduce(torch.tensor([[-1, -2], [1, -2]]).to(dtype), monoid, 1)
+    assert folded.is_floating_point()
+    torch.testing.assert_close(folded.double(), torch.tensor(want, dtype=torch.float64), equal_nan=True)
+
+
 @interpreted
 @pytest.mark.parametrize("backend", ["cpu", "reference", "interpret"])
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import torch
 import tilefold as tf
 from tilefold import monoids
 from tilefold.errors import TilefoldError
+from tilefold.runtime.overrides import listed
 
 NAN, INF = float("nan"), float("inf")
 
@@ -359,3 +360,17 @@ def test_overlapping_out(name):
 def test_inference_mode():
     with torch.inference_mode():
         assert tf.sum(torch.ones(3)).is_inference()
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom is:UserWarning")  # of the eager call
+@pytest.mark.parametrize("shape", [(4, 1), (4, 0), (0, 4)], ids=str)
+@pytest.mark.parametrize("name", ["var", "std_mean"])
+def test_spreads_without_degrees_of_freedom_compile(name, shape):
+    def call(x):
+        return getattr(tf, name)(x, 1)
+
+    torch._dynamo.reset()
+    x = torch.ones(shape)
+    want, got = call(x), torch.compile(call, fullgraph=True, backend="aot_eager")(x)
+    for w, g in zip(listed(want), listed(got), strict=True):
+        torch.testing.assert_close(g, w, rtol=0, atol=0, equal_nan=True)

@@ -64,6 +64,7 @@ def scaled_first(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 # A function, its tensors, and which operations are left of its graph.
 FUSED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], list[str]]] = {
     "a fold of a product": (lambda x, w: tilefold.logsumexp((x * w).sigmoid(), 1), (X, W), ["reduce"]),
+    "a written NaN": (lambda x: tilefold.sum(torch.where(x > 2, float("nan"), x), 1), (X,), ["reduce"]),
     "a masked sum": (lambda x, m: tilefold.sum(torch.where(m, x, 0.0), 1), (X, KEPT), ["reduce"]),
     "a fold over rows": (lambda x, y: tilefold.sum((x - y).abs(), 0), (X, Y), ["reduce"]),
     "a fold of all": (lambda x, r: tilefold.amax((x + r).exp(), (0, 1), keepdim=True), (X, ROWS), ["reduce"]),
@@ -202,7 +203,6 @@ UNTOUCHED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "odd functions": (odd_functions, (X, KEPT, W)),
     "another dtype": (lambda x: tilefold.sum(x.exp(), 1, dtype=torch.float64), (X,)),
     "truth values as float64": (lambda m: tilefold.sum(m.double() * 2**24 + 1 - 2**24, 1), (KEPT,)),
-    "written NaN": (lambda x: tilefold.sum(torch.where(x > 2, float("nan"), x), 1), (X,)),
     "a state before": (lambda x: tilefold.reduce(x * 2, monoids.SUM, 1, init=1.5), (X,)),
     "float64 beside float32": (lambda x, y: tilefold.sum(x * y, 1), (X, Y.double())),
 }

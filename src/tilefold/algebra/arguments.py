@@ -68,6 +68,11 @@ def state_shape(
     return names, None if given is None else _identities(monoid, given, names)
 
 
+def is_one_value(identity: Any, fields: Any) -> bool:
+    """Whether a state is one value without a name, and no tuple."""
+    return fields is None and not isinstance(identity, (tuple, list))
+
+
 def _field_names(monoid: str, fields: Sequence[str] | None, count: int) -> tuple[str, ...]:
     """The fields as they were named, or so many by their numbers."""
     if fields is None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
-from tilefold.algebra.advice import instead_of
+from torch.compiler import is_dynamo_compiling
+
 from tilefold.algebra.numbers import Number, fits_a_float, plain_number, short_text
 from tilefold.algebra.operations import OPS as OPS  # the products find it here
-from tilefold.errors import ArityError, MemberError, TraceError
+from tilefold.algebra.scalars import Scalar, check_operand, refuse_output
+from tilefold.algebra.symbols import Symbol, fixed, note
+from tilefold.errors import TraceError
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class _Tracer:
         return self.constant(operand)
 
 
-class Value:
+class Value(Scalar):
     """A scalar inside a traced function: supports arithmetic, comparison and `tilefold.math`, but not `if`."""
 
     __slots__ = ("position", "tracer")
@@ -142,218 +146,23 @@ class Value:
         """The graph's node that makes this value."""
         return self.tracer.nodes[self.position]
 
-    def __repr__(self) -> str:
+    def _shown(self) -> str:
         return f"<traced {self.node.op} %{self.position}>"
 
-    def _refuse(self, what: str, fix: str) -> NoReturn:
-        raise TraceError(
-            f"trace: {what} needs a number, but functions are traced once, with symbols, got {self!r}; {fix}"
-        )
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise MemberError(
-            f"trace: a traced value must be used by operators and functions, it has no attributes, got .{name} of {self!r}; "
-            f"{instead_of(name)}"
-        )
-
-    def __bool__(self) -> bool:
-        self._refuse(
-            "Python control flow (if, and, or, not, while, max, min)",
-            "use tilefold.math.where(condition, a, b), maximum or minimum, or & | ~",
-        )
-
-    def __iter__(self) -> NoReturn:
-        self._refuse("iteration or unpacking", "a scalar state is one value; name several with fields=(...)")
-
-    def __getitem__(self, key: object) -> NoReturn:
-        self._refuse("indexing", "a traced value is a scalar; the whole tensor is not there")
-
-    def __setitem__(self, key: object, value: object) -> NoReturn:
-        self._refuse("assignment to an element", "use tilefold.math.where(condition, new, old) and return it")
-
-    def __len__(self) -> int:
-        self._refuse("len()", "a traced value is a scalar")
-
-    def __hash__(self) -> int:
-        # == builds a node, so that a value cannot be a key
-        self._refuse(
-            "a key of a dict, a set or a cache of calls",
-            "use tilefold.math.where(x == key, value, other) for each key, and the __wrapped__ of what is cached",
-        )
-
-    def __float__(self) -> float:
-        self._refuse(
-            "conversion to a Python float (math.exp and the like)",
-            "use the function of that name in tilefold.math",
-        )
-
-    def __int__(self) -> int:
-        self._refuse("conversion to a Python int", "use tilefold.math.cast(x, torch.int64)")
-
-    def __complex__(self) -> complex:
-        self._refuse("conversion to a complex number", "carry the real and imaginary parts in two fields")
-
-    def __divmod__(self, other: object) -> NoReturn:
-        self._refuse("divmod()", "use a // b and a % b")
-
-    __rdivmod__ = __divmod__
-
-    def __matmul__(self, other: object) -> NoReturn:
-        self._refuse("@", "use a * b of two values, and tilefold.matmul of whole tensors")
-
-    __rmatmul__ = __matmul__
-
-    def __round__(self, digits: int | None = None) -> NoReturn:
-        self._refuse("round()", "use tilefold.math.floor(x + 0.5)")
-
-    def __trunc__(self) -> NoReturn:
-        self._refuse("trunc()", "use tilefold.math.cast(x, torch.int64)")
-
-    def __index__(self) -> int:
-        self._refuse("use as an index", "a traced value has no number yet")
-
-    def __array__(self, *_: object, **__: object) -> NoReturn:
-        self._refuse(
-            "a numpy function or number",
-            "use the function of that name in tilefold.math, and write numpy's numbers as float(...) or int(...)",
-        )
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
-        name = getattr(function, "__name__", str(function))
-        raise TraceError(
-            f"trace: torch.{name} works on tensors, but functions are traced with scalar symbols, got a traced "
-            f"value; {instead_of(name)}"
-        )
-
-    def __add__(self, other: Any) -> Value:
-        return _step("add", self, other)
-
-    def __radd__(self, other: Any) -> Value:
-        return _step("add", other, self)
-
-    def __sub__(self, other: Any) -> Value:
-        return _step("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Value:
-        return _step("sub", other, self)
-
-    def __mul__(self, other: Any) -> Value:
-        return _step("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Value:
-        return _step("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Value:
-        return _step("truediv", self, other)
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return _step("truediv", other, self)
-
-    def __floordiv__(self, other: Any) -> Value:
-        return _step("floordiv", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Value:
-        return _step("floordiv", other, self)
-
-    def __mod__(self, other: Any) -> Value:
-        return _step("mod", self, other)
-
-    def __rmod__(self, other: Any) -> Value:
-        return _step("mod", other, self)
-
-    def __pow__(self, other: Any) -> Value:
-        return _step("pow", self, other)
-
-    def __rpow__(self, other: Any) -> Value:
-        return _step("pow", other, self)
-
-    def __and__(self, other: Any) -> Value:
-        return _step("and", self, other)
-
-    __rand__ = __and__
-
-    def __or__(self, other: Any) -> Value:
-        return _step("or", self, other)
-
-    __ror__ = __or__
-
-    def __xor__(self, other: Any) -> Value:
-        return _step("xor", self, other)
-
-    __rxor__ = __xor__
-
-    def __lshift__(self, other: Any) -> Value:
-        return _step("lshift", self, other)
-
-    def __rlshift__(self, other: Any) -> Value:
-        return _step("lshift", other, self)
-
-    def __rshift__(self, other: Any) -> Value:
-        return _step("rshift", self, other)
-
-    def __rrshift__(self, other: Any) -> Value:
-        return _step("rshift", other, self)
-
-    def __lt__(self, other: Any) -> Value:
-        return _step("lt", self, other)
-
-    def __le__(self, other: Any) -> Value:
-        return _step("le", self, other)
-
-    def __gt__(self, other: Any) -> Value:
-        return _step("gt", self, other)
-
-    def __ge__(self, other: Any) -> Value:
-        return _step("ge", self, other)
-
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]  # builds a node, as an array library does
-        return _step("eq", self, other)
-
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]  # builds a node, as an array library does
-        return _step("ne", self, other)
-
-    def __neg__(self) -> Value:
-        return _step("neg", self)
-
-    def __pos__(self) -> Value:
-        return self
-
-    def __abs__(self) -> Value:
-        return _step("abs", self)
-
-    def __invert__(self) -> Value:
-        return _step("invert", self)
-
-
-def _step(op: str, *operands: Any) -> Value:
-    result: Value = _apply(op, operands)
-    return result
-
-
-def _check_operand(op: str, operand: Any) -> None:
-    if isinstance(operand, Value | bool | int | float):
-        return
-    state = getattr(operand, "__self__", operand)
-    got, fix = (
-        type(operand).__name__,
-        ("give tensors to the fold as inputs, not to functions, and other numbers as float(...) or int(...)"),
-    )
-    if isinstance(state, tuple):  # a whole state, or a method that every tuple has (count, index)
-        got = "a state" if state is operand else f"the method .{operand.__name__} of a state"
-        fix = f"use its fields, {named(getattr(state, '_fields', ()))}"
-    raise TraceError(f"trace: {op} takes traced values and Python numbers, got {got}; {fix}")
-
-
-def named(fields: Sequence[str]) -> str:
-    """Fields for a message, as one writes them."""
-    return ", ".join(f".{field}" for field in fields) or "[0], [1] ..."
+    def _step(self, op: str, *operands: Any) -> Value:
+        made: Value = _apply(op, operands)
+        return made
 
 
 def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
     """One step of a trace. Numbers alone give a number; anything with a traced value gives a traced value."""
     for operand in operands:
-        _check_operand(op, operand)
+        check_operand(op, operand)
+    if is_dynamo_compiling():
+        for operand in operands:
+            if isinstance(operand, Symbol):
+                return note(operand.steps, op, operands, value)
+        return _computed_constant(op, [fixed(o) for o in operands], value)
     tracer = next((o.tracer for o in operands if isinstance(o, Value)), None)
     if tracer is None:
         return _computed(op, operands, value)
@@ -392,6 +201,9 @@ def _computed(op: str, numbers: Sequence[Number], value: Any) -> Number:
     return result
 
 
+_computed_constant = constant_in_graphs(_computed)
+
+
 def _settled_logic(op: str, nodes: Sequence[Value]) -> Value | None:
     """Shorten x & True, x | False and the like, for x that is a truth value."""
     for constant, other in (nodes, nodes[::-1]):
@@ -428,20 +240,8 @@ def trace(
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     for output in outputs:
         if not isinstance(output, Value | bool | int | float):
-            name, got = getattr(function, "__name__", "function"), type(output).__name__
-            raise ArityError(
-                f"{name.strip('<>')}: {what} must return a value or a tuple of values, got {got}; {_returning(output)}"
-            )
+            refuse_output(getattr(function, "__name__", "function"), what, type(output).__name__)
     return _prune(arity, tracer.nodes, [tracer.as_value(o).position for o in outputs])
-
-
-def _returning(output: object) -> str:
-    """What to return instead."""
-    if output is None:
-        return "return something: a lambda does, a def needs the word"
-    if isinstance(output, tuple | list):
-        return "return one flat tuple with a value for each field"
-    return "return expressions of its arguments, and other numbers as float(...) or int(...)"
 
 
 def with_outputs(graph: Graph, which: Sequence[int]) -> Graph:

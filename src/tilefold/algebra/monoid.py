@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import expression, formulas, text
 from tilefold.algebra.algebra import Algebra, FieldDtype, completed, number_text, with_positions
@@ -23,18 +23,22 @@ from tilefold.algebra.arguments import (
     expect_arguments,
     field_dtypes,
     gives_elements,
+    is_one_value,
     state_shape,
     take_elements,
 )
 from tilefold.algebra.domain import Declared, read_domain
-from tilefold.algebra.expression import Graph, named
+from tilefold.algebra.expression import Graph
+from tilefold.algebra.inlined import count_arguments, function_of, inlined
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.proofs import laws
-from tilefold.errors import ArityError, MemberError, MonoidError, TextError, TraceError, shown
+from tilefold.algebra.scalars import named, refuse_field
+from tilefold.algebra.symbols import constants
+from tilefold.errors import ArityError, MonoidError, TextError, TraceError, is_function, shown
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import outside_modes
 from tilefold.runtime.notebooks import table
-from tilefold.runtime.uncompiled import uncompiled
+from tilefold.runtime.uncompiled import constant_in_graphs
 
 Absorb = Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | Literal[False] | None
 
@@ -104,9 +108,8 @@ class Monoid:
         "total",
     )
 
-    @uncompiled
-    def __init__(
-        self,
+    def __new__(
+        cls,
         combine: Callable[..., Any],
         identity: Number | Sequence[Number] | None,
         *,
@@ -120,14 +123,36 @@ class Monoid:
         domain: Declared = None,
         name: str | None = None,
         check: bool = True,
-    ) -> None:
+    ) -> Monoid:
+        """Trace the functions, try the laws. Inside of a graph that torch.compile makes, the monoid is a constant of it."""
+        rest = (dtypes, index, commutative, domain, name, check)
+        if is_dynamo_compiling():
+            identity, domain = constants(identity), constants(domain)
+            written = _as_literals(combine, lift, project, absorb, identity, fields, index)
+            return _made_of_literals(
+                cls, written, identity, fields, dtypes, index, commutative, domain, name, check
+            )
+        return object.__new__(cls)._make((combine, lift, project, absorb), identity, fields, *rest)
+
+    def _make(
+        self,
+        functions: Sequence[Any],
+        identity: Any,
+        fields: Any,
+        dtypes: Any,
+        index: bool,
+        commutative: bool | None,
+        domain: Declared,
+        name: str | None,
+        check: bool,
+    ) -> Monoid:
+        combine, lift, project, absorb = functions
         self._by_name: tuple[Callable[[str], Monoid], tuple[str]] | None = None  # how it is pickled
         self._hash: int | None = None
         self.name = checked_name(name, combine)
         check_kinds(self.name, combine, lift, project, absorb, commutative, index=index, check=check)
         names, identities = state_shape(self.name, identity, fields)
-        scalar = fields is None and not isinstance(identity, tuple | list)
-        self._state_type = None if scalar else _state_type(names)
+        self._state_type = None if is_one_value(identity, fields) else _state_type(names)
         self.outputs: type | None = None
         kinds = field_dtypes(self.name, "compute" if dtypes is None else dtypes, names)
         check_identity_fits(self.name, names, identities, kinds)
@@ -147,6 +172,7 @@ class Monoid:
         self.algebra = with_positions(algebra)
         self._apply_laws(check, commutative)
         self.take(self.algebra)
+        return self
 
     def take(self, algebra: Algebra) -> None:
         """Make this the monoid of an algebra, before anything has seen it."""
@@ -204,7 +230,8 @@ class Monoid:
             self.algebra = replace(self.algebra, commutative=shown)
 
     def _state(self, values: Sequence[Any]) -> Any:
-        return values[0] if self._state_type is None else self._state_type(*values)
+        # torch.compile knows the class alone of a monoid that is a constant, and none of its functions.
+        return values[0] if self._state_type is None else tuple.__new__(self._state_type, values)
 
     def _traced(
         self,
@@ -321,6 +348,44 @@ class Monoid:
         return table(repr(self), rows, ("function", "value", "formula"))
 
 
+def _as_literals(
+    combine: Any, lift: Any, project: Any, absorb: Any, identity: Any, fields: Any, index: bool
+) -> tuple[Any, ...]:
+    """A monoid's functions as literals, once torch.compile has traced them; what is no function stays as it is."""
+    name = checked_name(None, combine)
+    names = _shape(name, identity, fields)
+    state = None if is_one_value(identity, fields) else names
+    inputs = len(names) if lift is None else count_arguments(name, "lift", lift) - index
+
+    def written(function: Any, arguments: Sequence[Any]) -> Any:
+        return inlined(function, arguments, "a monoid's function") if is_function(function) else function
+
+    elements = [None] * (inputs + index)
+    begin, block = absorb if isinstance(absorb, tuple) else (None, absorb)
+    return (
+        written(combine, [state, state]),
+        written(lift, elements),
+        written(project, [None] * len(names)),
+        written(begin, elements),
+        written(block, [state, *elements]),
+    )
+
+
+@constant_in_graphs
+def _shape(name: str, identity: Any, fields: Any) -> tuple[str, ...]:
+    return state_shape(name, identity, fields)[0]
+
+
+@constant_in_graphs
+def _made_of_literals(cls: type[Monoid], written: Sequence[Any], *rest: Any) -> Monoid:
+    """The monoid of `_as_literals`."""
+    combine, lift, project, begin, block = (
+        function_of(cast(Any, each)) if isinstance(each, tuple) else each for each in written
+    )
+    absorb = block if begin is None else (begin, block)
+    return object.__new__(cls)._make((combine, lift, project, absorb), *rest)
+
+
 @kept_outside_modes(256)
 def _state_type(names: tuple[str, ...]) -> Any:
     """The named tuple of a state, which results come in: one of these names alone, and pickled by them."""
@@ -332,11 +397,7 @@ def _state_type(names: tuple[str, ...]) -> Any:
 
 
 def _no_field(state: Any, name: str) -> NoReturn:
-    close = difflib.get_close_matches(name, state._fields, n=1)
-    raise MemberError(
-        f"state: a field must be one of {named(state._fields)}, got .{name}; "
-        f"{f'use .{close[0]}' if close else 'use one of them, or name it in fields=(...)'}"
-    )
+    refuse_field(name, state._fields)
 
 
 def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
@@ -345,7 +406,7 @@ def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
 
 def restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
     """A pickled monoid; its laws were checked when it was made."""
-    monoid = Monoid.__new__(Monoid)
+    monoid = object.__new__(Monoid)
     monoid.name, monoid.outputs = name, outputs
     monoid.take(algebra)
     monoid._state_type = _state_type(algebra.fields) if tuple_state else None

@@ -38,6 +38,8 @@ def _finite(value: Any, field: torch.dtype, what: str, done: dict[int, Any]) -> 
     """A value for an integer field; `done` holds what became of the values on its way, by their nodes."""
     if isinstance(value, bool | int | float):
         return value if math.isfinite(value) else concrete(value, field, what)
+    if _is_endless(value.node):
+        return _finite(value.node.value, field, what, done)
     for position in _on_the_way(value.tracer.nodes, value.position, done):
         done[position] = _settled(Value(value.tracer, position), field, what, done)
     return done[value.position]
@@ -61,8 +63,9 @@ def _taken(node: Node) -> tuple[int, ...]:
 
 
 def _settled(value: Value, field: torch.dtype, what: str, done: dict[int, Any]) -> Any:
-    if _is_endless(value.node):
-        return _finite(value.node.value, field, what, done)
+    if _is_endless(value.node):  # NaN makes a float of what is chosen beside it
+        number = value.node.value
+        return value if math.isnan(number) else _finite(number, field, what, done)
     operands, nodes = _taken(value.node), value.tracer.nodes
     if any(math.isnan(nodes[a].value) for a in operands if _is_endless(nodes[a])):
         return value  # a float's

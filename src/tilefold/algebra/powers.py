@@ -15,11 +15,14 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from tilefold import math
 from tilefold.algebra import expression
 from tilefold.algebra.algebra import Quick
+from tilefold.algebra.inlined import Inlined, function_of, inlined
 from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.symbols import fixed
 from tilefold.algebra.units import DOWN, LEAST_SQUARES, UP
 from tilefold.errors import OrderError, shown
 from tilefold.runtime.caching import kept_outside_modes
@@ -268,11 +271,18 @@ def _moments_hold(count: Any, pivot: Any, total: Any, squares: Any, least: Any, 
 
 def welford(project: Function, name: str) -> Monoid:
     """WELFORD with another projection, `project(count, mean, M2)`, and the count as a float alone."""
+    if is_dynamo_compiling():
+        return _welford_of(inlined(project, [None] * 3, "`project`"), name)
 
     def finish(count: Any, mean: Any, squares: Any, units: Units) -> Any:
         return project(count, times(mean, units.unit), times(times(squares, units.unit), units.unit))
 
     return moments(finish, name)
+
+
+@constant_in_graphs
+def _welford_of(project: Inlined, name: str) -> Monoid:
+    return welford(function_of(project), name)
 
 
 def moments(project: Function, name: str, *, of_sums: bool = False, beside: float = 0.0) -> Monoid:
@@ -365,7 +375,7 @@ def NORM(p: float = 2.0) -> Monoid:  # noqa: N802  # a catalogue entry among con
         order = None
     if order is None:
         raise OrderError(f"NORM: the order must be a real number, got {shown(p)}; 2 is the Euclidean norm")
-    return _norm(order)
+    return _norm(fixed(order))
 
 
 def _simple(combine: Function, identity: float, lift: Function, name: str) -> Monoid:

@@ -7,13 +7,16 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra.inlined import Inlined, function_of, inlined
 from tilefold.algebra.monoid import Monoid
 from tilefold.api.products import multiply
 from tilefold.api.recorded import SHARDED, asks_gradient, is_sharded, recorded_product
 from tilefold.api.registered import recorded_matmul
+from tilefold.errors import is_function
 from tilefold.planner.products.epilogue import traced_ending
 from tilefold.planner.products.functions import Traced
 from tilefold.planner.products.operands import as_autocast
+from tilefold.planner.products.row import check_row, projected, traced_row
 from tilefold.runtime.modes import is_recorded
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -105,8 +108,10 @@ def matmul(
         if plain and not (_is_transformed() or asks_gradient([t for t in (a, b, bias) if t is not None])):
             # graphs hold one operation, which Inductor may replace
             return recorded_matmul(a, b, bias, epilogue, precision, guarantee)  # type: ignore[arg-type]  # a name, or None
-        if torch.compiler.is_dynamo_compiling() and (plain or _folds_rows(epilogue, epilogue_args, row, out)):
-            made = _differentiated(a, b, bias, epilogue, row, out_dtype, precision, guarantee)
+        if torch.compiler.is_dynamo_compiling() and out is None and isinstance(epilogue_args, (tuple, list)):
+            made = _in_a_graph(
+                a, b, bias, epilogue, epilogue_args, check_row(row), out_dtype, precision, guarantee
+            )
             return made[0] if row is None else (made[0], row[0].pack(made[1:]))
     if overridden(a, b, bias, out) or overridden(*listed(epilogue_args)):
         options = {
@@ -120,21 +125,20 @@ def matmul(
     return made if row is None or not classed([a, b, bias, *epilogue_args, out]) else rebuildable(made)
 
 
-def _differentiated(
-    a: Any, b: Any, bias: Any, epilogue: Any, row: Any, out_dtype: Any, precision: str | None, guarantee: str
+def _in_a_graph(
+    a: Any, b: Any, bias: Any, epilogue: Any, extras: Sequence[Any], pair: Any, out_dtype: Any, *options: Any
 ) -> list[torch.Tensor]:
-    """A product whose gradient a graph asks for, or that folds its rows, as one operation."""
+    """A product that torch.compile meets, as one operation. Its functions are traced with the rest of the graph."""
+    precision, guarantee = options
     a, b, bias, precision = as_autocast(a, b, bias, precision)
-    extras = [] if bias is None else [bias]
-    function = _named(epilogue)
-    pair = None if row is None else (row[0], None)
-    return recorded_product([a, b], extras, bias is not None, function, pair, out_dtype, precision, guarantee)
-
-
-def _folds_rows(epilogue: Any, extras: Any, row: Any, out: Any) -> bool:
-    """Whether a graph can hold a product that folds its rows: no function is to be run for it."""
-    whole = isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], Monoid) and row[1] is None
-    return whole and _is_named(epilogue, extras, None, None, out)
+    if is_function(epilogue):
+        epilogue = inlined(epilogue, [None] * (1 + len(extras)), "the epilogue")
+    ending = _ending(epilogue, len(extras))
+    if pair is not None and pair[1] is not None:
+        folded = projected(pair[0])
+        pair = pair[0], _of_row(inlined(pair[1], [None] * (1 + folded), "a row's function"), folded)
+    beside = [*([] if bias is None else [bias]), *extras]
+    return recorded_product([a, b], beside, bias is not None, ending, pair, out_dtype, precision, guarantee)
 
 
 @constant_in_graphs
@@ -144,10 +148,16 @@ def _is_transformed() -> bool:
 
 
 @constant_in_graphs
-def _named(epilogue: str | None) -> Traced | None:
-    return traced_ending(epilogue, 0, None)[0]
+def _ending(epilogue: Any, extras: int) -> Traced | None:
+    return traced_ending(function_of(epilogue) if isinstance(epilogue, tuple) else epilogue, extras, None)[0]
+
+
+@constant_in_graphs
+def _of_row(apply: Inlined, folded: int) -> Traced:
+    return traced_row(function_of(apply), folded)
 
 
 def _is_named(epilogue: Any, extras: Any, row: Any, out_dtype: Any, out: Any) -> bool:
     """Whether a call can be an operation of a graph, whose arguments are tensors, names and numbers."""
-    return (epilogue is None or isinstance(epilogue, str)) and not extras and row is out_dtype is out is None
+    named = (epilogue is None or isinstance(epilogue, str)) and row is out_dtype is out is None
+    return named and isinstance(extras, (tuple, list)) and len(extras) == 0

@@ -107,7 +107,7 @@ def reduce(
         type(inputs) is Tensor
         and out is None
         and init is None
-        and type(monoid) is Monoid
+        and isinstance(monoid, Monoid)
         and not overridden(inputs)
     ):
         made = fold_tensors(

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
 from torch.compiler import is_dynamo_compiling
 
+from tilefold.algebra.inlined import Inlined, function_of, inlined
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
 from tilefold.api.recorded import (
@@ -164,13 +165,29 @@ def function_of_rows(
         )
     check_count(tensors, monoid, "reduce_map")
     folded = projected(monoid)
-    return _applied(apply, len(tensors) + folded + len(extras) - 1, rows, folded - 1)
+    values = len(tensors) + folded + len(extras)
+    if is_dynamo_compiling():
+        each = (apply, values), (rows, folded)
+        written = [inlined(f, [None] * n, "a function of rows") if is_function(f) else f for f, n in each]
+        return _applied_literals(written[0], values - 1, written[1], folded - 1)
+    return _applied(apply, values - 1, rows, folded - 1)
 
 
 @constant_in_graphs
-def _applied(apply: Callable[..., Any], others: int, rows: Callable[..., Any] | None, folded: int) -> Traced:
+def _applied_literals(apply: Inlined | Traced, others: int, rows: Inlined | None, folded: int) -> Traced:
+    return _applied(
+        apply if isinstance(apply, Traced) else function_of(apply),
+        others,
+        None if rows is None else function_of(rows),
+        folded,
+    )
+
+
+def _applied(
+    apply: Callable[..., Any] | Traced, others: int, rows: Callable[..., Any] | None, folded: int
+) -> Traced:
     """`apply` of a value and so many others, with `rows` of one and so many others, if there is one."""
-    made = traced(apply, others, _ROLE)
+    made = apply if isinstance(apply, Traced) else traced(apply, others, _ROLE)
     if rows is None:
         return made
     return made.but(rows=traced(rows, folded, _ROWS).graph)

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.expression import trace
+from tilefold.algebra.inlined import function_of as replayed
+from tilefold.algebra.inlined import inlined
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api.ends import function_of
 from tilefold.api.matmul import matmul as local_matmul
@@ -20,7 +22,7 @@ from tilefold.distributed.exchange import COLLECTIVES, Ranks, process_group, ran
 from tilefold.distributed.gradient import check_order
 from tilefold.distributed.reduce import fold_of_text, fold_shards
 from tilefold.distributed.reduce_map import map_shards
-from tilefold.errors import ArgumentError, ShapeError
+from tilefold.errors import ArgumentError, ShapeError, is_function
 from tilefold.planner.products.epilogue import accumulator_dtype, make_epilogue
 from tilefold.planner.products.operands import as_autocast, check_operands, expand_extras, result_shape
 from tilefold.planner.products.row import check_row, projected, traced_apply
@@ -102,6 +104,10 @@ def multiply_parts(
     kinds = tuple([t.dtype for t in extras])
     folding = None if row is None else row[0].text
     apply = None if row is None else row[1]
+    if is_dynamo_compiling() and is_function(epilogue):
+        epilogue = inlined(epilogue, [None] * (1 + len(epilogue_args)), "the epilogue")
+    if is_dynamo_compiling() and is_function(apply):
+        apply = inlined(apply, [None] * (1 + projected(row[0])), "a row's function")
     function, value, result, applied = _ending(
         epilogue, bias is not None, kinds, a.dtype, dtype, folding, apply
     )
@@ -157,6 +163,9 @@ def _ending(
 ) -> tuple[str, torch.dtype, torch.dtype, Any]:  # fmt: skip
     """What is made of the sum, as text that is empty where it is the sum; its dtype, and the result's; and what is made of it
     and of its row's fold, with the fold's results."""
+    epilogue, apply = (
+        replayed(f) if isinstance(f, tuple) else f for f in (epilogue, apply)
+    )  # as torch.compile traced it
     row = None if folding is None else (monoid_of(folding), apply)
     bias = extras[0] if has_bias else None
     made = make_epilogue(epilogue, bias, extras[has_bias:], operand, dtype, row)

@@ -7,6 +7,7 @@ from math import isnan
 from typing import Any
 
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import powers
@@ -55,6 +56,8 @@ def _spread(
         raise KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
     monoid = powers.spread(freedom, root, with_mean)
     results = fold_tensors([x], monoid, every(dim), given(keepdim), out=out, call=call)
+    if is_dynamo_compiling():  # a graph warns of nothing when it runs
+        return results
     kept = results[0].numel()
     if x.numel() <= freedom * kept or not kept:
         _warn_of_freedom(x, kept, correction, freedom, call)
@@ -105,7 +108,8 @@ def var(
         y[k] = (sum over p of (x[k, p] - mean[k])^2) / max(0, n - correction)
 
     `correction` is 1 unless told; `unbiased=False` is 0, and `var(x, False)` too, torch's older form. With n <= correction it
-    is NaN, or inf where deviations are not 0, and a UserWarning says so, as torch's does. The variance of nothing is NaN.
+    is NaN, or inf where deviations are not 0, and a UserWarning says so, as torch's does, but in a compiled graph. The
+    variance of nothing is NaN.
     Shapes: [M, K] to [M].
     Dtypes: floats, which come back as they came; accumulated in float32 or float64.
     Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md: data far from zero

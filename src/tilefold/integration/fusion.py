@@ -119,8 +119,6 @@ def _is_pointwise(node: Any) -> bool:
     converts, is_truth = node.target is prims.convert_element_type.default, value.dtype == torch.bool
     if is_truth and node.target is aten.add.Tensor:  # an or
         return False
-    if any(n != n for n in map(_number, node.args)):  # a NaN, which no lift can write
-        return False
     fits = not is_truth if converts else is_truth or "bitwise" not in str(node.target)
     return fits and all(isinstance(a, bool | int | float | torch.dtype | Node | None) for a in node.args)
 

@@ -38,3 +38,16 @@ def constant_in_graphs(function: Function) -> Function:
 
     called._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch's own
     return called  # type: ignore[return-value]  # of the same signature
+
+
+@constant_in_graphs
+def operators_in_graphs() -> None:
+    """Have torch.compile trace `~` of a class's own as it traces its other operators: Dynamo up to torch 2.13 has no rule."""
+    from torch._dynamo.variables.builtin import BuiltinVariable
+    from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+
+    def call_invert(_: Any, tx: Any, x: Any) -> Any:
+        return x.call_method(tx, "__invert__", [], {}) if isinstance(x, UserDefinedObjectVariable) else None
+
+    if not hasattr(BuiltinVariable, "call_invert"):
+        BuiltinVariable.call_invert = call_invert  # type: ignore[attr-defined]

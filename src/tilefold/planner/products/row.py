@@ -185,7 +185,12 @@ def traced_apply(monoid: Monoid, apply: Traced | Callable[..., Any]) -> Traced:
     Raises:
         ArityError, TraceError: it does not take them, or gives no single value.
     """
-    return apply if isinstance(apply, Traced) else traced(apply, projected(monoid), _ROLE)
+    return apply if isinstance(apply, Traced) else traced_row(apply, projected(monoid))
+
+
+def traced_row(apply: Callable[..., Any], folded: int) -> Traced:
+    """The same of so many results."""
+    return traced(apply, folded, _ROLE)
 
 
 def projected(monoid: Monoid) -> int:

@@ -1,0 +1,67 @@
+"""What stands for values while torch.compile traces a function of scalars: symbols that note each step as literals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilefold.algebra.scalars import Scalar, refuse_field
+
+# An operation, its operands (a number, or the place of a value in a tuple of its own) and what else it takes.
+Step = tuple[str, tuple[Any, ...], Any]
+
+
+class Symbol(Scalar):
+    """A value of a function that is being traced: `steps` has what makes each, and None for the function's arguments."""
+
+    def __init__(self, steps: list[Step | None], position: int) -> None:
+        self.steps = steps
+        self.position = position
+
+    def _step(self, op: str, *operands: Any) -> Symbol:
+        return note(self.steps, op, operands, None)
+
+    def _shown(self) -> str:
+        return f"<traced value %{self.position}>"
+
+
+class State(tuple[Any, ...]):
+    """A state of such values, by their fields' names."""
+
+    _fields: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._fields:
+            refuse_field(name, self._fields)
+        return self[self._fields.index(name)]
+
+
+def state_of(fields: tuple[str, ...], values: Sequence[Any]) -> State:
+    """The state of these values."""
+    state = State(values)
+    state._fields = fields
+    return state
+
+
+def note(steps: list[Step | None], op: str, operands: Sequence[Any], value: Any) -> Symbol:
+    """The symbol of a step, which is added."""
+    steps.append((op, tuple([literal(o) for o in operands]), value))
+    return Symbol(steps, len(steps) - 1)
+
+
+def literal(operand: Any) -> Any:
+    """A symbol's place, or a number."""
+    return (operand.position,) if isinstance(operand, Symbol) else fixed(operand)
+
+
+def fixed(number: Any) -> Any:
+    """A number as a constant: torch.compile, for which it may be a variable, compiles anew where it is another one."""
+    (known,) = {number}
+    return known
+
+
+def constants(value: Any) -> Any:
+    """A value whose numbers, also in tuples and lists, are constants."""
+    if isinstance(value, (tuple, list)):
+        return tuple([constants(each) for each in value])
+    return fixed(value) if isinstance(value, (int, float)) else value
