@@ -103,10 +103,10 @@ def multiply_parts(
     extras = [*([] if bias is None else [bias]), *epilogue_args]
     kinds = tuple([t.dtype for t in extras])
     folding = None if row is None else row[0].text
-    apply = None if row is None else row[1]
+    apply: Any = None if row is None else row[1]
     if is_dynamo_compiling() and is_function(epilogue):
         epilogue = inlined(epilogue, [None] * (1 + len(epilogue_args)), "the epilogue")
-    if is_dynamo_compiling() and is_function(apply):
+    if row is not None and is_dynamo_compiling() and is_function(apply):
         apply = inlined(apply, [None] * (1 + projected(row[0])), "a row's function")
     function, value, result, applied = _ending(
         epilogue, bias is not None, kinds, a.dtype, dtype, folding, apply
