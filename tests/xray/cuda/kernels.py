@@ -177,6 +177,14 @@ def numbers(x_ptr, y_ptr, a, b, c, d, e, f, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, (x + a + b).to(tl.int64) * c + d - tl.where(f, e, 1))
 
 
+@triton.jit
+def others(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    m = offs < n
+    pair = tl.load(x_ptr + offs, mask=m, other=1.5) * tl.load(x_ptr + BLOCK + offs, mask=m, other=2.5)  # one line
+    tl.store(y_ptr + offs, pair)
+
+
 def xray_cases():
     return {
         "numbers": {
@@ -304,6 +312,11 @@ def xray_cases():
             "args": {"x_ptr": "*fp32[4096]", "y_ptr": "*fp32[4096]", "m": 64, "n": 64},
             "constants": {"M": 32, "N": 32},
             "grid": (2, 2),
+        },
+        "others": {
+            "kernel": others,
+            "args": {"x_ptr": "*fp32[256]", "y_ptr": "*fp32[128]", "n": 100},
+            "constants": {"BLOCK": 128},
         },
         "sines": {
             "kernel": sines,

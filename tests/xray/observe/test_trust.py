@@ -141,6 +141,20 @@ def test_counts_are_advised_a_histogram() -> None:
 
 
 @triton.jit
+def count_shares(i_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    places = tl.load(i_ptr + offs, mask=offs < n, other=0)
+    tl.atomic_add(y_ptr + places, 1, mask=offs < n, sem="relaxed")
+
+
+def test_the_program_that_sends_most_atomics_is_shown() -> None:
+    args = {"i_ptr": np.arange(700, dtype=np.int32) % 16, "y_ptr": "*i32", "n": 700}
+    programs = {"grid": 2, "programs": [(0, 0, 0), (1, 0, 0)]}
+    (one,) = found("per-element-atomic", count_shares, args, {"BLOCK": 512}, **programs)
+    assert one.evidence.startswith("512 elements")
+
+
+@triton.jit
 def counted_or_raised(i_ptr, y_ptr, how, BLOCK: tl.constexpr):
     i = tl.load(i_ptr + tl.arange(0, BLOCK))
     if how == 1:
