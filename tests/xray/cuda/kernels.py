@@ -181,8 +181,10 @@ def numbers(x_ptr, y_ptr, a, b, c, d, e, f, BLOCK: tl.constexpr):
 def others(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     m = offs < n
-    pair = tl.load(x_ptr + offs, mask=m, other=1.5) * tl.load(x_ptr + BLOCK + offs, mask=m, other=2.5)  # one line
-    tl.store(y_ptr + offs, pair)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in tl.static_range(6):
+        total += tl.load(x_ptr + k * BLOCK + offs, mask=m, other=1.5 + (k % 2))
+    tl.store(y_ptr + offs, total)
 
 
 def xray_cases():
@@ -315,7 +317,7 @@ def xray_cases():
         },
         "others": {
             "kernel": others,
-            "args": {"x_ptr": "*fp32[256]", "y_ptr": "*fp32[128]", "n": 100},
+            "args": {"x_ptr": "*fp32[768]", "y_ptr": "*fp32[128]", "n": 100},
             "constants": {"BLOCK": 128},
         },
         "sines": {
