@@ -487,7 +487,8 @@ def group_norm(
     num_groups = _check_groups(input, num_groups, weight, bias)
     need_float(input.dtype, "group_norm")
     small = as_epsilon(eps, input.dtype, "group_norm")
-    whole = bool(0 not in input.shape)  # no symbol; rows of nothing have no groups to be split into
+    # Rows of nothing have no groups to be split into. From torch 2.15 on `in` of symbols is one, which no constant takes.
+    whole = not any(n == 0 for n in input.shape)
     extras = [t for t in (weight, bias) if t is not None and whole]
     which = (weight is not None and whole, bias is not None and whole)
     monoid, apply = kept(_norms, "layer_norm", 0, small, which, False)
