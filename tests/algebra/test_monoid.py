@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import math as python_math
 import os
 import pickle
@@ -384,3 +385,16 @@ def test_a_notebook_shows_markup_as_text() -> None:
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown
     assert "old.value + chunk.value" in shown
+
+
+class Weighted(Monoid):
+    """A monoid with an `__init__` of its own."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__(lambda a, b: a + b, 0, lift=lambda x: x * weight)
+
+
+def test_a_class_of_monoids_may_take_arguments_of_its_own() -> None:
+    x = torch.tensor([1.0, 2.0])
+    assert tilefold.reduce(x, Weighted(3.0), 0) == 9
+    assert next(iter(inspect.signature(Monoid).parameters)) == "combine"

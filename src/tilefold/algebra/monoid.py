@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Sequence
@@ -108,8 +109,14 @@ class Monoid:
         "total",
     )
 
-    def __new__(
-        cls,
+    def __new__(cls, *given: Any, **named: Any) -> Monoid:
+        """Inside of a graph that torch.compile makes, the monoid is a constant of it."""
+        if is_dynamo_compiling() and cls.__init__ is Monoid.__init__:
+            return _in_a_graph(cls, *given, **named)
+        return object.__new__(cls)
+
+    def __init__(
+        self,
         combine: Callable[..., Any],
         identity: Number | Sequence[Number] | None,
         *,
@@ -123,16 +130,11 @@ class Monoid:
         domain: Declared = None,
         name: str | None = None,
         check: bool = True,
-    ) -> Monoid:
-        """Trace the functions, try the laws. Inside of a graph that torch.compile makes, the monoid is a constant of it."""
-        rest = (dtypes, index, commutative, domain, name, check)
-        if is_dynamo_compiling():
-            identity, domain = constants(identity), constants(domain)
-            written = _as_literals(combine, lift, project, absorb, identity, fields, index)
-            return _made_of_literals(
-                cls, written, identity, fields, dtypes, index, commutative, domain, name, check
-            )
-        return object.__new__(cls)._make((combine, lift, project, absorb), identity, fields, *rest)
+    ) -> None:
+        """Trace the functions, try the laws."""
+        if not is_dynamo_compiling():
+            rest = (dtypes, index, commutative, domain, name, check)
+            self._make((combine, lift, project, absorb), identity, fields, *rest)
 
     def _make(
         self,
@@ -346,6 +348,24 @@ class Monoid:
         )
         rows = [(name, line.name, line.text) for name, lines in parts for line in lines]
         return table(repr(self), rows, ("function", "value", "formula"))
+
+
+# What help and editors show: inspect would take `__new__`'s.
+_written = inspect.signature(Monoid.__init__)
+Monoid.__signature__ = _written.replace(  # type: ignore[attr-defined]
+    parameters=[*_written.parameters.values()][1:], return_annotation=inspect.Signature.empty
+)
+
+
+def _in_a_graph(
+    cls: type[Monoid], combine: Any, identity: Any, *, lift: Any = None, project: Any = None, absorb: Any = None,
+    fields: Any = None, dtypes: Any = None, index: bool = False, commutative: bool | None = None, domain: Declared = None,
+    name: str | None = None, check: bool = True,
+) -> Monoid:  # fmt: skip
+    """A monoid that is written inside of a compiled function. torch.compile traces this, and its functions by it."""
+    identity, domain = constants(identity), constants(domain)
+    written = _as_literals(combine, lift, project, absorb, identity, fields, index)
+    return _made_of_literals(cls, written, identity, fields, dtypes, index, commutative, domain, name, check)
 
 
 def _as_literals(

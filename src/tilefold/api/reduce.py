@@ -163,7 +163,12 @@ def fold_tensors(
         key, made = dispatch.again(call_key, tensors, monoid, dim, rest)
         if made is not None:
             return made
-        if return_state and getattr(monoid, "algebra", None) and monoid.algebra.identity is None:
+        if (
+            key is not None
+            and return_state
+            and isinstance(monoid, Monoid)
+            and monoid.algebra.identity is None
+        ):
             key = None  # these results are finished after each call
     every = [*tensors, *tensors_of(init)]
     if is_sharded(every):
