@@ -102,6 +102,18 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
     "segments": lambda x: tilefold.segment_reduce(x, online(), OFFSETS, dim=1),
     "a norm": lambda x: tilefold.reduce(x, monoids.NORM(3), 1),
     "moments": lambda x: tilefold.reduce(x, monoids.welford(lambda n, mean, m2: mean + m2 / n, "sum"), 1),
+    "a tuple": lambda x: tilefold.reduce(x, Monoid(lambda a, b: a + b, 0, project=lambda s: (s, s * 2)), 1),
+    "prefixes in a tuple": lambda x: tilefold.scan(x, Monoid(lambda a, b: a + b, 0, project=lambda s: (s,)), 1),
+    "fields that are tuples' methods": lambda x: tilefold.reduce(
+        x,
+        Monoid(lambda a, b: (a.count + b.count, a.index + b.index), (0, 0), fields=("count", "index"), lift=lambda v: (1, v)),
+        1,
+    ),
+    "a named tuple's methods": lambda x: tilefold.reduce(
+        x,
+        Monoid(lambda a, b: a._replace(p=a._asdict()["p"] + b.p), (0.0, 0.0), fields=("p", "q"), lift=lambda v: (v, 0.0)),
+        1,
+    ),
     "a product": lambda x: tilefold.matmul(x, W, epilogue=lambda v, e: math.tanh(v) + e, epilogue_args=(x[:, :5],)),
     "rows of a product": lambda x: tilefold.matmul(
         x, W, row=(online(), lambda v, lse: math.exp(v - lse)), bias=W[0]
@@ -183,6 +195,25 @@ def test_one_graph_serves_all_lengths(name: str) -> None:
 FACTOR = 2.0
 
 
+def of_partial_lift(x: Tensor, k: Any) -> Any:
+    lift = functools.partial(lambda factor, v: v * factor, k)
+    return tilefold.reduce(x, Monoid(lambda a, b: a + b, 0, lift=lift), 1)
+
+
+def leaked(x: Tensor, t: Tensor) -> Any:
+    """A value of the lift in a project."""
+    box: list[Any] = []
+    lift: Any = lambda v: (box.append(v), v * 2)[1]  # type: ignore[func-returns-value]  # noqa: E731
+    return tilefold.reduce(x, Monoid(lambda a, b: a + b, 0, lift=lift, project=lambda s: s + box[0]), 1)
+
+
+class Weighted(Monoid):
+    """With an `__init__` of its own."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__(lambda a, b: a + b, 0, lift=lambda x: x * weight)
+
+
 class Scaled(torch.nn.Module):
     factor = 2.0
 
@@ -226,7 +257,8 @@ def of_partial(x: Tensor, factor: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "call", [of_closure, of_keyword, of_global, of_identity, of_map, of_epilogue, of_norm, of_partial, Scaled()],
+    "call",
+    [of_closure, of_keyword, of_global, of_identity, of_map, of_epilogue, of_norm, of_partial, of_partial_lift, Scaled()],
     ids=lambda call: getattr(call, "__name__", "attribute"),
 )  # fmt: skip
 @pytest.mark.parametrize("factors", [(2.0, 3.0, -0.5), (2, 3, 5)], ids=["floats", "integers"])
@@ -275,6 +307,9 @@ def test_a_length_is_a_constant_of_the_function_that_reads_it() -> None:
         (lambda x, t: of_map(x, t), TraceError, "mul takes traced values and Python numbers, got Tensor; give tensors"),
         (lambda x, t: of_epilogue(x, t), TraceError, "mul takes traced values and Python numbers, got Tensor"),
         (lambda x, t: Monoid(lambda a, b: a if a > b else b, 0), TraceError, "Python control flow .* needs a number"),
+        (leaked, TraceError, "a value of one traced function was used in another"),
+        (lambda x, t: Weighted(2.0), TraceError, "Weighted: inside of a compiled function .* one of its own; make"),
+        (lambda x, t: Monoid(lambda a, b: a + b, 0, lift=3), MonoidError, "lift must be a function, got 3"),  # type: ignore[arg-type]
         (lambda x, t: Monoid(torch.maximum, 0), TraceError, "torch.maximum works on tensors"),
         (lambda x, t: Monoid(lambda a, b: a.max(), 0), TraceError, "it has no attributes, got .max"),
         (lambda x, t: Monoid(lambda a, b: (a.q, 0), (0, 0), fields=("p", "n")), TraceError, "must be one of .p, .n, got .q"),

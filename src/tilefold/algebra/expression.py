@@ -14,7 +14,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.numbers import Number, fits_a_float, plain_number, short_text
 from tilefold.algebra.operations import OPS as OPS  # the products find it here
-from tilefold.algebra.scalars import Scalar, check_operand, refuse_output
+from tilefold.algebra.scalars import FOREIGN, Scalar, check_operand, refuse_output
 from tilefold.algebra.symbols import Symbol, fixed, note
 from tilefold.errors import TraceError
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -124,10 +124,7 @@ class _Tracer:
     def as_value(self, operand: Any) -> Value:
         if isinstance(operand, Value):
             if operand.tracer is not self:
-                raise TraceError(
-                    "trace: a value of one traced function was used in another; a function may only use its "
-                    "own arguments and numbers, got a value kept from an earlier call; pass it as an argument"
-                )
+                raise TraceError(FOREIGN)
             return operand
         return self.constant(operand)
 

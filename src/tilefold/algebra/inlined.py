@@ -7,6 +7,7 @@ as they are get the literals, and make of them a function that does the same.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from types import CellType, CodeType, FunctionType, MethodType
@@ -39,7 +40,14 @@ def inlined(function: Callable[..., Any], arguments: Sequence[tuple[str, ...] | 
         if not isinstance(each, (Symbol, bool, int, float)):
             refuse_output(name, what, type(each).__name__)
     kind = type(made) if several and hasattr(made, "_fields") and not isinstance(made, State) else None
-    return name, len(arguments), tuple(steps[count:]), tuple([literal(r) for r in results]), several, kind
+    return (
+        name,
+        len(arguments),
+        tuple(steps[count:]),
+        tuple([literal(r, steps) for r in results]),
+        several,
+        kind,
+    )
 
 
 def function_of(written: Inlined) -> Callable[..., Any]:
@@ -68,6 +76,8 @@ def function_of(written: Inlined) -> Callable[..., Any]:
 
 def count_arguments(monoid: str, role: str, function: Callable[..., Any]) -> int:
     """`positional_count` of what torch.compile traces, which knows signatures of code alone."""
+    if isinstance(function, functools.partial):
+        return count_arguments(monoid, role, function.func) - len(function.args)
     code = getattr(function, "__code__", None)
     if code is None:
         return _counted(monoid, role, function)
@@ -76,6 +86,7 @@ def count_arguments(monoid: str, role: str, function: Callable[..., Any]) -> int
 
 
 _counted = constant_in_graphs(positional_count)
+
 
 
 def _defaults(function: Any) -> int:

@@ -33,7 +33,7 @@ from tilefold.algebra.expression import Graph
 from tilefold.algebra.inlined import count_arguments, function_of, inlined
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.proofs import laws
-from tilefold.algebra.scalars import named, refuse_field
+from tilefold.algebra.scalars import named, refuse, refuse_field
 from tilefold.algebra.symbols import constants
 from tilefold.errors import ArityError, MonoidError, TextError, TraceError, is_function, shown
 from tilefold.runtime.caching import kept_outside_modes
@@ -105,6 +105,7 @@ class Monoid:
         "algebra",
         "name",
         "outputs",
+        "several",
         "text",
         "total",
     )
@@ -132,7 +133,13 @@ class Monoid:
         check: bool = True,
     ) -> None:
         """Trace the functions, try the laws."""
-        if not is_dynamo_compiling():
+        if is_dynamo_compiling():
+            if type(self).__init__ is not Monoid.__init__:
+                refuse(
+                    f"{type(self).__name__}: inside of a compiled function a class of monoids must have Monoid's own __init__, got "
+                    "one of its own; make the monoid outside, or by a function that returns Monoid(...)"
+                )
+        else:
             rest = (dtypes, index, commutative, domain, name, check)
             self._make((combine, lift, project, absorb), identity, fields, *rest)
 
@@ -155,7 +162,8 @@ class Monoid:
         check_kinds(self.name, combine, lift, project, absorb, commutative, index=index, check=check)
         names, identities = state_shape(self.name, identity, fields)
         self._state_type = None if is_one_value(identity, fields) else _state_type(names)
-        self.outputs: type | None = None
+        self.outputs: type | None = None  # the named tuple that results come in
+        self.several = False  # whether they come in a tuple
         kinds = field_dtypes(self.name, "compute" if dtypes is None else dtypes, names)
         check_identity_fits(self.name, names, identities, kinds)
         inputs = len(names) if lift is None else count_inputs(self.name, lift, index=index)
@@ -280,7 +288,7 @@ class Monoid:
                 f"{self.name}: project must return one value or more, got none; leave project out to get the state"
             )
         if isinstance(kept[0], tuple | list):
-            self.outputs = type(kept[0]) if hasattr(kept[0], "_fields") else tuple
+            self.outputs, self.several = type(kept[0]) if hasattr(kept[0], "_fields") else None, True
         return graph
 
     @property
@@ -296,9 +304,9 @@ class Monoid:
     def pack(self, results: Sequence[torch.Tensor]) -> Any:
         """Arrange result tensors as the user wrote them: one tensor, a tuple, or a named tuple."""
         if self.algebra.project is not None:
-            if self.outputs is None:
+            if not self.several:
                 return results[0]
-            return tuple(results) if self.outputs is tuple else self.outputs(*results)
+            return tuple(results) if self.outputs is None else self.outputs(*results)
         return self._state(results)
 
     def __eq__(self, other: object) -> bool:
@@ -312,8 +320,8 @@ class Monoid:
             self._hash = hash(self._parts())
         return self._hash
 
-    def _parts(self) -> tuple[Algebra, str, type | None, bool]:
-        return self.algebra, self.name, self.outputs, self._state_type is not None
+    def _parts(self) -> tuple[Algebra, str, type | None, bool, bool]:
+        return self.algebra, self.name, self.outputs, self.several, self._state_type is not None
 
     def __copy__(self) -> Monoid:
         return self  # nothing changes a monoid, and compiled kernels are kept by it
@@ -375,7 +383,7 @@ def _as_literals(
     name = checked_name(None, combine)
     names = _shape(name, identity, fields)
     state = None if is_one_value(identity, fields) else names
-    inputs = len(names) if lift is None else count_arguments(name, "lift", lift) - index
+    inputs = count_arguments(name, "lift", lift) - index if is_function(lift) else len(names)
 
     def written(function: Any, arguments: Sequence[Any]) -> Any:
         return inlined(function, arguments, "a monoid's function") if is_function(function) else function
@@ -424,10 +432,10 @@ def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return _state_type(names)(*values)
 
 
-def restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
+def restored(algebra: Algebra, name: str, outputs: type | None, several: bool, tuple_state: bool) -> Monoid:
     """A pickled monoid; its laws were checked when it was made."""
     monoid = object.__new__(Monoid)
-    monoid.name, monoid.outputs = name, outputs
+    monoid.name, monoid.outputs, monoid.several = name, outputs, several
     monoid.take(algebra)
     monoid._state_type = _state_type(algebra.fields) if tuple_state else None
     monoid._by_name = monoid._hash = None
@@ -446,7 +454,7 @@ def monoid_of(written: str) -> Monoid:
         raise TextError(
             f"text: a monoid's text must be of an Algebra, got {shown(algebra)}; write Monoid.text"
         )
-    return restored(algebra, "of_text", None, len(algebra.fields) > 1)
+    return restored(algebra, "of_text", None, False, len(algebra.fields) > 1)
 
 
 def _has_a_name(kind: type) -> bool:

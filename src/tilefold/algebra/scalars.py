@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+FOREIGN = (
+    "trace: a value of one traced function was used in another; a function may only use its own arguments and numbers, got a "
+    "value kept from an earlier call; pass it as an argument"
+)
+
+
 # Functions that torch.compile calls as they are raise these, so that its users read the line, too.
 @constant_in_graphs
 def refuse(message: str) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilefold.algebra.scalars import Scalar, refuse_field
+from tilefold.algebra.scalars import FOREIGN, Scalar, refuse, refuse_field
 
 # An operation, its operands (a number, or the place of a value in a tuple of its own) and what else it takes.
 Step = tuple[str, tuple[Any, ...], Any]
@@ -33,7 +33,25 @@ class State(tuple[Any, ...]):
     def __getattr__(self, name: str) -> Any:
         if name not in self._fields:
             refuse_field(name, self._fields)
-        return self[self._fields.index(name)]
+        return dict(zip(self._fields, self, strict=True))[name]
+
+    @property
+    def count(self) -> Any:  # type: ignore[override]  # a field, where a tuple has a method
+        """The field of this name."""
+        return self.__getattr__("count")
+
+    @property
+    def index(self) -> Any:  # type: ignore[override]
+        """The field of this name."""
+        return self.__getattr__("index")
+
+    def _replace(self, **named: Any) -> State:
+        for name in named:
+            self.__getattr__(name)
+        return state_of(self._fields, [named.get(f, v) for f, v in zip(self._fields, self, strict=True)])
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self, strict=True))
 
 
 def state_of(fields: tuple[str, ...], values: Sequence[Any]) -> State:
@@ -45,13 +63,17 @@ def state_of(fields: tuple[str, ...], values: Sequence[Any]) -> State:
 
 def note(steps: list[Step | None], op: str, operands: Sequence[Any], value: Any) -> Symbol:
     """The symbol of a step, which is added."""
-    steps.append((op, tuple([literal(o) for o in operands]), value))
+    steps.append((op, tuple([literal(o, steps) for o in operands]), value))
     return Symbol(steps, len(steps) - 1)
 
 
-def literal(operand: Any) -> Any:
-    """A symbol's place, or a number."""
-    return (operand.position,) if isinstance(operand, Symbol) else fixed(operand)
+def literal(operand: Any, steps: list[Step | None]) -> Any:
+    """A symbol's place among these steps, or a number."""
+    if not isinstance(operand, Symbol):
+        return fixed(operand)
+    if operand.steps is not steps:
+        refuse(FOREIGN)
+    return (operand.position,)
 
 
 def fixed(number: Any) -> Any:

@@ -21,7 +21,7 @@ from tilefold.runtime.caching import kept_outside_modes
 
 def monoid_of_algebra(algebra: Algebra) -> Monoid:
     """A monoid that no law is asked of."""
-    return restored(algebra, "gradient", None, True)
+    return restored(algebra, "gradient", None, False, True)
 
 
 def function_of(graph: Graph, dtypes: Sequence[FieldDtype] = ()) -> Monoid:
