@@ -88,7 +88,6 @@ def count_arguments(monoid: str, role: str, function: Callable[..., Any]) -> int
 _counted = constant_in_graphs(positional_count)
 
 
-
 def _defaults(function: Any) -> int:
     """How many of a function's arguments have a default."""
     try:

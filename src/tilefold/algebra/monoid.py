@@ -136,8 +136,8 @@ class Monoid:
         if is_dynamo_compiling():
             if type(self).__init__ is not Monoid.__init__:
                 refuse(
-                    f"{type(self).__name__}: inside of a compiled function a class of monoids must have Monoid's own __init__, got "
-                    "one of its own; make the monoid outside, or by a function that returns Monoid(...)"
+                    f"{type(self).__name__}: inside of a compiled function a class of monoids must have Monoid's own "
+                    "__init__, got one of its own; make the monoid outside, or by a function that returns Monoid(...)"
                 )
         else:
             rest = (dtypes, index, commutative, domain, name, check)
