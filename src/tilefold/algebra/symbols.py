@@ -36,12 +36,12 @@ class State(tuple[Any, ...]):
         return dict(zip(self._fields, self, strict=True))[name]
 
     @property
-    def count(self) -> Any:  # type: ignore[override]  # a field, where a tuple has a method
+    def count(self) -> Any:  # a field, where a tuple has a method
         """The field of this name."""
         return self.__getattr__("count")
 
     @property
-    def index(self) -> Any:  # type: ignore[override]
+    def index(self) -> Any:
         """The field of this name."""
         return self.__getattr__("index")
 
