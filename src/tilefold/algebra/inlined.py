@@ -50,8 +50,10 @@ def inlined(function: Callable[..., Any], arguments: Sequence[tuple[str, ...] | 
     )
 
 
-def function_of(written: Inlined) -> Callable[..., Any]:
-    """A function that does what was noted."""
+def function_of(written: Any) -> Any:
+    """A function that does what was noted. What is not `Inlined`, a name or None say, stays as it is."""
+    if not isinstance(written, tuple):
+        return written
     name, arity, steps, results, several, kind = written
 
     def replayed(*given: Any) -> Any:

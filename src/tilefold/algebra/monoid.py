@@ -7,7 +7,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -133,29 +133,13 @@ class Monoid:
         check: bool = True,
     ) -> None:
         """Trace the functions, try the laws."""
-        if is_dynamo_compiling():
+        if is_dynamo_compiling():  # `__new__` has made it
             if type(self).__init__ is not Monoid.__init__:
                 refuse(
                     f"{type(self).__name__}: inside of a compiled function a class of monoids must have Monoid's own "
                     "__init__, got one of its own; make the monoid outside, or by a function that returns Monoid(...)"
                 )
-        else:
-            rest = (dtypes, index, commutative, domain, name, check)
-            self._make((combine, lift, project, absorb), identity, fields, *rest)
-
-    def _make(
-        self,
-        functions: Sequence[Any],
-        identity: Any,
-        fields: Any,
-        dtypes: Any,
-        index: bool,
-        commutative: bool | None,
-        domain: Declared,
-        name: str | None,
-        check: bool,
-    ) -> Monoid:
-        combine, lift, project, absorb = functions
+            return
         self._by_name: tuple[Callable[[str], Monoid], tuple[str]] | None = None  # how it is pickled
         self._hash: int | None = None
         self.name = checked_name(name, combine)
@@ -182,7 +166,6 @@ class Monoid:
         self.algebra = with_positions(algebra)
         self._apply_laws(check, commutative)
         self.take(self.algebra)
-        return self
 
     def take(self, algebra: Algebra) -> None:
         """Make this the monoid of an algebra, before anything has seen it."""
@@ -367,13 +350,12 @@ Monoid.__signature__ = _written.replace(  # type: ignore[attr-defined]
 
 def _in_a_graph(
     cls: type[Monoid], combine: Any, identity: Any, *, lift: Any = None, project: Any = None, absorb: Any = None,
-    fields: Any = None, dtypes: Any = None, index: bool = False, commutative: bool | None = None, domain: Declared = None,
-    name: str | None = None, check: bool = True,
+    fields: Any = None, index: bool = False, domain: Declared = None, **rest: Any,
 ) -> Monoid:  # fmt: skip
     """A monoid that is written inside of a compiled function. torch.compile traces this, and its functions by it."""
     identity, domain = constants(identity), constants(domain)
     written = _as_literals(combine, lift, project, absorb, identity, fields, index)
-    return _made_of_literals(cls, written, identity, fields, dtypes, index, commutative, domain, name, check)
+    return _made_of_literals(cls, written, identity, fields=fields, index=index, domain=domain, **rest)
 
 
 def _as_literals(
@@ -405,13 +387,11 @@ def _shape(name: str, identity: Any, fields: Any) -> tuple[str, ...]:
 
 
 @constant_in_graphs
-def _made_of_literals(cls: type[Monoid], written: Sequence[Any], *rest: Any) -> Monoid:
+def _made_of_literals(cls: type[Monoid], written: Sequence[Any], identity: Any, **rest: Any) -> Monoid:
     """The monoid of `_as_literals`."""
-    combine, lift, project, begin, block = (
-        function_of(cast(Any, each)) if isinstance(each, tuple) else each for each in written
-    )
+    combine, lift, project, begin, block = map(function_of, written)
     absorb = block if begin is None else (begin, block)
-    return object.__new__(cls)._make((combine, lift, project, absorb), *rest)
+    return cls(combine, identity, lift=lift, project=project, absorb=absorb, **rest)
 
 
 @kept_outside_modes(256)

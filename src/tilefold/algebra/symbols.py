@@ -33,7 +33,7 @@ class State(tuple[Any, ...]):
     def __getattr__(self, name: str) -> Any:
         if name not in self._fields:
             refuse_field(name, self._fields)
-        return dict(zip(self._fields, self, strict=True))[name]
+        return self._asdict()[name]
 
     @property
     def count(self) -> Any:  # a field, where a tuple has a method

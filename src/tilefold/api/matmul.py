@@ -149,7 +149,7 @@ def _is_transformed() -> bool:
 
 @constant_in_graphs
 def _ending(epilogue: Any, extras: int) -> Traced | None:
-    return traced_ending(function_of(epilogue) if isinstance(epilogue, tuple) else epilogue, extras, None)[0]
+    return traced_ending(function_of(epilogue), extras, None)[0]
 
 
 @constant_in_graphs

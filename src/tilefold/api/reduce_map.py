@@ -175,12 +175,7 @@ def function_of_rows(
 
 @constant_in_graphs
 def _applied_literals(apply: Inlined | Traced, others: int, rows: Inlined | None, folded: int) -> Traced:
-    return _applied(
-        apply if isinstance(apply, Traced) else function_of(apply),
-        others,
-        None if rows is None else function_of(rows),
-        folded,
-    )
+    return _applied(function_of(apply), others, function_of(rows), folded)
 
 
 def _applied(

@@ -163,9 +163,7 @@ def _ending(
 ) -> tuple[str, torch.dtype, torch.dtype, Any]:  # fmt: skip
     """What is made of the sum, as text that is empty where it is the sum; its dtype, and the result's; and what is made of it
     and of its row's fold, with the fold's results."""
-    epilogue, apply = (
-        replayed(f) if isinstance(f, tuple) else f for f in (epilogue, apply)
-    )  # as torch.compile traced it
+    epilogue, apply = replayed(epilogue), replayed(apply)  # as torch.compile traced them
     row = None if folding is None else (monoid_of(folding), apply)
     bias = extras[0] if has_bias else None
     made = make_epilogue(epilogue, bias, extras[has_bias:], operand, dtype, row)
