@@ -50,6 +50,7 @@ LENGTHS = {
     "one long among empty ones": [0] * 40 + [2100] + [0] * 40,
     "more in a window than are folded with it": [1] * 40 + [0, 0, 2, 0] * 10 + [50, 7, 7, 7, 7],
     "that end where tiles end": [32] * 64 + [0, 0, 1024, 0] + [1] * 32 + [992, 2048],
+    "two longer than a lane combines": [3, 0, 6000, 1, 5000, 2],
     "lengths around a window": [31, 32, 33, 63, 64, 65, 1, 0, 127, 128, 129, 1023, 1024, 1025],
 }
 
@@ -91,7 +92,8 @@ def test_on_a_cpu(lengths: str, monoid: tilefold.Monoid, guarantee: str) -> None
     [("equal", monoids.SUM), ("short", AFFINE), ("one long among empty ones", AFFINE), ("short", WEIGHTED),
      ("lengths around a window", WEIGHTED), ("empty ones", AFFINE),
      ("more in a window than are folded with it", AFFINE), ("lengths around a window", AFFINE),
-     ("that end where tiles end", AFFINE)],
+     ("that end where tiles end", AFFINE), ("two longer than a lane combines", AFFINE),
+     ("two longer than a lane combines", monoids.SUM)],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )  # fmt: skip
 def test_under_the_interpreter(lengths: str, monoid: tilefold.Monoid) -> None:

@@ -59,6 +59,17 @@ def by_a_helper(x: Any) -> Any:
     return x * FACTOR
 
 
+def by_two(x: Any) -> Any:
+    return x * 2.0
+
+
+def by_ten(x: Any) -> Any:
+    return x * 10.0
+
+
+HELPER = by_two
+
+
 class Changing:
     """A function that multiplies by a number kept in some place, and how to put another number there."""
 
@@ -98,6 +109,11 @@ def of_a_closed_list() -> Changing:
 
 def of_a_global() -> Changing:
     return Changing(lambda x, *_: x * FACTOR, lambda number: globals().update(FACTOR=number))
+
+
+def of_another_helper() -> Changing:
+    """Both read nothing, so that their codes alone differ."""
+    return Changing(lambda x, *_: HELPER(x), lambda number: globals().update(HELPER=by_ten))
 
 
 def of_a_helper() -> Changing:
@@ -172,16 +188,16 @@ def importing(x: Any) -> Any:
 
 PLACES = [
     of_an_attribute, of_an_object, of_an_object_without_a_hash, of_a_closure, of_a_closed_list, of_a_global, of_a_helper,
-    of_a_function_inside, of_a_default, of_a_list_by_default, of_the_code, of_a_module, of_a_function_s_attribute,
-    of_a_partial, of_a_tensor,
+    of_another_helper, of_a_function_inside, of_a_default, of_a_list_by_default, of_the_code, of_a_module,
+    of_a_function_s_attribute, of_a_partial, of_a_tensor,
 ]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def _factor() -> Iterator[None]:
-    globals().update(FACTOR=2.0)
+    globals().update(FACTOR=2.0, HELPER=by_two)
     yield
-    globals().update(FACTOR=2.0)
+    globals().update(FACTOR=2.0, HELPER=by_two)
 
 
 @pytest.mark.parametrize("where", ["epilogue", "row"])

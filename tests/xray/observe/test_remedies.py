@@ -157,14 +157,17 @@ def test_orders_of_atomics_are_counted_by_warp() -> None:
 
 
 @triton.jit
-def counted_in_rounds(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+def counted_in_rounds(x_ptr, y_ptr, n, BLOCK: tl.constexpr, SWAP: tl.constexpr):
     for start in range(0, n, BLOCK):
         x = tl.load(x_ptr + start + tl.arange(0, BLOCK))
         tl.atomic_add(y_ptr + x % 61, x, sem="relaxed")
+        if SWAP:
+            tl.atomic_cas(y_ptr + x % 61, x, x + 1, sem="relaxed")
 
 
-def test_a_layout_that_lets_neighbours_send_atomics_is_well_spent() -> None:
-    report = xray.explain(counted_in_rounds, {**INTS, "n": 4096}, {"BLOCK": 1024})
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_layout_that_lets_neighbours_send_atomics_is_well_spent(swap: bool) -> None:
+    report = xray.explain(counted_in_rounds, {**INTS, "n": 4096}, {"BLOCK": 1024, "SWAP": swap})
     assert any(line.work.barriers for line in report.lines if line.work is not None)
     assert "layout-in-loop" not in report.codes()
 
