@@ -131,6 +131,18 @@ def test_a_new_operation_must_say_everything() -> None:
         Values()  # type: ignore[call-arg]  # on purpose
 
 
+@pytest.mark.parametrize(
+    "row", [r for r in OPS.values() if r.kind in ("arithmetic", "float")], ids=lambda row: row.name
+)
+def test_a_row_is_one_function_of_numbers_and_of_tensors(row: Op) -> None:
+    """Where it overflows too."""
+    assert row.torch is not None
+    for operands in itertools.product((-1e3, -2.5, -0.3, 0.0, 0.3, 2.5, 1e3), repeat=row.arity):
+        tensors = [torch.tensor([operand], dtype=torch.float64) for operand in operands]
+        want = row.torch.function(*tensors).item()
+        assert row.python(*operands) == pytest.approx(want, rel=1e-12, nan_ok=True), operands
+
+
 @pytest.mark.parametrize("row", OPS.values(), ids=lambda row: row.name)
 def test_what_a_row_says_of_its_values_holds(row: Op) -> None:
     """On numbers that meet every case: whole ones, halves, ties, signs, NaN, infinities."""

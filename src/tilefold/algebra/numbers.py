@@ -30,7 +30,8 @@ def minimum(a: Number, b: Number) -> Number:
 
 
 def ieee(function: Callable[..., float]) -> Callable[..., float]:
-    """IEEE's answers where Python raises: infinity for an overflow, NaN outside the domain."""
+    """IEEE's answers where Python raises: infinity for an overflow, NaN outside the domain. It serves functions that overflow
+    to no negative infinity."""
 
     def apply(*operands: Number) -> float:
         try:

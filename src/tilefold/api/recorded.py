@@ -1,7 +1,8 @@
 """Calls as graphs hold them: one operation each, `tilefold::reduce` and the like, with the monoid as text.
 
 torch.compile comes here while it traces, and so do calls inside of modes and transforms that see operations. The operations
-are registered by `tilefold.api.operations`; their schemas have no shapes, so that one graph serves many.
+are registered by `operations`, `other_operations` and `registered`; their schemas have no shapes, so that one graph serves
+many.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tilefold.runtime.modes import is_dual, is_recorded
 from tilefold.runtime.uncompiled import constant_in_graphs, uncompiled
 
 OPERATIONS: Any = torch.ops.tilefold
-# What plain calls that ask for a gradient are, by the operation that they would be; `tilefold.api.operations` fills it.
+# What plain calls that ask for a gradient are, by the operation that they would be; the modules that register these fill it.
 DIFFERENTIATED: dict[str, Callable[..., list[Tensor]]] = {}
 # What calls of DTensors are, by the operation that they would be; `tilefold.distributed.dtensors` fills it.
 SHARDED: dict[str, Callable[..., list[Tensor]]] = {}

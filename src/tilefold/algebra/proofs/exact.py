@@ -416,7 +416,14 @@ def _pow(a: Ball, b: Ball) -> Ball:
     )
 
 
-_sqrt = _monotone(Decimal.sqrt, exact=lambda x: x in (0, 1) or x.sqrt() ** 2 == x)
+def _is_square(x: Decimal) -> bool:
+    """Whether a root of the context's digits is the root: its square is not rounded."""
+    root = x.sqrt()
+    with _more(_DIGITS):
+        return root * root == x
+
+
+_sqrt = _monotone(Decimal.sqrt, exact=_is_square)
 _rsqrt = _monotone(lambda x: 1 / x.sqrt(), exact=lambda x: False)
 _DIVIDING = ("truediv", "floordiv", "mod")
 _COMPARED = {op: OPS[op].python for op in COMPARISONS}
