@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,17 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # its operations' shapes, for torch.compile
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 from torch.distributed.device_mesh import DeviceMesh
 
+from tilefold.api import dispatch
+from tilefold.distributed.agreement import compares
 from tilefold.errors import ArgumentError, KindError, shown
+from tilefold.runtime.switch import named_key
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 COLLECTIVES: Any = torch.ops._c10d_functional
+_all_gather, _wait = COLLECTIVES.all_gather_into_tensor.default, COLLECTIVES.wait_tensor.default
 
 
 @dataclass(frozen=True)
@@ -95,31 +101,67 @@ def process_group(group: Any, mesh: Any, call: str) -> Any:
     return given
 
 
+def key_of(
+    tensors: Sequence[Tensor],
+    call: str,
+    dim: Any,
+    rest: tuple[Any, ...],
+    sharded_dim: Any,
+    group: Any,
+    mesh: Any,
+) -> Any:
+    """The key of a call over sharded dims, as `named_key` makes it; None, too, where ranks compare each call."""
+    given = sharded_dim if isinstance(sharded_dim, tuple) else (sharded_dim,)
+    if (
+        is_dynamo_compiling()
+        or compares()
+        or not all(d is None or type(d) is int for d in given)
+        or given == (None,)
+    ):
+        return None
+    groups = groups_of(len(given) if isinstance(sharded_dim, tuple) else None, group, mesh, call)
+    places = tuple([(g.group_name, g.size(), g.rank()) for g in groups])
+    return named_key(tensors, call, dim, (*rest, sharded_dim, places))
+
+
 def gathered(t: Tensor, ranks: Ranks) -> Tensor:
-    """A flat tensor of each rank, in rank order: [size, n]."""
-    made = COLLECTIVES.all_gather_into_tensor(t, ranks.size, ranks.name)
-    found: Tensor = COLLECTIVES.wait_tensor(made).view(ranks.size, t.numel())
-    return found
+    """A tensor of each rank, in rank order, along the first dim."""
+    if is_dynamo_compiling():
+        return COLLECTIVES.wait_tensor(COLLECTIVES.all_gather_into_tensor(t, ranks.size, ranks.name))  # type: ignore[no-any-return]
+    # No gradient goes through an exchange, and torch's autograd of it is a function of Python.
+    with torch._C._AutoDispatchBelowAutograd():
+        made = _all_gather(t, ranks.size, ranks.name)
+        return _wait(made)  # type: ignore[no-any-return]  # torch's own
 
 
 def gathered_states(states: Sequence[Tensor], axis: int, ranks: Ranks) -> list[Tensor]:
-    """The fields of all ranks' states by one exchange of their bytes; `axis`, of length 1, becomes that of ranks.
+    """The fields of all ranks' states by one exchange of their bytes; `axis`, of length 1, becomes that of ranks."""
+    return dispatch.noted(functools.partial(_gathered_states, axis, ranks), *states)
 
-    Wider fields stand first in the buffer, so that each begins where its dtype may.
-    """
-    order = sorted(range(len(states)), key=lambda f: -states[f].itemsize)
-    flat = [states[f].contiguous().reshape(-1).view(torch.uint8) for f in order]
-    rows = gathered(flat[0] if len(flat) == 1 else torch.cat(flat), ranks)
-    found, start = list(states), 0
-    for f, own in zip(order, flat, strict=True):
-        part = rows[:, start : start + own.numel()]
-        if not own.numel():
-            part = states[f].new_empty(ranks.size, 0)
-        elif rows.shape[1] % states[f].itemsize:  # no view: a rank's row begins between two elements
+
+def _gathered_states(axis: int, ranks: Ranks, *states: Tensor) -> list[Tensor]:
+    """Neighbouring fields that are alike are one block. Wider ones stand first, so that each begins where its dtype may."""
+    alike: list[list[int]] = []
+    for f in sorted(range(len(states)), key=lambda f: -states[f].itemsize):
+        kind, shape = states[f].dtype, states[f].shape
+        if alike and (t := states[alike[-1][0]]).dtype == kind and t.shape == shape:
+            alike[-1].append(f)
+        else:
+            alike.append([f])
+    blocks = [torch.stack([states[f] for f in fields]) for fields in alike]
+    flat = [block.view(-1).view(torch.uint8) for block in blocks]
+    lengths = [len(t) for t in flat]
+    n, found = sum(lengths), list(states)
+    rows = gathered(flat[0] if len(flat) == 1 else torch.cat(flat), ranks).view(ranks.size, n)
+    parts = rows.split(lengths, 1)  # type: ignore[no-untyped-call]  # torch's own
+    for fields, block, part in zip(alike, blocks, parts, strict=True):
+        if not block.numel():
+            part = block.new_empty(ranks.size, 0)
+        elif n % block.itemsize:  # no view: a rank's row begins between two elements
             part = part.clone(memory_format=torch.contiguous_format)
-        shape = [ranks.size, *states[f].shape]
-        found[f] = part.view(states[f].dtype).view(shape).movedim(0, axis).squeeze(axis + 1)
-        start += own.numel()
+        every = part.view(block.dtype).view(ranks.size, *block.shape).transpose(0, axis + 2)
+        for f, t in zip(fields, every.squeeze(0).unbind(), strict=True):
+            found[f] = t
     return found
 
 
