@@ -269,7 +269,8 @@ def _product(
     for i, (p, q) in enumerate(zip(a.placements, b.placements, strict=True)):
         check_placement(p, call)
         check_placement(q, call)
-        along = {at[d] for t, at in ((a, of_a), (b, of_b)) if (d := shards_at(t, i)) >= 0}
+        divided = ((shards_at(a, i), of_a), (shards_at(b, i), of_b))
+        along = {at[d] for d, at in divided if d >= 0}
         if len(along) > 1:
             raise ArgumentError(
                 f"{call}: a dim of the mesh may divide rows, columns, batches or K, one of these, got {p} and {q}; "
