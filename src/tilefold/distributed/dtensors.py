@@ -340,3 +340,26 @@ SHARDED.update(
     matmul=_product,
     norms=_norms,
 )
+
+
+def _refused(operation: Any, arguments: Any, named: Any) -> Any:
+    """What torch's dispatcher finds of an operation of ours that it is to run of DTensors.
+
+    Raises:
+        KindError: always.
+    """
+    name = operation.name()
+    raise KindError(
+        f"{name}: an operation of torch's must get plain tensors, got a DTensor, as within a transform of torch.func; call "
+        "the function of tilefold outside of it, or give local tensors"
+    )
+
+
+_DISPATCHER: Any = DTensor._op_dispatcher
+_DISPATCHER._custom_op_handlers.update(
+    {
+        getattr(torch.ops.tilefold, name.removeprefix("tilefold::")).default: _refused
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("tilefold::")
+    }
+)

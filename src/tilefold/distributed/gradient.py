@@ -18,7 +18,7 @@ from tilefold.api.ends import Ends, ends_of, function_of
 from tilefold.api.gradients import as_rows, cells, converted, from_rows, states_of
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import finish_text, turned
-from tilefold.api.recorded import is_plainly_differentiated
+from tilefold.api.recorded import asks_gradient, is_plainly_differentiated
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.scan import scan_tensors
 from tilefold.errors import GradientError
@@ -41,14 +41,21 @@ def check_order(call: str, what: str) -> None:
 
 
 def check_tangents(tensors: Sequence[Tensor], call: str) -> None:
-    """Refuse forward derivatives, which the exchange would lose.
+    """Refuse forward derivatives, which the exchange would lose, and gradients of torch.func, which see no exchange.
 
     Raises:
         GradientError: a tensor carries one.
     """
-    if not is_dynamo_compiling() and any(is_dual(members(t)) for t in tensors):
+    if is_dynamo_compiling():
+        return
+    if any(is_dual(members(t)) for t in tensors):
         raise GradientError(
             f"{call}: over a sharded dim there is no forward derivative, got a tensor that carries one; ask for the gradient"
+        )
+    if torch._C._functorch.maybe_current_level() is not None and asks_gradient(tensors):
+        raise GradientError(
+            f"{call}: over a sharded dim gradients must be asked of autograd, got a tensor of torch.func; call `backward` or "
+            "torch.autograd.grad"
         )
 
 

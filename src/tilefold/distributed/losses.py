@@ -17,6 +17,7 @@ from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
 from tilefold.api import dispatch
 from tilefold.api.chosen import map_chosen, same
+from tilefold.api.differentiated import at_places
 from tilefold.api.ends import function_of
 from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss
 from tilefold.api.operations import LIBRARY, fresh
@@ -348,7 +349,4 @@ class _Function(torch.autograd.Function):
         check_order(CALL, "loss")
         wrt = [i for i in range(ctx.count) if ctx.needs_input_grad[2 + i]]
         made = OPERATIONS.shard_loss_gradient(ctx.saved_tensors, grads, wrt, *ctx.arguments)
-        found: list[Any] = [None] * ctx.count
-        for i, g in zip(wrt, made, strict=True):
-            found[i] = g
-        return None, None, *found
+        return None, None, *at_places(made, wrt, ctx.count)

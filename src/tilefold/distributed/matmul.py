@@ -19,7 +19,7 @@ from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import recorded_product
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import COLLECTIVES, Ranks, process_group, ranks_of
-from tilefold.distributed.gradient import check_order
+from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import fold_of_text, fold_shards
 from tilefold.distributed.reduce_map import map_shards
 from tilefold.errors import ArgumentError, ShapeError, is_function
@@ -127,6 +127,8 @@ def multiply_parts(
                 f"result {shape}; pad them"
             )
         shape[-2] //= size
+    if every:
+        check_tangents([a, b, *extras], CALL)
     total = _product(a, b, precision, guarantee)
     for ranks in every:
         total = _Sum.apply(total, ranks, scatter)  # type: ignore[no-untyped-call]  # torch's own

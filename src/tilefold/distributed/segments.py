@@ -18,6 +18,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api.differentiated import at_places
 from tilefold.api.ends import Ends
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import Dtypes, finish_text, partial_text, result_dtypes, takes_positions
@@ -423,7 +424,4 @@ class _Function(torch.autograd.Function):
             saved[:k], lies, saved[k : k + n], saved[k + n :], [grads[i] for i in ctx.moved], shards.monoid, shards.dim,
             place_of(shards.steps), wrt, shards.guarantee,
         )  # fmt: skip
-        found: list[Any] = [None] * k
-        for i, g in zip(wrt, made, strict=True):
-            found[i] = g
-        return None, None, None, *found
+        return None, None, None, *at_places(made, wrt, k)
