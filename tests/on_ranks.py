@@ -622,7 +622,7 @@ def killed() -> dict[str, tuple[float, str]]:
 
 def killed_between(name: str) -> tuple[int, float, str]:
     """A call whose second exchange another rank does not reach: how many it begins, how long it waits, what it is told."""
-    begun, real = [], exchange._all_gather
+    begun, real = [], exchange.collective
 
     def dying(*arguments: Any) -> Any:
         begun.append(arguments)
@@ -630,7 +630,7 @@ def killed_between(name: str) -> tuple[int, float, str]:
             os._exit(1)
         return real(*arguments)
 
-    exchange._all_gather = dying
+    exchange.collective = dying
     x = torch.ones(4, 3)
     calls = exchanges(x) | {"argmax": lambda: sharded.argmax(x, 1, sharded_dim=1)}
     began = time.monotonic()

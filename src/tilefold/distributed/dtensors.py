@@ -64,7 +64,8 @@ class Again(NamedTuple):
         made = self.replay.call(*own)
         if made is None:
             return None
-        return [DTensor(t, spec, requires_grad=False) for t, spec in zip(made, self.specs, strict=True)]
+        of: Any = DTensor
+        return [of(t, spec, requires_grad=False) for t, spec in zip(made, self.specs, strict=True)]
 
 
 def _made_again(function: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:

@@ -21,7 +21,9 @@ from tilefold.runtime.switch import named_key
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 COLLECTIVES: Any = torch.ops._c10d_functional
-_all_gather, _wait = COLLECTIVES.all_gather_into_tensor.default, COLLECTIVES.wait_tensor.default
+_NAMES = ("all_gather_into_tensor", "all_reduce", "all_reduce_", "reduce_scatter_tensor", "all_to_all_single")
+_EAGER = {name: getattr(COLLECTIVES, name).default for name in _NAMES}
+_WAIT = COLLECTIVES.wait_tensor.default
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,18 @@ def key_of(
 
 def gathered(t: Tensor, ranks: Ranks) -> Tensor:
     """A tensor of each rank, in rank order, along the first dim."""
+    return collective("all_gather_into_tensor", t, ranks.size, ranks.name)
+
+
+def collective(name: str, t: Tensor, *arguments: Any) -> Tensor:
+    """What a functional collective of torch's makes."""
+    made: Tensor
     if is_dynamo_compiling():
-        return COLLECTIVES.wait_tensor(COLLECTIVES.all_gather_into_tensor(t, ranks.size, ranks.name))  # type: ignore[no-any-return]
-    # No gradient goes through an exchange, and torch's autograd of it is a function of Python.
-    with torch._C._AutoDispatchBelowAutograd():
-        made = _all_gather(t, ranks.size, ranks.name)
-        return _wait(made)  # type: ignore[no-any-return]  # torch's own
+        made = COLLECTIVES.wait_tensor(getattr(COLLECTIVES, name)(t, *arguments))
+    else:  # no gradient goes through an exchange, and torch's autograd of it is a function of Python
+        with torch._C._AutoDispatchBelowAutograd():
+            made = _WAIT(_EAGER[name](t, *arguments))
+    return made
 
 
 def gathered_states(states: Sequence[Tensor], axis: int, ranks: Ranks) -> list[Tensor]:

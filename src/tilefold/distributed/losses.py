@@ -86,10 +86,9 @@ def cross_entropy(
     key = key_of(given, CALL, None, (options, tuple(map(type, options)), parts), 0, group, mesh)
     made = dispatch.repeated(key, *given)
     if made is None:
-        plain, tensors = checked_loss(CALL, 0, *given[:2], weight, *options)
-        key = (
-            key if weight is None or tensors[-1] is weight else None
-        )  # which is of the tensors as they were given
+        plain, tensors = checked_loss(CALL, 0, input, target, weight, *options)
+        if weight is not None and tensors[-1] is not weight:
+            key = None  # which is of the tensors as they were given
         made = loss_of_shards(tensors, plain, sizes, group, mesh, key)
     return (made[0], made[1].squeeze(min(1, input.ndim - 1))) if return_lse else made[0]
 

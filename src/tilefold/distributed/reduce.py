@@ -287,8 +287,8 @@ class Sharded(Call):
         run = OPERATIONS.shard_gradient if is_dynamo_compiling() else gradient.gradient_of_shard
         moved = derived_places(self.monoid, self.elements(saved[:k]))
         made = run(
-            list(saved[:k]), list(saved[k:n]), list(saved[n:]), [grads[i] for i in moved], self.monoid, self.dims, self.own,
-            self.steps[-1].axis, self.steps[-1].ranks.rank, list(wrt), self.convert, self.guarantee,
+            list(saved[:k]), list(saved[k:n]), list(saved[n:]), [grads[i] for i in moved], self.monoid, list(self.dims),
+            list(self.own), self.steps[-1].axis, self.steps[-1].ranks.rank, list(wrt), self.convert, self.guarantee,
         )  # fmt: skip
         return at_places(made, wrt, k)
 
@@ -299,7 +299,8 @@ class Sharded(Call):
         shape = broadcast_shape(tensors, CALL)
         if takes_positions(self.monoid):
             base, *places = dispatch.noted(functools.partial(self._places, shape, tensors[0].device))
-            given = [t if convert is None else converted(t, convert) for t in tensors] + [base]
+            given = [t if convert is None else converted(t, convert) for t in tensors]
+            given = [t.expand(shape) for t in (*given, base)]
             convert = None
         elements = self.elements(tensors)
         text = partial_text(self.monoid, elements, self.ties)

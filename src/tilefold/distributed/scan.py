@@ -14,7 +14,7 @@ from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api.parts import Dtypes, algebra_of, finish_text, partial_text, turned, with_base
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
-from tilefold.distributed.exchange import COLLECTIVES, Step, first_positions, gathered_states, positions_of
+from tilefold.distributed.exchange import Step, collective, first_positions, gathered_states, positions_of
 from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import Axes, agreed, fold_of_text
 from tilefold.errors import EmptyError
@@ -166,8 +166,8 @@ class _Gathered(torch.autograd.Function):
         for i in floats:
             parts = grads[i].movedim(axis, 0)
             counts = [parts[0].numel()] * ranks.size
-            sent = COLLECTIVES.all_to_all_single(parts.reshape(-1), counts, counts, ranks.name)
-            own = COLLECTIVES.wait_tensor(sent).view(parts.shape).movedim(0, axis)
+            sent = collective("all_to_all_single", parts.reshape(-1), counts, counts, ranks.name)
+            own = sent.view(parts.shape).movedim(0, axis)
             (found[i],) = fold_of_text([own], SUM.text, (axis,), True, None, None, "run_to_run")
         return None, *found
 

@@ -34,7 +34,7 @@ from tilefold.api.segment_reduce import (
     only_one,
     unchecked_offsets,
 )
-from tilefold.distributed.exchange import COLLECTIVES, Step, gathered, gathered_states
+from tilefold.distributed.exchange import Step, collective, gathered, gathered_states
 from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import Axes, agreed, derived_places, fold_of_text
 from tilefold.errors import ArgumentError, EmptyError
@@ -315,7 +315,7 @@ class Shards:
         nothing = flat[-1:]
         sent = torch.where(sends.unsqueeze(1), flat[:-1] - nothing, 0)
         for step in self.steps:
-            sent = COLLECTIVES.wait_tensor(COLLECTIVES.all_reduce(sent, "sum", step.ranks.name))
+            sent = collective("all_reduce", sent, "sum", step.ranks.name)
         every = torch.split(sent + nothing, sizes, 1)
         fields = (e.clone(memory_format=torch.contiguous_format).reshape(-1) for e in every)
         return [
