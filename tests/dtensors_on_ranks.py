@@ -446,6 +446,13 @@ def again() -> None:
             wanted = listed(call(x, w, target))
             same(wanted, [t.full_tensor() for t in made])
             assert [t.device_mesh for t in made] == [mesh] * len(made)
+    x = here(torch.randn(4, 6, dtype=torch.float64))
+    for _ in range(3):
+        for lies in (LIES[3], LIES[3][::-1]):
+            same(
+                tilefold.logsumexp(x, 0),
+                tilefold.logsumexp(distribute_tensor(x, mesh, lies), 0).full_tensor(),
+            )
 
 
 def in_graph(name: str) -> list[tuple[str, int]]:

@@ -323,17 +323,14 @@ def losses_beside(what: str) -> str | None:
                 fullgraph=True,
                 backend="aot_eager",
             )
-            assert torch.equal(call(x.detach()), call(x))
-            made = [
-                f(x)
-                for f in (
-                    call,
-                    lambda x: sharded.cross_entropy(x, target, sizes=[2, 3, 3, 3], label_smoothing=0.1),
-                )
-            ]
-            grads = [torch.autograd.grad(m, x)[0] for m in made]
-            assert torch.equal(*made)
-            assert torch.equal(*grads)
+            plain = lambda x: sharded.cross_entropy(x, target, sizes=[2, 3, 3, 3], label_smoothing=0.1)  # noqa: E731
+            for dtype in (torch.float32, torch.bfloat16):
+                own = x.detach().to(dtype).requires_grad_()
+                assert torch.equal(call(own.detach()), call(own))
+                made = [f(own) for f in (call, plain)]
+                grads = [torch.autograd.grad(m, own)[0] for m in made]
+                assert torch.equal(*made)
+                assert torch.equal(*grads)
             return None
     except (tilefold.errors.TilefoldError, RuntimeError) as error:
         return str(error)
@@ -673,8 +670,10 @@ def again() -> None:
                     got, own, seed.split(sizes, 1)[rank].contiguous() if is_spread else seed
                 )
                 same(a.split(sizes, 1)[rank], b)
-    own = here(torch.ones(3, sizes[rank]))
+    own, two = here(torch.ones(3, sizes[rank])), group_of(2)
     for _ in range(2):
+        if rank < 2:
+            assert sharded.sum(own, 1, group=two, **shards).tolist() == [3.0] * 3
         assert sharded.sum(own, 1, **shards).tolist() == [9.0] * 3
         assert "needs an identity" in nothing()
     os.environ["TILEFOLD_CHECK_RANKS"] = "1"

@@ -114,12 +114,8 @@ def key_of(
 ) -> Any:
     """The key of a call over sharded dims, as `named_key` makes it; None, too, where ranks compare each call."""
     given = sharded_dim if isinstance(sharded_dim, tuple) else (sharded_dim,)
-    if (
-        is_dynamo_compiling()
-        or compares()
-        or not all(d is None or type(d) is int for d in given)
-        or given == (None,)
-    ):
+    are_dims = given != (None,) and all(d is None or type(d) is int for d in given)
+    if is_dynamo_compiling() or not are_dims or compares():
         return None
     groups = groups_of(len(given) if isinstance(sharded_dim, tuple) else None, group, mesh, call)
     places = tuple([(g.group_name, g.size(), g.rank()) for g in groups])
@@ -160,8 +156,8 @@ def _gathered_states(axis: int, ranks: Ranks, *states: Tensor) -> list[Tensor]:
     flat = [block.view(-1).view(torch.uint8) for block in blocks]
     lengths = [len(t) for t in flat]
     n, found = sum(lengths), list(states)
-    rows = gathered(flat[0] if len(flat) == 1 else torch.cat(flat), ranks).view(ranks.size, n)
-    parts = rows.split(lengths, 1)  # type: ignore[no-untyped-call]  # torch's own
+    whole = gathered(flat[0] if len(flat) == 1 else torch.cat(flat), ranks)
+    parts = [whole] if len(flat) == 1 else whole.view(ranks.size, n).split(lengths, 1)  # type: ignore[no-untyped-call]
     for fields, block, part in zip(alike, blocks, parts, strict=True):
         if not block.numel():
             part = block.new_empty(ranks.size, 0)
