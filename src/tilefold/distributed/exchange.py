@@ -103,23 +103,17 @@ def process_group(group: Any, mesh: Any, call: str) -> Any:
     return given
 
 
-def key_of(
-    tensors: Sequence[Tensor],
-    call: str,
-    dim: Any,
-    rest: tuple[Any, ...],
-    sharded_dim: Any,
-    group: Any,
-    mesh: Any,
-) -> Any:
-    """The key of a call over sharded dims, as `named_key` makes it; None, too, where ranks compare each call."""
+def again(
+    tensors: Sequence[Tensor], call: str, dim: Any, rest: tuple[Any, ...], sharded_dim: Any, group: Any, mesh: Any
+) -> tuple[Any, list[Tensor] | None]:  # fmt: skip
+    """`dispatch.again` of a call over sharded dims; (None, None), too, where ranks compare each call."""
     given = sharded_dim if isinstance(sharded_dim, tuple) else (sharded_dim,)
     are_dims = given != (None,) and all(d is None or type(d) is int for d in given)
     if is_dynamo_compiling() or not are_dims or compares():
-        return None
+        return None, None
     groups = groups_of(len(given) if isinstance(sharded_dim, tuple) else None, group, mesh, call)
     places = tuple([(g.group_name, g.size(), g.rank()) for g in groups])
-    return named_key(tensors, call, dim, (*rest, sharded_dim, places))
+    return dispatch.again(named_key, tensors, call, dim, (*rest, sharded_dim, places))
 
 
 def gathered(t: Tensor, ranks: Ranks) -> Tensor:

@@ -25,7 +25,7 @@ from tilefold.api.parts import finish_text, partial_text
 from tilefold.api.recorded import OPERATIONS, asks_gradient, is_plainly_differentiated
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed.agreement import check_ranks
-from tilefold.distributed.exchange import Ranks, gathered_states, key_of, process_group, ranks_of
+from tilefold.distributed.exchange import Ranks, again, gathered_states, process_group, ranks_of
 from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.errors import ArgumentError, ShapeError, shown
 from tilefold.functional.losses import checked_loss
@@ -83,8 +83,7 @@ def cross_entropy(
     )  # fmt: skip
     given = [input, target] if weight is None else [input, target, weight]
     parts = tuple(sizes) if isinstance(sizes, list) else sizes
-    key = key_of(given, CALL, None, (options, tuple(map(type, options)), parts), 0, group, mesh)
-    made = dispatch.repeated(key, *given)
+    key, made = again(given, CALL, None, (options, tuple(map(type, options)), parts), 0, group, mesh)
     if made is None:
         plain, tensors = checked_loss(CALL, 0, input, target, weight, *options)
         if weight is not None and tensors[-1] is not weight:

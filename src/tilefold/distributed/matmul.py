@@ -21,7 +21,7 @@ from tilefold.api.matmul import matmul as local_matmul
 from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import asks_gradient, recorded_product
 from tilefold.distributed.agreement import check_ranks
-from tilefold.distributed.exchange import Ranks, collective, gathered, key_of, process_group, ranks_of
+from tilefold.distributed.exchange import Ranks, again, collective, gathered, process_group, ranks_of
 from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import fold_of_text, fold_shards
 from tilefold.distributed.reduce_map import map_shards
@@ -76,11 +76,11 @@ def matmul(
     """
     tensors = [a, b, *([] if bias is None else [bias]), *listed(epilogue_args)]
     key: Any = None
-    if row is None and (epilogue is None or type(epilogue) is str) and not asks_gradient(tensors):
-        rest = (bias is None, epilogue, scatter, out_dtype, precision, guarantee)
-        key = key_of(tensors, CALL, None, rest, 0, group, mesh)
-        key = key and (*key, cublas_setting(a.dtype))
-        if (known := dispatch.repeated(key, *tensors)) is not None:
+    is_named = row is None and (epilogue is None or type(epilogue) is str)
+    if is_named and isinstance(a, Tensor) and not is_dynamo_compiling():
+        rest = (bias is None, epilogue, scatter, out_dtype, precision, guarantee, cublas_setting(a.dtype))
+        key, known = again(tensors, CALL, None, rest, 0, group, mesh)
+        if known is not None:
             return known[0]
     check_flags(CALL, scatter=scatter)
     groups = [process_group(group, mesh, CALL)]
@@ -90,7 +90,7 @@ def matmul(
             a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, groups, scatter=scatter
         )
 
-    made = dispatch.replayed(key, run, tensors)
+    made = dispatch.replayed(key if key and not asks_gradient(tensors) else None, run, tensors)
     return made[0] if row is None else (made[0], row[0].pack(made[1:]))
 
 

@@ -25,10 +25,10 @@ from tilefold.distributed import gradient
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import (
     Step,
+    again,
     first_positions,
     gathered_states,
     groups_of,
-    key_of,
     positions_of,
     ranks_of,
 )
@@ -128,8 +128,10 @@ def fold_shards(
 ) -> list[Tensor]:
     """`reduce` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
     rest = (monoid, keepdim, return_state, dtype, convert, guarantee)
-    key = None if init is not None else key_of(tensors, call, dim, rest, sharded_dim, group, mesh)
-    if (known := dispatch.repeated(key, *tensors)) is not None:
+    key, known = None, None
+    if init is None:
+        key, known = again(tensors, call, dim, rest, sharded_dim, group, mesh)
+    if known is not None:
         return known
     check_flags(call, keepdim=keepdim)
     check_inputs(tensors, monoid, guarantee, call, differentiable=True)

@@ -26,7 +26,7 @@ from tilefold.api.map_rules import Rules, rules_of
 from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import asks_gradient
 from tilefold.api.reduce_map import as_extras, expanded_to, function_of_rows, map_tensors
-from tilefold.distributed.exchange import Step, key_of
+from tilefold.distributed.exchange import Step, again
 from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.distributed.reduce import Axes, Sharded, agreed, fold_of_text
 from tilefold.errors import GradientError
@@ -116,8 +116,8 @@ def map_shards(
     """
     every, count = [*tensors, *extras], len(tensors)
     rest = (monoid, apply, count, convert, guarantee, length)
-    key = key_of(every, call, dim, rest, sharded_dim, group, mesh)
-    if (known := dispatch.repeated(key, *every)) is not None:
+    key, known = again(every, call, dim, rest, sharded_dim, group, mesh)
+    if known is not None:
         return known
     names = (*[None] * count, *["extras"] * len(extras)) if names is None else names
     check_inputs(tensors, monoid, guarantee, call, names[:count], differentiable=True)

@@ -18,10 +18,10 @@ from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
 from tilefold.distributed.exchange import (
     Step,
+    again,
     collective,
     first_positions,
     gathered_states,
-    key_of,
     positions_of,
 )
 from tilefold.distributed.gradient import check_order, check_tangents
@@ -96,12 +96,10 @@ def scan_shards(
     call: str = CALL,
 ) -> list[Tensor]:
     """`scan` without packing. `convert` reads elements as that dtype."""
-    key: Any = None
-    if not asks_gradient(tensors):
-        rest = (monoid, exclusive, reverse, dtype, convert, guarantee)
-        key = key_of(tensors, call, dim, rest, sharded_dim, group, mesh)
-        if (known := dispatch.repeated(key, *tensors)) is not None:
-            return known
+    rest = (monoid, exclusive, reverse, dtype, convert, guarantee)
+    key, known = again(tensors, call, dim, rest, sharded_dim, group, mesh)
+    if known is not None:
+        return known
     check_flags(call, exclusive=exclusive, reverse=reverse)
     check_inputs(tensors, monoid, guarantee, call, differentiable=True)
     shape, dtype = broadcast_shape(tensors, call), as_dtype(dtype, call)
@@ -141,7 +139,7 @@ def scan_shards(
         return [first_positions(shape, (along,), (along,), positions_of(shape, device, steps))]
 
     device = tensors[0].device
-    return dispatch.replayed(key, run, tensors)
+    return dispatch.replayed(None if asks_gradient(tensors) else key, run, tensors)
 
 
 def _before(
