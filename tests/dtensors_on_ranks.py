@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 import tilefold
@@ -417,3 +419,82 @@ def fsdp() -> None:
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=0)
     for a, b in zip(whole.parameters(), own.parameters(), strict=True):
         torch.testing.assert_close(b.grad.full_tensor(), a.grad, rtol=1e-5, atol=1e-8)
+
+
+def again() -> None:
+    """Calls like earlier ones, of other elements, and of DTensors that lie otherwise."""
+    torch.manual_seed(18)
+    mesh, w = on_mesh(), here(torch.randn(6, dtype=torch.float64))
+    target = here(torch.tensor([0, 5, 2, 1]))
+    calls: tuple[Any, ...] = (
+        lambda x, w, t: tilefold.logsumexp(x, 1),
+        lambda x, w, t: tilefold.reduce(x, monoids.MAX_WITH_INDEX, 1),
+        lambda x, w, t: tilefold.rms_norm(x, (6,), w),
+        lambda x, w, t: tilefold.softmax(x, 1),
+        lambda x, w, t: tilefold.cumsum(x, 1),
+        lambda x, w, t: tilefold.cross_entropy(x, t),
+        lambda x, w, t: tilefold.cross_entropy(x, t, reduction="none", return_lse=True),
+    )
+    for call in calls:
+        for turn in range(8):
+            x = here(torch.randn(4, 6, dtype=torch.float64))
+            lies = LIES[0] if turn % 3 else LIES[1]
+            of_target = [Shard(0) if lies is LIES[0] else Replicate(), Replicate()]
+            own = distribute_tensor(x, mesh, lies)
+            weight = distribute_tensor(w, mesh, [Replicate(), Shard(0)])
+            made = listed(call(own, weight, distribute_tensor(target, mesh, of_target)))
+            wanted = listed(call(x, w, target))
+            same(wanted, [t.full_tensor() for t in made])
+            assert [t.device_mesh for t in made] == [mesh] * len(made)
+    x = here(torch.randn(4, 6, dtype=torch.float64))
+    for _ in range(3):
+        for lies in (LIES[3], LIES[3][::-1]):
+            same(
+                tilefold.logsumexp(x, 0),
+                tilefold.logsumexp(distribute_tensor(x, mesh, lies), 0).full_tensor(),
+            )
+
+
+def in_graph(name: str) -> list[tuple[str, int]]:
+    """What a compiled call exchanges over two ranks: operations, and the bytes that this rank gives to each."""
+    mesh, sent = on_mesh()["model"], list[tuple[str, int]]()
+    shapes = {"x": ((4, 16), 1), "w": ((16,), 0), "b": ((16, 3), 0)}
+    x, w, b = (distribute_tensor(here(torch.ones(n)), mesh, [Shard(d)]) for n, d in shapes.values())
+    target, cuts = (
+        distribute_tensor(here(torch.tensor(t)), mesh, [Replicate()])
+        for t in ([0, 15, 3, 3], [0, 3, 3, 10, 16])
+    )
+    calls = {
+        "logsumexp": lambda x: tilefold.logsumexp(x, 1),
+        "softmax": lambda x: tilefold.softmax(x, 1),
+        "rms_norm": lambda x: tilefold.rms_norm(x, (16,), w),
+        "argmax": lambda x: tilefold.argmax(x, 1),
+        "topk": lambda x: tilefold.topk(x, 2, 1).indices,
+        "cross_entropy": lambda x: tilefold.cross_entropy(x, target),
+        "matmul": lambda x: tilefold.matmul(x, b),
+        "scan": lambda x: tilefold.cumsum(x, 1),
+        "segment_reduce": lambda x: tilefold.segment_reduce(x, monoids.LOGSUMEXP, cuts, dim=1),
+    }
+
+    def noted(graph: Any, inputs: Any) -> Any:
+        for node in graph.graph.nodes:
+            target = str(node.target)
+            if target.startswith("_c10d_functional") and "wait_tensor" not in target:
+                sent.append((target.split(".")[1], node.args[0].meta["val"].nbytes))
+        return make_boxed_func(graph.forward)
+
+    torch.compiler.reset()
+    graph = torch.compile(calls[name], fullgraph=True, backend=aot_autograd(fw_compiler=noted))
+    same(calls[name](x).full_tensor(), graph(x).full_tensor())
+    return sent
+
+
+def as_operations() -> list[str]:
+    """The errors of operations of torch's that get DTensors: called by name, and within transforms."""
+    x = distribute_tensor(here(torch.ones(4, 6)), on_mesh(), LIES[0])
+    calls = (
+        lambda: torch.ops.tilefold.topk([x], 2, 1, True, "run_to_run"),
+        lambda: torch.func.vmap(lambda x: tilefold.logsumexp(x, 0))(x),
+        lambda: torch.func.grad(lambda x: tilefold.logsumexp(x, 1).sum())(x),
+    )
+    return [error_of(call, tilefold.errors.KindError) for call in calls]

@@ -323,17 +323,14 @@ def losses_beside(what: str) -> str | None:
                 fullgraph=True,
                 backend="aot_eager",
             )
-            assert torch.equal(call(x.detach()), call(x))
-            made = [
-                f(x)
-                for f in (
-                    call,
-                    lambda x: sharded.cross_entropy(x, target, sizes=[2, 3, 3, 3], label_smoothing=0.1),
-                )
-            ]
-            grads = [torch.autograd.grad(m, x)[0] for m in made]
-            assert torch.equal(*made)
-            assert torch.equal(*grads)
+            plain = lambda x: sharded.cross_entropy(x, target, sizes=[2, 3, 3, 3], label_smoothing=0.1)  # noqa: E731
+            for dtype in (torch.float32, torch.bfloat16):
+                own = x.detach().to(dtype).requires_grad_()
+                assert torch.equal(call(own.detach()), call(own))
+                made = [f(own) for f in (call, plain)]
+                grads = [torch.autograd.grad(m, own)[0] for m in made]
+                assert torch.equal(*made)
+                assert torch.equal(*grads)
             return None
     except (tilefold.errors.TilefoldError, RuntimeError) as error:
         return str(error)
@@ -618,3 +615,77 @@ def killed() -> dict[str, tuple[float, str]]:
         error = error_of(call, RuntimeError)
         found[name] = time.monotonic() - began, error
     return found
+
+
+def killed_between(name: str) -> tuple[int, float, str]:
+    """A call whose second exchange another rank does not reach: how many it begins, how long it waits, what it is told."""
+    begun, real = [], exchange.collective
+
+    def dying(*arguments: Any) -> Any:
+        begun.append(arguments)
+        if dist.get_rank() == 1 and len(begun) == 2:
+            os._exit(1)
+        return real(*arguments)
+
+    exchange.collective = dying
+    x = torch.ones(4, 3)
+    calls = exchanges(x) | {"argmax": lambda: sharded.argmax(x, 1, sharded_dim=1)}
+    began = time.monotonic()
+    error = error_of(calls[name], RuntimeError)
+    return len(begun), time.monotonic() - began, error
+
+
+def again() -> None:
+    """Calls like earlier ones, of other elements: results and gradients of the whole, and the same checks."""
+    torch.manual_seed(17)
+    rank, sizes = dist.get_rank(), sizes_of(3, 0, 2, 4)
+    target, whole_sizes = here(torch.tensor([0, 4, 8])), {"sizes": sizes}
+    shards: dict[str, Any] = {"sharded_dim": 1}
+    calls: dict[str, tuple[Callable[..., Any], Callable[..., Any], bool]] = {}
+    for name in ("sum", "logsumexp", "argmax", "amax", "var"):
+        calls[name] = (
+            functools.partial(getattr(tilefold, name), dim=1),
+            functools.partial(getattr(sharded, name), dim=1, **shards),
+            False,
+        )
+    calls["softmax"] = lambda x: tilefold.softmax(x, 1), lambda x: sharded.softmax(x, 1, **shards), True
+    calls["norm"] = (
+        lambda x: tilefold.rms_norm(x, (9,)), lambda x: sharded.rms_norm(x, x.shape[1:], **shards), True,
+    )  # fmt: skip
+    calls["loss"] = (
+        lambda x: tilefold.cross_entropy(x, target, label_smoothing=0.1),
+        lambda x: sharded.cross_entropy(x, target, label_smoothing=0.1, **whole_sizes),
+        False,
+    )
+    for of_whole, of_own, is_spread in calls.values():
+        for turn in range(6):
+            x = here(torch.randn(3, 9, dtype=torch.float64)).requires_grad_(turn > 2)
+            own = x.detach().split(sizes, 1)[rank].clone().requires_grad_(turn > 2)
+            wanted, got = of_whole(x), of_own(own)
+            same((wanted.split(sizes, 1)[rank] if is_spread else wanted).detach(), got.detach())
+            if wanted.requires_grad:
+                seed = torch.randn_like(wanted)
+                (a,) = torch.autograd.grad(wanted, x, seed)
+                (b,) = torch.autograd.grad(
+                    got, own, seed.split(sizes, 1)[rank].contiguous() if is_spread else seed
+                )
+                same(a.split(sizes, 1)[rank], b)
+    own, two = here(torch.ones(3, sizes[rank])), group_of(2)
+    for _ in range(2):
+        if rank < 2:
+            assert sharded.sum(own, 1, group=two, **shards).tolist() == [3.0] * 3
+        assert sharded.sum(own, 1, **shards).tolist() == [9.0] * 3
+        assert "needs an identity" in nothing()
+    os.environ["TILEFOLD_CHECK_RANKS"] = "1"
+    try:
+        dtype = torch.float64 if rank == 2 else None
+        assert "ranks must agree on read as" in error_of(lambda: sharded.sum(own, 1, dtype=dtype, **shards))
+        assert sharded.sum(own, 1, **shards).tolist() == [9.0] * 3
+    finally:
+        del os.environ["TILEFOLD_CHECK_RANKS"]
+
+
+def transformed(name: str) -> str:
+    """The error of a gradient that a transform of torch.func asks for."""
+    run = lambda x: listed(exchanges(x)[name]())[0].sum()  # noqa: E731  # one call
+    return error_of(lambda: torch.func.grad(run)(here(torch.ones(4, 3))), tilefold.errors.GradientError)

@@ -56,6 +56,36 @@ def test_a_compiled_norm_and_a_fold_are_one_graph(four):
     four.run(dtensors_on_ranks.compiled, False)
 
 
+def test_calls_like_earlier_ones_are_those_of_their_own_elements(four):
+    four.run(dtensors_on_ranks.again)
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("logsumexp", {"all_gather_into_tensor": [4 * 8]}),
+        ("softmax", {"all_gather_into_tensor": [4 * 8]}),
+        ("rms_norm", {"all_gather_into_tensor": [4 * 8]}),
+        ("argmax", {"all_gather_into_tensor": [8, 4 * 12]}),
+        ("topk", {"all_gather_into_tensor": [4 * 2 * 12 + 8]}),
+        ("cross_entropy", {"all_gather_into_tensor": [4 * 12 + 16]}),
+        ("matmul", {"all_reduce": [4 * 3 * 4]}),
+        ("scan", {"all_gather_into_tensor": [4 * 4]}),
+        ("segment_reduce", {"all_gather_into_tensor": [8, 2 * 4 * 8], "all_reduce": [4 * 4 * 4]}),
+    ],
+)
+def test_a_graph_exchanges_states_and_nothing_else(four, name, sent):
+    found = [(kind, n) for kind, numbers in sent.items() for n in numbers]
+    assert four.run(dtensors_on_ranks.in_graph, name) == [found] * 4
+
+
+def test_operations_of_torch_refuse_dtensors_in_one_line(four):
+    for errors in four.run(dtensors_on_ranks.as_operations):
+        assert all(
+            re.fullmatch("tilefold::.* must get plain tensors, got a DTensor, .*", error) for error in errors
+        )
+
+
 def test_calls_that_are_refused(four):
     rules = (
         "sum: placements must be Shard or Replicate, got P",

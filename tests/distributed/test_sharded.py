@@ -60,6 +60,15 @@ def test_there_is_no_second_derivative(four, name):
     assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative, name))
 
 
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_transforms_of_torch_func_have_no_gradient(four, name):
+    assert all("must be asked of autograd" in error for error in four.run(on_ranks.transformed, name))
+
+
+def test_calls_like_earlier_ones_are_those_of_their_own_elements(four):
+    four.run(on_ranks.again)
+
+
 @pytest.mark.parametrize("name", ["softmax", "logsumexp", "scan", "cross_entropy"])
 def test_there_is_no_forward_derivative(four, name):
     assert all("no forward derivative" in error for error in four.run(on_ranks.forward_derivative, name))
@@ -250,6 +259,22 @@ def test_a_rank_that_dies_is_an_error_of_every_operation_within_the_time_out(tmp
         for name, (waited_s, error) in found.items():
             assert error, name
             assert waited_s < 15, name
+    finally:
+        ranks.close()
+
+
+@pytest.mark.parametrize("name", ["argmax", "segment_reduce"])
+def test_a_rank_that_dies_between_two_exchanges_of_a_call_is_an_error_within_the_time_out(tmp_path, name):
+    ranks = Ranks(2, tmp_path, timeout_s=10)
+    try:
+        for pipe in ranks.pipes:
+            pipe.send((on_ranks.killed_between, (name,)))
+        is_good, found = ranks.pipes[0].recv()
+        assert is_good, found
+        begun, waited_s, error = found
+        assert begun == 2
+        assert error
+        assert waited_s < 15
     finally:
         ranks.close()
 

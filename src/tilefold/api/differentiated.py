@@ -63,6 +63,14 @@ class Call:
         """The inputs' cotangents, None of those that are not asked for."""
 
 
+def at_places(values: Sequence[Any], places: Sequence[int], count: int) -> list[Any]:
+    """So many, None but for the values at their places: a cotangent for each input."""
+    found: list[Any] = [None] * count
+    for i, value in zip(places, values, strict=True):
+        found[i] = value
+    return found
+
+
 class Dual:
     """The forward derivatives of a call's tensors, for a backward within their level: of values that it reads, too.
 

@@ -174,7 +174,7 @@ def planned(plan: Plan | None) -> None:
 def noted(function: Callable[..., list[Tensor]], *tensors: Tensor) -> list[Tensor]:
     """What operations of torch's make, which are the same for all tensors of these layouts: noted as an executable's call."""
     results = function(*tensors)
-    if (tape := _last.tape) is not None:
+    if not is_dynamo_compiling() and (tape := _last.tape) is not None:
         tape.note(Made(function), tensors, results)
     return results
 

@@ -25,7 +25,7 @@ from tilefold.api import dispatch
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
 from tilefold.api import scan as scans
-from tilefold.api.differentiated import Call
+from tilefold.api.differentiated import Call, at_places
 from tilefold.api.ends import Ends, ends_of, monoid_of_algebra, needs_total_alone
 from tilefold.api.ends import function_of as function_of
 from tilefold.errors import GradientError
@@ -152,7 +152,6 @@ class Fold(Call):
         kept = self.rows
         g = [grads[i] if grads[i].shape == kept else grads[i].reshape(kept) for i in ends.places]
         inputs, fields = tuple([i for i in wrt if i < self.count]), tuple([i for i in wrt if i >= self.count])
-        found: list[Any] = [None] * len(self.like)
         made: Sequence[Tensor]
         if not g:
             made = [grads[0].new_zeros(self.like[i].shape) for i in wrt]
@@ -166,9 +165,7 @@ class Fold(Call):
             made = cells(ends.by_result(inputs), [x, y.expand(shape), g[0].expand(shape)])
         else:
             made = self._of_elements(saved, g, kept, grads[0].shape, inputs, fields)
-        for i, t in zip((*inputs, *fields), made, strict=True):
-            found[i] = as_input(t, self.like[i])
-        return found
+        return as_inputs(made, self.like, (*inputs, *fields))
 
     def _of_elements(
         self, saved: Sequence[Tensor], g: Sequence[Tensor], kept: Sequence[int], rows: Sequence[int],
@@ -430,10 +427,8 @@ def positions(
 
 def as_inputs(made: Sequence[Tensor], tensors: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
     """A cotangent for each input: of its shape and dtype, or None."""
-    found: list[Any] = [None] * len(tensors)
-    for i, g in zip(wrt, made, strict=True):
-        found[i] = as_input(g, tensors[i])
-    return found
+    found = [as_input(g, tensors[i]) for i, g in zip(wrt, made, strict=True)]
+    return at_places(found, wrt, len(tensors))
 
 
 @kept_outside_modes(512)

@@ -26,7 +26,7 @@ from tilefold import math, monoids
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
-from tilefold.api.differentiated import Call
+from tilefold.api.differentiated import Call, at_places
 from tilefold.api.ends import Ends, ends_of, function_of
 from tilefold.api.gradients import converted, derived
 from tilefold.api.losses import check_targets
@@ -213,10 +213,7 @@ class Linear(Call):
         g = [grads[i] for i in moving]
         arguments = [getattr(self, name) for name in ARGUMENTS]
         made = OPERATIONS.linear_gradient(list(saved), g, list(wrt), *arguments)
-        found: list[Any] = [None] * count
-        for i, t in zip(wrt, made, strict=True):
-            found[i] = t
-        return found
+        return at_places(made, wrt, count)
 
     def gradients(self, saved: Sequence[Tensor], g: Sequence[Tensor], wrt: Sequence[int]) -> list[Tensor]:
         """The cotangents of some of the inputs, of those of results that have one."""

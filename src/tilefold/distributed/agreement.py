@@ -12,6 +12,11 @@ from torch import Tensor
 from tilefold.errors import ArgumentError
 
 
+def compares() -> bool:
+    """Whether ranks compare their calls: TILEFOLD_CHECK_RANKS=1."""
+    return os.environ.get("TILEFOLD_CHECK_RANKS") == "1"
+
+
 def check_ranks(facts: Mapping[str, Any], groups: Sequence[Any], call: str) -> None:
     """Compare what each rank of a group, or of a mesh's groups, asks for, with TILEFOLD_CHECK_RANKS=1.
 
@@ -20,7 +25,7 @@ def check_ranks(facts: Mapping[str, Any], groups: Sequence[Any], call: str) -> N
     Raises:
         ArgumentError: ranks disagree.
     """
-    if os.environ.get("TILEFOLD_CHECK_RANKS") != "1":
+    if not compares():
         return
     numbers = {name: f.tolist() if isinstance(f, Tensor) else f for name, f in facts.items()}
     found = [(dist.get_rank(), {"call": call, **numbers})]

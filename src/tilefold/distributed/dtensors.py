@@ -7,24 +7,28 @@ elsewhere nothing is. Results are DTensors: replicated where states were exchang
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+from torch.distributed.tensor import DTensor
 
 from tilefold import monoids
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
+from tilefold.api import dispatch
 from tilefold.api.initial import tensors_of
 from tilefold.api.losses import Loss, loss_tensors
 from tilefold.api.matmul import matmul as local_matmul
 from tilefold.api.parts import finish_text, partial_text
-from tilefold.api.recorded import SHARDED
+from tilefold.api.recorded import SHARDED, asks_gradient
 from tilefold.api.reduce_many import fold_many
+from tilefold.api.replays import Replay, Tape
 from tilefold.api.segment_reduce import Cut
-from tilefold.distributed.agreement import check_ranks
+from tilefold.distributed.agreement import check_ranks, compares
 from tilefold.distributed.exchange import gathered_states, ranks_of
 from tilefold.distributed.losses import loss_of_shards
 from tilefold.distributed.matmul import multiply_parts
@@ -39,9 +43,74 @@ from tilefold.functional.losses import OPTIONS, checked_loss
 from tilefold.planner.products.functions import Traced
 from tilefold.planner.products.operands import result_shape
 from tilefold.problem.canonical import one_dim
+from tilefold.runtime.modes import is_seen
 from tilefold.runtime.overrides import listed
+from tilefold.runtime.switch import layouts
 
 
+class Again(NamedTuple):
+    """A call of DTensors that can be made again: of their local tensors, with results that lie as these did."""
+
+    replay: Replay
+    specs: tuple[Any, ...]
+
+    @property
+    def plan(self) -> Any:
+        """The last launch's."""
+        return self.replay.plan
+
+    def call(self, *own: Tensor) -> list[Tensor] | None:
+        """The results as DTensors."""
+        made = self.replay.call(*own)
+        if made is None:
+            return None
+        of: Any = DTensor
+        return [of(t, spec, requires_grad=False) for t, spec in zip(made, self.specs, strict=True)]
+
+
+def _made_again(function: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
+    """A call like an earlier one is neither checked nor spread again, where nothing but the caller looks at it."""
+
+    def called(*arguments: Any) -> list[Tensor]:
+        given = tensors_of([t for a in arguments for t in (a if isinstance(a, list | tuple) else (a,))])
+        key, own = _key_of(function, given, arguments)
+        known: list[Tensor] | None = dispatch.repeated(key, *own)
+        if known is not None:
+            return known
+        if key is None:
+            return function(*arguments)
+        tape = Tape(own)
+        with dispatch.noting(tape):
+            results: list[Any] = function(*arguments)
+        if (replay := tape.replay([t._local_tensor for t in results])) is not None:
+            dispatch.keep(key, Again(replay, tuple([t._spec for t in results])))
+        return results
+
+    return called
+
+
+def _key_of(function: Any, given: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The key of a call, and its local tensors; none where autograd looks at it, or ranks compare each call."""
+    asks = is_dynamo_compiling() or compares() or asks_gradient(given)
+    if asks or not all(type(t) is DTensor for t in given):
+        return None, []
+    own = [t._local_tensor for t in given]
+    seen = layouts(own)
+    if seen is None or is_seen(own):
+        return None, []
+    lie = tuple([(t.device_mesh, t.placements, t.shape) for t in given])
+    names = tuple([g.group_name for g in given[0].device_mesh.get_all_groups()])
+    return (function, seen, lie, names, _written(arguments)), own
+
+
+def _written(argument: Any) -> Any:
+    """An argument as a key has it: tensors by their places, and numbers with their kinds."""
+    if isinstance(argument, list | tuple):
+        return tuple([_written(a) for a in argument])
+    return Tensor if isinstance(argument, Tensor) else (type(argument), argument)
+
+
+@_made_again
 def _fold(
     tensors: Sequence[Any], monoid: Monoid, dim: Any, keepdim: bool, init: Any, return_state: bool, dtype: Any, convert: Any,
     guarantee: str, out: Any, call: str,
@@ -58,6 +127,7 @@ def _fold(
     return [spread.rows(t, keepdim) for t in made]
 
 
+@_made_again
 def _map(
     tensors: Sequence[Any], monoid: Monoid, apply: Traced, dim: Any, extras: Sequence[Any], convert: Any, guarantee: str,
     out: Any, call: str, names: Any,
@@ -73,6 +143,7 @@ def _map(
     return [*(spread.elements(t) for t in made[:n]), *(spread.rows(t, True) for t in made[n:])]
 
 
+@_made_again
 def _scan(
     tensors: Sequence[Any], monoid: Monoid, dim: Any, init: Any, exclusive: bool, reverse: bool, return_state: bool,
     dtype: Any, convert: Any, guarantee: str, out: Any, call: str,
@@ -120,6 +191,7 @@ def _take_none(call: str, what: str, **given: Any) -> None:
             )
 
 
+@_made_again
 def _loss(input: Any, target: Any, weight: Any, *options: Any) -> list[Tensor]:
     """A cross-entropy. Rows of other ranks are summed after this rank's, in the dtype that losses are computed in."""
     call = "cross_entropy"
@@ -198,7 +270,8 @@ def _product(
     for i, (p, q) in enumerate(zip(a.placements, b.placements, strict=True)):
         check_placement(p, call)
         check_placement(q, call)
-        along = {at[d] for t, at in ((a, of_a), (b, of_b)) if (d := shards_at(t, i)) >= 0}
+        divided = ((shards_at(a, i), of_a), (shards_at(b, i), of_b))
+        along = {at[d] for d, at in divided if d >= 0}
         if len(along) > 1:
             raise ArgumentError(
                 f"{call}: a dim of the mesh may divide rows, columns, batches or K, one of these, got {p} and {q}; "
@@ -267,4 +340,27 @@ SHARDED.update(
     cross_entropy=_loss,
     matmul=_product,
     norms=_norms,
+)
+
+
+def _refused(operation: Any, arguments: Any, named: Any) -> Any:
+    """What torch's dispatcher finds of an operation of ours that it is to run of DTensors.
+
+    Raises:
+        KindError: always.
+    """
+    name = operation.name()
+    raise KindError(
+        f"{name}: an operation of torch's must get plain tensors, got a DTensor, as within a transform of torch.func; call "
+        "the function of tilefold outside of it, or give local tensors"
+    )
+
+
+_DISPATCHER: Any = DTensor._op_dispatcher
+_DISPATCHER._custom_op_handlers.update(
+    {
+        getattr(torch.ops.tilefold, name.removeprefix("tilefold::")).default: _refused
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("tilefold::")
+    }
 )

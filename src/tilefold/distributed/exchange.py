@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,19 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # its operations' shapes, for torch.compile
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 from torch.distributed.device_mesh import DeviceMesh
 
+from tilefold.api import dispatch
+from tilefold.distributed.agreement import compares
 from tilefold.errors import ArgumentError, KindError, shown
+from tilefold.runtime.switch import named_key
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 COLLECTIVES: Any = torch.ops._c10d_functional
+_NAMES = ("all_gather_into_tensor", "all_reduce", "all_reduce_", "reduce_scatter_tensor", "all_to_all_single")
+_EAGER = {name: getattr(COLLECTIVES, name).default for name in _NAMES}
+_WAIT = COLLECTIVES.wait_tensor.default
 
 
 @dataclass(frozen=True)
@@ -95,31 +103,63 @@ def process_group(group: Any, mesh: Any, call: str) -> Any:
     return given
 
 
+def again(
+    tensors: Sequence[Tensor], call: str, dim: Any, rest: tuple[Any, ...], sharded_dim: Any, group: Any, mesh: Any
+) -> tuple[Any, list[Tensor] | None]:  # fmt: skip
+    """`dispatch.again` of a call over sharded dims; (None, None), too, where ranks compare each call."""
+    given = sharded_dim if isinstance(sharded_dim, tuple) else (sharded_dim,)
+    are_dims = given != (None,) and all(d is None or type(d) is int for d in given)
+    if is_dynamo_compiling() or not are_dims or compares():
+        return None, None
+    groups = groups_of(len(given) if isinstance(sharded_dim, tuple) else None, group, mesh, call)
+    places = tuple([(g.group_name, g.size(), g.rank()) for g in groups])
+    return dispatch.again(named_key, tensors, call, dim, (*rest, sharded_dim, places))
+
+
 def gathered(t: Tensor, ranks: Ranks) -> Tensor:
-    """A flat tensor of each rank, in rank order: [size, n]."""
-    made = COLLECTIVES.all_gather_into_tensor(t, ranks.size, ranks.name)
-    found: Tensor = COLLECTIVES.wait_tensor(made).view(ranks.size, t.numel())
-    return found
+    """A tensor of each rank, in rank order, along the first dim."""
+    return collective("all_gather_into_tensor", t, ranks.size, ranks.name)
+
+
+def collective(name: str, t: Tensor, *arguments: Any) -> Tensor:
+    """What a functional collective of torch's makes."""
+    made: Tensor
+    if is_dynamo_compiling():
+        made = COLLECTIVES.wait_tensor(getattr(COLLECTIVES, name)(t, *arguments))
+    else:  # no gradient goes through an exchange, and torch's autograd of it is a function of Python
+        with torch._C._AutoDispatchBelowAutograd():
+            made = _WAIT(_EAGER[name](t, *arguments))
+    return made
 
 
 def gathered_states(states: Sequence[Tensor], axis: int, ranks: Ranks) -> list[Tensor]:
-    """The fields of all ranks' states by one exchange of their bytes; `axis`, of length 1, becomes that of ranks.
+    """The fields of all ranks' states by one exchange of their bytes; `axis`, of length 1, becomes that of ranks."""
+    return dispatch.noted(functools.partial(_gathered_states, axis, ranks), *states)
 
-    Wider fields stand first in the buffer, so that each begins where its dtype may.
-    """
-    order = sorted(range(len(states)), key=lambda f: -states[f].itemsize)
-    flat = [states[f].contiguous().reshape(-1).view(torch.uint8) for f in order]
-    rows = gathered(flat[0] if len(flat) == 1 else torch.cat(flat), ranks)
-    found, start = list(states), 0
-    for f, own in zip(order, flat, strict=True):
-        part = rows[:, start : start + own.numel()]
-        if not own.numel():
-            part = states[f].new_empty(ranks.size, 0)
-        elif rows.shape[1] % states[f].itemsize:  # no view: a rank's row begins between two elements
+
+def _gathered_states(axis: int, ranks: Ranks, *states: Tensor) -> list[Tensor]:
+    """Neighbouring fields that are alike are one block. Wider ones stand first, so that each begins where its dtype may."""
+    alike: list[list[int]] = []
+    for f in sorted(range(len(states)), key=lambda f: -states[f].itemsize):
+        kind, shape = states[f].dtype, states[f].shape
+        if alike and (t := states[alike[-1][0]]).dtype == kind and t.shape == shape:
+            alike[-1].append(f)
+        else:
+            alike.append([f])
+    blocks = [torch.stack([states[f] for f in fields]) for fields in alike]
+    flat = [block.view(-1).view(torch.uint8) for block in blocks]
+    lengths = [len(t) for t in flat]
+    n, found = sum(lengths), list(states)
+    whole = gathered(flat[0] if len(flat) == 1 else torch.cat(flat), ranks)
+    parts = [whole] if len(flat) == 1 else whole.view(ranks.size, n).split(lengths, 1)  # type: ignore[no-untyped-call]
+    for fields, block, part in zip(alike, blocks, parts, strict=True):
+        if not block.numel():
+            part = block.new_empty(ranks.size, 0)
+        elif n % block.itemsize:  # no view: a rank's row begins between two elements
             part = part.clone(memory_format=torch.contiguous_format)
-        shape = [ranks.size, *states[f].shape]
-        found[f] = part.view(states[f].dtype).view(shape).movedim(0, axis).squeeze(axis + 1)
-        start += own.numel()
+        every = part.view(block.dtype).view(ranks.size, *block.shape).transpose(0, axis + 2)
+        for f, t in zip(fields, every.squeeze(0).unbind(), strict=True):
+            found[f] = t
     return found
 
 

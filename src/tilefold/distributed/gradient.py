@@ -13,10 +13,12 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra.dtypes import element_dtype
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api import gradients
+from tilefold.api.differentiated import Call, Run, applied
 from tilefold.api.ends import Ends, ends_of, function_of
 from tilefold.api.gradients import as_rows, cells, converted, from_rows, states_of
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import finish_text, turned
+from tilefold.api.recorded import asks_gradient, is_plainly_differentiated
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.scan import scan_tensors
 from tilefold.errors import GradientError
@@ -39,15 +41,47 @@ def check_order(call: str, what: str) -> None:
 
 
 def check_tangents(tensors: Sequence[Tensor], call: str) -> None:
-    """Refuse forward derivatives, which the exchange would lose.
+    """Refuse forward derivatives, which the exchange would lose, and gradients of torch.func, which see no exchange.
 
     Raises:
         GradientError: a tensor carries one.
     """
-    if not is_dynamo_compiling() and any(is_dual(members(t)) for t in tensors):
+    if is_dynamo_compiling():
+        return
+    if any(is_dual(members(t)) for t in tensors):
         raise GradientError(
             f"{call}: over a sharded dim there is no forward derivative, got a tensor that carries one; ask for the gradient"
         )
+    if torch._C._functorch.maybe_current_level() is not None and asks_gradient(tensors):
+        raise GradientError(
+            f"{call}: over a sharded dim gradients must be asked of autograd, got a tensor of torch.func; call `backward` or "
+            "torch.autograd.grad"
+        )
+
+
+def differentiated(rule: Call, run: Run, tensors: Sequence[Tensor], key: Any) -> list[Tensor]:
+    """The results of a call over ranks, with its backward; calls of `key`, if there is one, are answered so from now on."""
+    if not is_dynamo_compiling() and is_plainly_differentiated(tensors):
+        return applied(rule, run, tensors, key)
+    return rule.given(list(_Function.apply(rule, run, *tensors)))  # type: ignore[no-untyped-call]  # torch's own
+
+
+class _Function(torch.autograd.Function):
+    """The same where torch.compile or a transform sees the operations that it is made of."""
+
+    @staticmethod
+    def forward(ctx: Any, rule: Call, run: Run, *tensors: Tensor) -> Any:
+        made = run(tensors)
+        moved = [t.is_floating_point() and rule.moves(i, tensors) for i, t in enumerate(made)]
+        ctx.mark_non_differentiable(*[t for t, moves in zip(made, moved, strict=True) if not moves])
+        ctx.wrt = [i for i in range(len(tensors)) if ctx.needs_input_grad[2 + i]]
+        ctx.save_for_backward(*rule.saved(tensors, made, ctx.wrt))
+        ctx.rule = rule
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, *ctx.rule.backward(ctx.saved_tensors, grads, ctx.wrt)
 
 
 @dataclass(frozen=True)
@@ -126,10 +160,11 @@ class Shard:
 # ------------------------------------------------------------------------------------------- as an operation of torch
 
 
-def _gradient(
+def gradient_of_shard(
     inputs: list[Tensor], states: list[Tensor], places: list[Tensor], grads: list[Tensor], monoid: str, dims: list[int],
     own: list[int], axis: int, rank: int, wrt: list[int], convert: Any, guarantee: str,
 ) -> list[Tensor]:  # fmt: skip
+    """The cotangents of a shard's elements at `wrt`: `tilefold::shard_gradient`."""
     shape = broadcast_shape(inputs, CALL)
     elements = tuple(convert or t.dtype for t in inputs)
     x = [
@@ -169,5 +204,5 @@ LIBRARY.define(
     "shard_gradient(Tensor[] inputs, Tensor[] states, Tensor[] places, Tensor[] grads, str monoid, int[] dims, int[] own, "
     "int axis, int rank, int[] wrt, ScalarType? convert, str guarantee) -> Tensor[]"
 )
-LIBRARY.impl("shard_gradient", _gradient, "CompositeExplicitAutograd")
+LIBRARY.impl("shard_gradient", gradient_of_shard, "CompositeExplicitAutograd")
 torch.library.register_fake("tilefold::shard_gradient", _shape_of_gradient, lib=LIBRARY)

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from tilefold import math
+from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
-from tilefold.api.chosen import same
+from tilefold.api import dispatch
+from tilefold.api.chosen import map_chosen, same
+from tilefold.api.differentiated import at_places
+from tilefold.api.ends import function_of
 from tilefold.api.losses import ARGUMENTS, SCHEMA, Loss
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import finish_text, partial_text
-from tilefold.api.recorded import OPERATIONS, asks_gradient
+from tilefold.api.recorded import OPERATIONS, asks_gradient, is_plainly_differentiated
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed.agreement import check_ranks
-from tilefold.distributed.exchange import Ranks, gathered_states, process_group, ranks_of
-from tilefold.distributed.gradient import check_order, check_tangents
+from tilefold.distributed.exchange import Ranks, again, gathered_states, process_group, ranks_of
+from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.errors import ArgumentError, ShapeError, shown
 from tilefold.functional.losses import checked_loss
 from tilefold.problem.canonical import whole_number
 from tilefold.problem.validate import is_abstract
+from tilefold.runtime.caching import kept_outside_modes
 
 CALL = "distributed.cross_entropy"
 NAN = float("nan")
@@ -74,12 +81,20 @@ def cross_entropy(
     options = (
         ignore_index, reduction, label_smoothing, z_loss, softcap, return_lse, False, validate, guarantee,
     )  # fmt: skip
-    plain, tensors = checked_loss(CALL, 0, input, target, weight, *options)
-    made = loss_of_shards(tensors, plain, sizes, group, mesh)
-    return (made[0], made[1].squeeze(plain.dim)) if return_lse else made[0]
+    given = [input, target] if weight is None else [input, target, weight]
+    parts = tuple(sizes) if isinstance(sizes, list) else sizes
+    key, made = again(given, CALL, None, (options, tuple(map(type, options)), parts), 0, group, mesh)
+    if made is None:
+        plain, tensors = checked_loss(CALL, 0, input, target, weight, *options)
+        if weight is not None and tensors[-1] is not weight:
+            key = None  # which is of the tensors as they were given
+        made = loss_of_shards(tensors, plain, sizes, group, mesh, key)
+    return (made[0], made[1].squeeze(min(1, input.ndim - 1))) if return_lse else made[0]
 
 
-def loss_of_shards(tensors: Sequence[Tensor], plain: Loss, sizes: Any, group: Any, mesh: Any = None) -> Any:
+def loss_of_shards(
+    tensors: Sequence[Tensor], plain: Loss, sizes: Any, group: Any, mesh: Any = None, key: Any = None
+) -> Any:
     """A checked loss of this rank's classes: it, and where it is shown each row's log-sum-exp."""
     ranks, dim = ranks_of(group, mesh, CALL), plain.dim
     start, classes = _place(tensors[0].shape[dim], sizes, ranks)
@@ -90,6 +105,12 @@ def loss_of_shards(tensors: Sequence[Tensor], plain: Loss, sizes: Any, group: An
         check_ranks(facts, [process_group(group, mesh, CALL)], CALL)
     arguments = (*own.values(), start, classes)
     check_tangents(tensors, CALL)
+    if not is_dynamo_compiling():
+        loss = replace(_shard_of(arguments), ranks=ranks)
+        if is_plainly_differentiated(tensors):
+            return differentiated(loss, loss.run, tensors, key)
+        if not asks_gradient(tensors):
+            return dispatch.replayed(key, loss.run, tensors)
     # Without a gradient none is applied: torch.compile would call `forward` of two tensors without its `ctx`.
     apply = _Function.apply if asks_gradient(tensors) else _made
     return apply(ranks, arguments, *tensors)
@@ -119,8 +140,20 @@ class Shard(Loss):
 
     start: int = 0
     classes: int = 0
+    ranks: Ranks | None = None
 
     call = CALL
+
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The results, by the exchange of states."""
+        assert self.ranks is not None
+        return self.joined(gathered_states(self.states(tensors), self.dim, self.ranks), tensors)
+
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
+        """The cotangents of this rank's logits and probabilities."""
+        if self.ranks is not None:
+            check_order(CALL, "loss")
+        return super().backward(saved, grads, wrt)
 
     @property
     def exchanged(self) -> tuple[str, ...]:
@@ -154,15 +187,21 @@ class Shard(Loss):
         )
         if not self.probabilities:
             self.check_targets(target, self.classes)
-            chosen = self._chosen(x, target)
-            for t in (x, *weight):
-                each = t.expand(x.shape)
-                if not x.shape[self.dim]:
-                    each = torch.zeros_like(chosen, dtype=t.dtype)
-                found = torch.where(chosen >= 0, each.gather(self.dim, chosen.clamp(min=0)), 0)
-                made.append(found if t is x else found.to(compute_dtype(x.dtype)))
+            made += self._of_own(x, target, weight)
         ends = (self.start, self.start + x.shape[self.dim])
-        return [*made, *(x.new_full([1] * x.ndim, n, dtype=torch.int64) for n in ends)]
+        return [*made, *(dispatch.constant(x.new_full([1] * x.ndim, n, dtype=torch.int64)) for n in ends)]
+
+    def _of_own(self, x: Tensor, target: Tensor, weight: Sequence[Tensor]) -> list[Tensor]:
+        """The logits and weights of targets among this rank's classes, 0 of others."""
+        own, wide = int(x.shape[self.dim]), compute_dtype(x.dtype)
+        if not own:
+            return [dispatch.constant(x.new_zeros(target.shape, dtype=wide)) for _ in (x, *weight)]
+        (index,) = dispatch.noted(lambda t: [t.to(torch.int64) - self.start], target)
+        tables = [t.expand(x.shape) for t in (x, *weight)]
+        function = _of_own_classes(own, len(tables))
+        return map_chosen(
+            function, [], index, tables, self.dim, dtype=wide, guarantee=self.guarantee, call=CALL
+        )
 
     def joined(self, states: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results, of all ranks' states.
@@ -179,11 +218,20 @@ class Shard(Loss):
                 guarantee=self.guarantee, call=CALL,
             )
         )  # fmt: skip
-        fits = self._fits(begins.flatten(), ends.flatten())
-        for name in ("logarithm", *("lse",) * self.shows_lse):
-            made[name] = torch.where(fits, made[name], NAN)
-        made |= {name: t.sum(self.dim, keepdim=True) for name, t in zip(self.exchanged, own, strict=True)}
+        names = ("logarithm", *("lse",) * self.shows_lse)
+        fitting = dispatch.noted(self._where_fits, begins, ends, *(made[name] for name in names))
+        made |= dict(zip(names, fitting, strict=True))
+        total = partial(torch.sum, dim=self.dim, keepdim=True)
+        made |= {
+            name: dispatch.noted(lambda t: [total(t)], t)[0]
+            for name, t in zip(self.exchanged, own, strict=True)
+        }
         return self.reduced(made, tensors)
+
+    def _where_fits(self, begins: Tensor, ends: Tensor, *values: Tensor) -> list[Tensor]:
+        """Values of rows, NaN where ranks do not hold all classes side by side."""
+        fits = self._fits(begins.flatten(), ends.flatten())
+        return [torch.where(fits, t, NAN) for t in values]
 
     def _fits(self, begins: Tensor, ends: Tensor) -> Tensor:
         fits = (begins[1:] == ends[:-1]).all() & (ends[-1] == self.classes)
@@ -199,11 +247,26 @@ class Shard(Loss):
         """As of a whole; of another rank's target the cotangents stay."""
         if not of_x.shape[self.dim]:
             return of_x
-        chosen = self._chosen(of_x, target)
-        here = chosen.clamp(min=0)
         (made,) = self._each(own, [*(t.expand(target.shape) for t in values), target], of_x.dtype)
-        made = torch.where(chosen >= 0, made, of_x.gather(self.dim, here))
+
+        def kept(of_x: Tensor, target: Tensor, made: Tensor) -> list[Tensor]:
+            chosen = self._chosen(of_x, target)
+            here = chosen.clamp(min=0)
+            return [here, torch.where(chosen >= 0, made, of_x.gather(self.dim, here))]
+
+        here, made = dispatch.noted(kept, of_x, target, made)
         return super().with_targets(of_x, here, same(), [made])
+
+
+@kept_outside_modes(256)
+def _of_own_classes(own: int, count: int) -> Monoid:
+    """(an index, elements at it) -> these elements, 0 where the index is none of so many classes."""
+
+    def run(index: Any, *values: Any) -> tuple[Any, ...]:
+        is_own = (index >= 0) & (index < own)
+        return tuple([math.where(is_own, v, 0.0) for v in values])
+
+    return function_of(trace(run, 1 + count))
 
 
 # ------------------------------------------------------------------------------------------- as operations of torch
@@ -284,7 +347,4 @@ class _Function(torch.autograd.Function):
         check_order(CALL, "loss")
         wrt = [i for i in range(ctx.count) if ctx.needs_input_grad[2 + i]]
         made = OPERATIONS.shard_loss_gradient(ctx.saved_tensors, grads, wrt, *ctx.arguments)
-        found: list[Any] = [None] * ctx.count
-        for i, g in zip(wrt, made, strict=True):
-            found[i] = g
-        return None, None, *found
+        return None, None, *at_places(made, wrt, ctx.count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,20 +14,24 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.inlined import function_of as replayed
 from tilefold.algebra.inlined import inlined
 from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api import dispatch
 from tilefold.api.ends import function_of
+from tilefold.api.gradients import converted
 from tilefold.api.matmul import matmul as local_matmul
 from tilefold.api.parts import Dtypes
-from tilefold.api.recorded import recorded_product
+from tilefold.api.recorded import asks_gradient, recorded_product
 from tilefold.distributed.agreement import check_ranks
-from tilefold.distributed.exchange import COLLECTIVES, Ranks, process_group, ranks_of
-from tilefold.distributed.gradient import check_order
+from tilefold.distributed.exchange import Ranks, again, collective, gathered, process_group, ranks_of
+from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import fold_of_text, fold_shards
 from tilefold.distributed.reduce_map import map_shards
 from tilefold.errors import ArgumentError, ShapeError, is_function
+from tilefold.planner.products.cublas import cublas_setting
 from tilefold.planner.products.epilogue import accumulator_dtype, make_epilogue
 from tilefold.planner.products.operands import as_autocast, check_operands, expand_extras, result_shape
 from tilefold.planner.products.row import check_row, projected, traced_apply
 from tilefold.problem.validate import as_dtype, check_flags, check_guarantee
+from tilefold.runtime.overrides import listed
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 CALL = "distributed.matmul"
@@ -69,11 +74,23 @@ def matmul(
     Example:
         >>> tilefold.distributed.matmul(x_shard, w_shard, epilogue="relu", mesh=mesh["tp"])  # doctest: +SKIP
     """
+    tensors = [a, b, *([] if bias is None else [bias]), *listed(epilogue_args)]
+    key: Any = None
+    is_named = row is None and (epilogue is None or type(epilogue) is str)
+    if is_named and isinstance(a, Tensor) and not is_dynamo_compiling():
+        rest = (bias is None, epilogue, scatter, out_dtype, precision, guarantee, cublas_setting(a.dtype))
+        key, known = again(tensors, CALL, None, rest, 0, group, mesh)
+        if known is not None:
+            return known[0]
     check_flags(CALL, scatter=scatter)
     groups = [process_group(group, mesh, CALL)]
-    made = multiply_parts(
-        a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, groups, scatter=scatter
-    )
+
+    def run(tensors: Sequence[Tensor]) -> list[Tensor]:
+        return multiply_parts(
+            a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, groups, scatter=scatter
+        )
+
+    made = dispatch.replayed(key if key and not asks_gradient(tensors) else None, run, tensors)
     return made[0] if row is None else (made[0], row[0].pack(made[1:]))
 
 
@@ -127,9 +144,14 @@ def multiply_parts(
                 f"result {shape}; pad them"
             )
         shape[-2] //= size
+    if every:
+        check_tangents([a, b, *extras], CALL)
     total = _product(a, b, precision, guarantee)
     for ranks in every:
-        total = _Sum.apply(total, ranks, scatter)  # type: ignore[no-untyped-call]  # torch's own
+        if asks_gradient([total]):
+            total = _Sum.apply(total, ranks, scatter)  # type: ignore[no-untyped-call]  # torch's own
+        else:  # accumulators are this call's own
+            (total,) = dispatch.noted(partial(_summed, ranks, scatter, not is_dynamo_compiling()), total)
     if function:
         names = ["`bias`"] * (bias is not None) + [f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))]
         given = [total, *expand_extras(extras, tuple(shape), names)]
@@ -137,7 +159,7 @@ def multiply_parts(
         asked = kept if kept.is_floating_point else None
         (total,) = fold_of_text(given, function, (), False, asked, None, guarantee)
     if row is None:
-        return [total if total.dtype == result else total.to(result)]
+        return [converted(total, result)]
     form: dict[str, Any] = {"sharded_dim": None, "guarantee": guarantee, "call": CALL} | (columns or {})
     if apply is None:
         folded = fold_shards([total], row[0], -1, False, **form)
@@ -175,19 +197,22 @@ def _ending(
     return function, made.value, made.result, applied
 
 
-class _Sum(torch.autograd.Function):
+def _summed(ranks: Ranks, scatter: bool, in_place: bool, t: Tensor) -> list[Tensor]:
     """The sum of all ranks' tensors, or this rank's rows of it."""
+    if not scatter:
+        return [collective("all_reduce_" if in_place else "all_reduce", t, "sum", ranks.name)]
+    rows = t.movedim(-2, 0).contiguous()
+    made = collective("reduce_scatter_tensor", rows, "sum", ranks.size, ranks.name)
+    return [made.movedim(0, -2).contiguous()]
+
+
+class _Sum(torch.autograd.Function):
+    """What autograd sees of it."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, ranks: Ranks, scatter: bool) -> Tensor:
         ctx.ranks, ctx.scatter = ranks, scatter
-        made: Tensor
-        if not scatter:
-            made = COLLECTIVES.wait_tensor(COLLECTIVES.all_reduce(t, "sum", ranks.name))
-            return made
-        rows = t.movedim(-2, 0).contiguous()
-        made = COLLECTIVES.wait_tensor(COLLECTIVES.reduce_scatter_tensor(rows, "sum", ranks.size, ranks.name))
-        return made.movedim(0, -2).contiguous()
+        return _summed(ranks, scatter, False, t)[0]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
@@ -195,5 +220,5 @@ class _Sum(torch.autograd.Function):
         if not ctx.scatter:
             return g, None, None
         ranks, rows = ctx.ranks, g.movedim(-2, 0).contiguous()
-        every = COLLECTIVES.wait_tensor(COLLECTIVES.all_gather_into_tensor(rows, ranks.size, ranks.name))
+        every = gathered(rows, ranks)
         return every.movedim(0, -2).contiguous(), None, None

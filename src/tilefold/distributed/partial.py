@@ -23,7 +23,7 @@ from tilefold.api.parts import (
     state_dtypes,
 )
 from tilefold.api.recorded import asks_gradient
-from tilefold.distributed.exchange import COLLECTIVES, Ranks, gathered_states, ranks_of
+from tilefold.distributed.exchange import Ranks, collective, gathered_states, ranks_of
 from tilefold.distributed.reduce import Sharded, agreed, fold_of_text
 from tilefold.distributed.spread import chunks, spread_of
 from tilefold.errors import ArgumentError, GradientError, KindError, shown
@@ -76,7 +76,7 @@ class Partial(dtensor.Partial):
         shape, sent = parts[ranks.rank].shape, [p.numel() * p.itemsize for p in parts]
         own = [sent[ranks.rank]] * ranks.size
         flat = torch.cat([p.reshape(-1) for p in parts]).view(torch.uint8)
-        made = COLLECTIVES.wait_tensor(COLLECTIVES.all_to_all_single(flat, own, sent, ranks.name))
+        made = collective("all_to_all_single", flat, own, sent, ranks.name)
         return self._combined(made.view(tensor.dtype).view(ranks.size, *shape))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.monoid import Monoid, monoid_of
-from tilefold.api import gradients
+from tilefold.api import dispatch, gradients
+from tilefold.api.differentiated import Call, at_places
 from tilefold.api.ends import ends_of
+from tilefold.api.gradients import converted
 from tilefold.api.initial import State, fields_of, packed, tensors_of
 from tilefold.api.parts import finish_text, own_dims, partial_text, result_dtypes, takes_positions
 from tilefold.api.recorded import OPERATIONS, asks_gradient, fields_as_tensors
@@ -22,6 +25,7 @@ from tilefold.distributed import gradient
 from tilefold.distributed.agreement import check_ranks
 from tilefold.distributed.exchange import (
     Step,
+    again,
     first_positions,
     gathered_states,
     groups_of,
@@ -30,6 +34,7 @@ from tilefold.distributed.exchange import (
 )
 from tilefold.errors import EmptyError, GradientError, KindError, ShapeError, shown
 from tilefold.functional.arguments import NEEDED
+from tilefold.planner.products.row import projected
 from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
 from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
@@ -122,6 +127,12 @@ def fold_shards(
     call: str = CALL,
 ) -> list[Tensor]:
     """`reduce` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
+    rest = (monoid, keepdim, return_state, dtype, convert, guarantee)
+    key, known = None, None
+    if init is None:
+        key, known = again(tensors, call, dim, rest, sharded_dim, group, mesh)
+    if known is not None:
+        return known
     check_flags(call, keepdim=keepdim)
     check_inputs(tensors, monoid, guarantee, call, differentiable=True)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
@@ -144,20 +155,27 @@ def fold_shards(
             f"{call}: over a sharded dim a fold with `init` or `return_state` has no derivative, got a tensor that requires "
             "grad; use torch.no_grad()"
         )
-    sharded = Sharded(monoid.text, dims, keepdim, steps, dtype, convert, guarantee, asks_gradient(tensors))
+    sharded = Sharded(
+        monoid.text, dims, keepdim, steps, dtype, convert, guarantee, asks_gradient(tensors), len(tensors)
+    )
     if sharded.ties:
         if len(steps) > 1 and _needs_neighbours(monoid.text, sharded.elements(tensors)):
             raise GradientError(
                 f"{call}: over several dims of a mesh a fold has a derivative where that needs the total alone, got "
                 f"{monoid.name}; fold one sharded dim after the other"
             )
-        return list(_Function.apply(sharded, *tensors))  # type: ignore[no-untyped-call]  # torch's own
-    states, _ = sharded.exchanged(tensors)
-    made = sharded.finished(states, tensors, init, return_state)
+        return gradient.differentiated(sharded, sharded.run, tensors, key)
     missing = any(shape[step.axis] == 0 for step in steps)
-    if monoid.algebra.identity is None and missing and init is None and not is_dynamo_compiling():
-        _check_present(states[-1], monoid, call)
-    return made
+    asks = monoid.algebra.identity is None and missing and init is None and not is_dynamo_compiling()
+
+    def run(tensors: Sequence[Tensor]) -> list[Tensor]:
+        states, _ = sharded.exchanged(tensors)
+        made = sharded.finished(states, tensors, init, return_state)
+        if asks:
+            dispatch.noted(lambda flags: _check_present(flags, monoid, call), states[-1])
+        return made
+
+    return dispatch.replayed(key, run, tensors)
 
 
 def agreed(
@@ -198,18 +216,19 @@ def agreed(
     return tuple([steps[i] for i in order])
 
 
-def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
+def _check_present(flags: Tensor, monoid: Monoid, call: str) -> list[Tensor]:
     """Refuse to fold nothing: a rank with an empty part asks, and where all are empty all ask."""
     if not bool(flags.any()):
         raise EmptyError(
             f"{call}: folding nothing needs an identity, got an empty part on every rank and {monoid.name} without one; "
             "give the monoid an identity or the tensor elements"
         )
+    return []
 
 
 @dataclass(frozen=True)
-class Sharded:
-    """A fold over sharded dims. `ties`: a gradient is asked for, and states count what ties."""
+class Sharded(Call):
+    """A fold over sharded dims of `count` tensors. `ties`: a gradient is asked for, and states count what ties."""
 
     monoid: str
     dims: tuple[int, ...]
@@ -219,6 +238,7 @@ class Sharded:
     convert: torch.dtype | None
     guarantee: str
     ties: bool
+    count: int = 1
 
     @property
     def own(self) -> tuple[int, ...]:
@@ -243,23 +263,59 @@ class Sharded:
                 states = fold_of_text(states, whole, dims, True, None, None, self.guarantee)
         return states, places
 
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The results, and what backward reads beside elements: all ranks' states, and positions."""
+        states, places = self.exchanged(tensors)
+        return [*self.finished(states, tensors), *states, *places]
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The results alone."""
+        return made[: _results(self.monoid)]
+
+    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
+        """Whether it is a result with a derivative."""
+        return result in derived_places(self.monoid, self.elements(tensors))
+
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
+        """The elements, all ranks' states, and positions."""
+        return [*tensors, *made[_results(self.monoid) :]]
+
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
+        """The cotangents of this rank's elements."""
+        gradient.check_order(CALL, "fold")
+        k, n = self.count, len(saved) - takes_positions(self.monoid)
+        run = OPERATIONS.shard_gradient if is_dynamo_compiling() else gradient.gradient_of_shard
+        moved = derived_places(self.monoid, self.elements(saved[:k]))
+        made = run(
+            list(saved[:k]), list(saved[k:n]), list(saved[n:]), [grads[i] for i in moved], self.monoid, list(self.dims),
+            list(self.own), self.steps[-1].axis, self.steps[-1].ranks.rank, list(wrt), self.convert, self.guarantee,
+        )  # fmt: skip
+        return at_places(made, wrt, k)
+
     def states(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The same of this rank's elements."""
         places: list[Tensor] = []
         given, convert, own = list(tensors), self.convert, self.own
         shape = broadcast_shape(tensors, CALL)
         if takes_positions(self.monoid):
-            where = positions_of(shape, tensors[0].device, self.steps)
-            base = first_positions(shape, self.dims, own, where)
-            given = [t if convert is None else t.to(convert) for t in tensors] + [base]
+            base, *places = dispatch.noted(functools.partial(self._places, shape, tensors[0].device))
+            given = [t if convert is None else converted(t, convert) for t in tensors]
+            given = [t.expand(shape) for t in (*given, base)]
             convert = None
-            if self.ties:
-                sizes = [n if d in own else 1 for d, n in enumerate(shape)]
-                count = math.prod(sizes)
-                places = [torch.arange(count, device=base.device).reshape(sizes) + base]
         elements = self.elements(tensors)
         text = partial_text(self.monoid, elements, self.ties)
         return fold_of_text(given, text, own, True, None, convert, self.guarantee), places
+
+    def _places(self, shape: Sequence[int], device: torch.device) -> list[Tensor]:
+        """What to add to positions in a shard's own fold; and where states count what ties, each element's position."""
+        own = self.own
+        base = first_positions(shape, self.dims, own, positions_of(shape, device, self.steps))
+        if not self.ties:
+            return [base]
+        sizes = [n if d in own else 1 for d, n in enumerate(shape)]
+        return [base, torch.arange(math.prod(sizes), device=device).reshape(sizes) + base]
 
     def finished(
         self,
@@ -279,7 +335,7 @@ class Sharded:
         made = fold_of_text(states, text, self.dims, self.keepdim, asked, None, self.guarantee, **form)
         n = len(dtypes)
         fields = made[n : len(made) - partial]
-        return [*(t if t.dtype == d else t.to(d) for t, d in zip(made[:n], dtypes, strict=True)), *fields]
+        return [*(converted(t, d) for t, d in zip(made[:n], dtypes, strict=True)), *fields]
 
     def computed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The results in the dtypes that they are computed in, of all ranks' elements."""
@@ -314,6 +370,11 @@ def fold_of_text(
 
 
 @constant_in_graphs
+def _results(monoid: str) -> int:
+    return projected(monoid_of(monoid))
+
+
+@constant_in_graphs
 def _has_identity(monoid: str) -> bool:
     return monoid_of(monoid).algebra.identity is not None
 
@@ -332,31 +393,3 @@ def _needs_neighbours(monoid: str, elements: tuple[torch.dtype, ...]) -> bool:
     if found.origins is not None or not ends.places:
         return False
     return len(found.floats) > len(found.extremes) if found.shares_ties else not ends.total_is_enough
-
-
-class _Function(torch.autograd.Function):
-    """What autograd sees of a sharded fold."""
-
-    @staticmethod
-    def forward(ctx: Any, sharded: Sharded, *tensors: Tensor) -> Any:
-        states, places = sharded.exchanged(tensors)
-        made = sharded.finished(states, tensors)
-        moved = derived_places(sharded.monoid, sharded.elements(tensors))
-        ctx.mark_non_differentiable(*[t for i, t in enumerate(made) if i not in moved])
-        ctx.save_for_backward(*tensors, *states, *places)
-        ctx.sharded, ctx.counts, ctx.moved = sharded, (len(tensors), len(states)), moved
-        return tuple(made)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        gradient.check_order(CALL, "fold")
-        sharded, (k, n), saved = ctx.sharded, ctx.counts, ctx.saved_tensors
-        wrt = [i for i in range(k) if ctx.needs_input_grad[1 + i]]
-        made = OPERATIONS.shard_gradient(
-            saved[:k], saved[k : k + n], saved[k + n :], [grads[i] for i in ctx.moved], sharded.monoid, sharded.dims,
-            sharded.own, sharded.steps[-1].axis, sharded.steps[-1].ranks.rank, wrt, sharded.convert, sharded.guarantee,
-        )  # fmt: skip
-        found: list[Any] = [None] * k
-        for i, g in zip(wrt, made, strict=True):
-            found[i] = g
-        return None, *found

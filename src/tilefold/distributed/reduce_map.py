@@ -11,19 +11,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from tilefold import monoids
 from tilefold.algebra.dtypes import promote
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.algebra.typing import compute_dtype
+from tilefold.api import dispatch
+from tilefold.api.differentiated import Call, at_places
 from tilefold.api.ends import function_of, monoid_of_algebra
+from tilefold.api.gradients import converted
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import asks_gradient
 from tilefold.api.reduce_map import as_extras, expanded_to, function_of_rows, map_tensors
-from tilefold.distributed.exchange import Step
-from tilefold.distributed.gradient import check_order, check_tangents
+from tilefold.distributed.exchange import Step, again
+from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.distributed.reduce import Axes, Sharded, agreed, fold_of_text
 from tilefold.errors import GradientError
 from tilefold.functional.arguments import NEEDED
@@ -111,6 +115,10 @@ def map_shards(
     `length`: how many elements a row has on all ranks, where that is known; a function's own backward may read it.
     """
     every, count = [*tensors, *extras], len(tensors)
+    rest = (monoid, apply, count, convert, guarantee, length)
+    key, known = again(every, call, dim, rest, sharded_dim, group, mesh)
+    if known is not None:
+        return known
     names = (*[None] * count, *["extras"] * len(extras)) if names is None else names
     check_inputs(tensors, monoid, guarantee, call, names[:count], differentiable=True)
     check_tensors(every, call, names=names, differentiable=True)
@@ -137,23 +145,24 @@ def map_shards(
             names=names,
         )
     check_tangents(every, call)
-    if convert is not None:  # a wider dtype is the results' alone: elements are read as they are
+    # A wider dtype is the results' alone: elements are read as they are.
+    if convert is not None and any(promote(t.dtype, convert) != convert for t in tensors):
+        key = None  # which is of the tensors as they are given
         every[:count] = [t if promote(t.dtype, convert) == convert else t.to(convert) for t in tensors]
     for t in extras:
         expanded_to(shape, t, call)
     wrt = tuple([i for i, t in enumerate(every) if t.requires_grad]) if asks_gradient(every) else ()
     shards = Shards(
         monoid.text, apply.text, count, tuple([convert or t.dtype for t in tensors]), tuple([t.dtype for t in extras]),
-        dims, steps, guarantee, wrt, length, call,
+        dims, steps, guarantee, wrt, length, call, tuple([t.shape for t in every]), tuple([t.dtype for t in every]),
     )  # fmt: skip
-    if not wrt:
-        made, rows = shards.forward(every)
-        return [*made, *rows]
-    return list(_Function.apply(shards, *every))  # type: ignore[no-untyped-call]  # torch's own
+    return (
+        differentiated(shards, shards.run, every, key) if wrt else dispatch.replayed(key, shards.run, every)
+    )
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(Call):
     """A map over a sharded dim: of `count` tensors that are folded, then extra ones. Those at `wrt` ask for a gradient."""
 
     monoid: str
@@ -167,31 +176,45 @@ class Shards:
     wrt: tuple[int, ...]
     length: int
     call: str
+    sizes: tuple[Any, ...]
+    dtypes: Dtypes
 
     @property
     def _parts(self) -> tuple[str, str, Dtypes, Dtypes]:
         return self.monoid, self.apply, self.elements, self.extras
 
-    def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """What is made of elements, and the values of rows: those that were asked for, then those that backward reads."""
         text, function, results, dtypes = _forward(*self._parts, bool(self.wrt), self.call)
         x, beside = tensors[: self.count], tensors[self.count :]
         rows = self._folded(text, x)
         values = self._wide([*x, *rows[:results], *beside], x)
-        return self._each(values, function, dtypes), rows[results:]
+        return [*self._each(values, function, dtypes), *rows[results:]]
 
-    def saved(
-        self, tensors: Sequence[Tensor], made: Sequence[Tensor], rows: Sequence[Tensor]
-    ) -> list[Tensor]:
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """Those that were asked for."""
+        return made[: _asked(*self._parts)]
+
+    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
+        """Whether it was asked for: what backward reads is no caller's."""
+        return result < _asked(*self._parts)
+
+    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]) -> list[Tensor]:
         """What backward reads, beside cotangents."""
-        every = {"input": tensors[: self.count], "extra": tensors[self.count :], "result": made, "row": rows}
+        n = _results(*self._parts)
+        every = {
+            "input": tensors[: self.count],
+            "extra": tensors[self.count :],
+            "result": made[:n],
+            "row": made[n:],
+        }
         reads = _reads(*self._parts, self.wrt)
         return [every[kind][i] for kind, i in reads if kind in every]
 
-    def backward(
-        self, saved: Sequence[Tensor], grads: Sequence[Tensor], sizes: Sequence[Any], dtypes: Dtypes
-    ) -> list[Tensor]:
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
         """The cotangents of the tensors at `wrt`."""
+        check_order(self.call, "map")
+        sizes, dtypes = self.sizes, self.dtypes
         shape = torch.broadcast_shapes(*sizes[: self.count])  # type: ignore[no-untyped-call]  # torch's own
         whole = tuple([i for i in self.wrt if i < self.count or sizes[i] == shape])
         summed = tuple([i for i in self.wrt if i not in whole])
@@ -200,7 +223,8 @@ class Shards:
         values = []
         for kind, i in _reads(*self._parts, self.wrt):
             if kind == "length":
-                value = grads[0].new_full((), self.length, dtype=compute_dtype(grads[0].dtype))
+                number = grads[0].new_full((), self.length, dtype=compute_dtype(grads[0].dtype))
+                value = number if is_dynamo_compiling() else dispatch.constant(number)
             elif kind in ("of_result", "of_row"):
                 value = grads[i if kind == "of_result" else results + i]
             else:
@@ -215,7 +239,7 @@ class Shards:
                 found[i] = self._over_repeated(found[i], monoids.SUM.text, sizes[i], shape, dtypes[i])
         for i, text in zip(summed, alone, strict=True):
             found[i] = self._over_repeated(values, text, sizes[i], shape, dtypes[i])
-        return [found[i] for i in self.wrt]
+        return at_places([found[i] for i in self.wrt], self.wrt, len(sizes))
 
     def _folded(self, text: str, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The fold of all ranks' elements."""
@@ -230,7 +254,7 @@ class Shards:
         """A function of each element."""
         alike = dtypes[0] if len(set(dtypes)) == 1 and dtypes[0].is_floating_point else None
         made = fold_of_text(tensors, function, (), False, alike, None, self.guarantee)
-        return [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=True)]
+        return [converted(t, d) for t, d in zip(made, dtypes, strict=True)]
 
     def _over_repeated(
         self, tensors: Tensor | Sequence[Tensor], text: str, size: Sequence[int], shape: Sequence[int], dtype: torch.dtype
@@ -324,33 +348,9 @@ def _backward(
     )
 
 
-class _Function(torch.autograd.Function):
-    """What autograd sees of a map over a sharded dim."""
-
-    @staticmethod
-    def forward(ctx: Any, shards: Shards, *tensors: Tensor) -> Any:
-        made, rows = shards.forward(tensors)
-        asked = _asked(*shards._parts)
-        given = [*made, *rows[:asked]]
-        ctx.mark_non_differentiable(*[t for t in given if not t.is_floating_point()])
-        ctx.save_for_backward(*shards.saved(tensors, made, rows))
-        ctx.shards = shards
-        ctx.sizes, ctx.dtypes = [t.shape for t in tensors], tuple([t.dtype for t in tensors])
-        return tuple(given)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        shards = ctx.shards
-        check_order(shards.call, "map")
-        made = shards.backward(ctx.saved_tensors, grads, ctx.sizes, ctx.dtypes)
-        found: list[Any] = [None] * len(ctx.sizes)
-        for i, g in zip(shards.wrt, made, strict=True):
-            found[i] = g
-        return None, *found
-
-
 @constant_in_graphs
 @kept_outside_modes(512)
 def _asked(monoid: str, apply: str, elements: Dtypes, extras: Dtypes) -> int:
-    """How many values of each row the caller asked for."""
-    return _rules(monoid, apply, elements, extras).asked
+    """How many values the caller asked for: of each element, and of each row."""
+    rules = _rules(monoid, apply, elements, extras)
+    return rules.results + rules.asked

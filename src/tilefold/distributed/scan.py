@@ -11,10 +11,19 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra import text
 from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api import dispatch
+from tilefold.api.gradients import converted
 from tilefold.api.parts import Dtypes, algebra_of, finish_text, partial_text, turned, with_base
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
-from tilefold.distributed.exchange import COLLECTIVES, Step, first_positions, gathered_states, positions_of
+from tilefold.distributed.exchange import (
+    Step,
+    again,
+    collective,
+    first_positions,
+    gathered_states,
+    positions_of,
+)
 from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import Axes, agreed, fold_of_text
 from tilefold.errors import EmptyError
@@ -87,6 +96,10 @@ def scan_shards(
     call: str = CALL,
 ) -> list[Tensor]:
     """`scan` without packing. `convert` reads elements as that dtype."""
+    rest = (monoid, exclusive, reverse, dtype, convert, guarantee)
+    key, known = again(tensors, call, dim, rest, sharded_dim, group, mesh)
+    if known is not None:
+        return known
     check_flags(call, exclusive=exclusive, reverse=reverse)
     check_inputs(tensors, monoid, guarantee, call, differentiable=True)
     shape, dtype = broadcast_shape(tensors, call), as_dtype(dtype, call)
@@ -111,15 +124,22 @@ def scan_shards(
             f"{call}: nothing is before the first element, and {monoid.name} has no identity, got exclusive=True; give "
             "the monoid an identity"
         )
-    given = [t if convert is None else t.to(convert) for t in tensors]
-    elements = tuple([t.dtype for t in given])
-    if monoid.algebra.index:
-        where = positions_of(shape, given[0].device, steps)
-        given.append(first_positions(shape, (along,), (along,), where))
-    whole, part, finish = _texts(monoid.text, elements, reverse)
-    states = fold_of_text(given, part, (along,), True, None, None, guarantee)
-    init = _before(states, steps, finish, reverse, guarantee)
-    return _scan(given, whole, along, init, dtype=dtype, call=call, **form)
+
+    def run(tensors: Sequence[Tensor]) -> list[Tensor]:
+        given = [t if convert is None else converted(t, convert) for t in tensors]
+        elements = tuple([t.dtype for t in given])
+        if monoid.algebra.index:
+            given = [t.expand(shape) for t in (*given, *dispatch.noted(places))]
+        whole, part, finish = _texts(monoid.text, elements, reverse)
+        states = fold_of_text(given, part, (along,), True, None, None, guarantee)
+        init = _before(states, steps, finish, reverse, guarantee)
+        return _scan(given, whole, along, init, dtype=dtype, call=call, **form)
+
+    def places() -> list[Tensor]:
+        return [first_positions(shape, (along,), (along,), positions_of(shape, device, steps))]
+
+    device = tensors[0].device
+    return dispatch.replayed(None if asks_gradient(tensors) else key, run, tensors)
 
 
 def _before(
@@ -166,8 +186,8 @@ class _Gathered(torch.autograd.Function):
         for i in floats:
             parts = grads[i].movedim(axis, 0)
             counts = [parts[0].numel()] * ranks.size
-            sent = COLLECTIVES.all_to_all_single(parts.reshape(-1), counts, counts, ranks.name)
-            own = COLLECTIVES.wait_tensor(sent).view(parts.shape).movedim(0, axis)
+            sent = collective("all_to_all_single", parts.reshape(-1), counts, counts, ranks.name)
+            own = sent.view(parts.shape).movedim(0, axis)
             (found[i],) = fold_of_text([own], SUM.text, (axis,), True, None, None, "run_to_run")
         return None, *found
 

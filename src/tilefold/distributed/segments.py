@@ -18,6 +18,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.monoid import Monoid, monoid_of
+from tilefold.api.differentiated import at_places
 from tilefold.api.ends import Ends
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import Dtypes, finish_text, partial_text, result_dtypes, takes_positions
@@ -33,7 +34,7 @@ from tilefold.api.segment_reduce import (
     only_one,
     unchecked_offsets,
 )
-from tilefold.distributed.exchange import COLLECTIVES, Step, gathered, gathered_states
+from tilefold.distributed.exchange import Step, collective, gathered, gathered_states
 from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import Axes, agreed, derived_places, fold_of_text
 from tilefold.errors import ArgumentError, EmptyError
@@ -314,7 +315,7 @@ class Shards:
         nothing = flat[-1:]
         sent = torch.where(sends.unsqueeze(1), flat[:-1] - nothing, 0)
         for step in self.steps:
-            sent = COLLECTIVES.wait_tensor(COLLECTIVES.all_reduce(sent, "sum", step.ranks.name))
+            sent = collective("all_reduce", sent, "sum", step.ranks.name)
         every = torch.split(sent + nothing, sizes, 1)
         fields = (e.clone(memory_format=torch.contiguous_format).reshape(-1) for e in every)
         return [
@@ -423,7 +424,4 @@ class _Function(torch.autograd.Function):
             saved[:k], lies, saved[k : k + n], saved[k + n :], [grads[i] for i in ctx.moved], shards.monoid, shards.dim,
             place_of(shards.steps), wrt, shards.guarantee,
         )  # fmt: skip
-        found: list[Any] = [None] * k
-        for i, g in zip(wrt, made, strict=True):
-            found[i] = g
-        return None, None, None, *found
+        return None, None, None, *at_places(made, wrt, k)

@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.api.topk import checked_selection
 from tilefold.api.topk import topk as local_topk
 from tilefold.distributed.exchange import Step, gathered_states
-from tilefold.distributed.gradient import check_order
+from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import Axes, agreed
 from tilefold.errors import ShapeError
 from tilefold.functional.arguments import NEEDED
@@ -65,6 +65,7 @@ def select_shards(
     steps = tuple([step for step in steps if step.axis == along])
     if not steps or not k:
         return local_topk(x, k, along, largest, sorted, guarantee=guarantee)
+    check_tangents([x], call)
     made: Sequence[Tensor] = _Function.apply(x, k, along, largest, steps, guarantee)  # type: ignore[no-untyped-call]  # torch's own
     return made
 
