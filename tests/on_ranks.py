@@ -595,12 +595,16 @@ def exchanges(x: torch.Tensor) -> dict[str, Callable[[], Any]]:
 
 
 def disagreeing_call(name: str, what: str) -> str:
-    """The error of a call whose tensor has another shape or dtype on one rank."""
+    """The error of a call whose tensor has another shape or dtype, or is to have no gradient, on one rank."""
     os.environ["TILEFOLD_CHECK_RANKS"] = "1"
     odd = dist.get_rank() == min(2, dist.get_world_size() - 1)
     rows, dtype = 5 if odd and what == "shape" else 4, torch.float64 if odd and what == "dtype" else None
+    x = here(torch.ones(rows, 3, dtype=dtype)).requires_grad_(
+        what == "no gradient" or (what == "gradient" and not odd)
+    )
     try:
-        return error_of(exchanges(here(torch.ones(rows, 3, dtype=dtype)))[name])
+        with torch.set_grad_enabled(not (odd and what == "no gradient")):
+            return error_of(exchanges(x)[name])
     finally:
         del os.environ["TILEFOLD_CHECK_RANKS"]
 

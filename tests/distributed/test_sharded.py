@@ -248,6 +248,14 @@ def test_ranks_that_disagree_are_named_by_every_operation(four, name, what):
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
 
 
+@pytest.mark.parametrize("what", ["gradient", "no gradient"])
+@pytest.mark.parametrize("name", ["reduce", "reduce_map", "scan", "matmul", "segment_reduce"])
+def test_ranks_that_disagree_on_a_gradient_are_named(four, name, what):
+    """It is part of what they exchange: a leaf that requires none, or `torch.no_grad()`, on one rank."""
+    for error in four.run(on_ranks.disagreeing_call, name, what):
+        assert "ranks must agree on what requires grad" in error
+
+
 def test_a_rank_that_dies_is_an_error_of_every_operation_within_the_time_out(tmp_path):
     ranks = Ranks(2, tmp_path, timeout_s=10)
     try:

@@ -145,7 +145,7 @@ SHARDED = (
     Mutant(
         "ranks may ask for other gradients of a map",
         "distributed/reduce_map.py",
-        '"what requires grad": [t.requires_grad for t in every],',
+        '"what requires grad": asks_gradients(every),',
         "",
         (f"{FILE}::test_ranks_that_disagree_of_a_map_are_named",),
     ),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -15,6 +16,11 @@ from tilefold.errors import ArgumentError
 def compares() -> bool:
     """Whether ranks compare their calls: TILEFOLD_CHECK_RANKS=1."""
     return os.environ.get("TILEFOLD_CHECK_RANKS") == "1"
+
+
+def asks_gradients(tensors: Sequence[Tensor]) -> list[bool]:
+    """Of which tensors a call is to be differentiated."""
+    return [t.requires_grad and torch.is_grad_enabled() for t in tensors]
 
 
 def check_ranks(facts: Mapping[str, Any], groups: Sequence[Any], call: str) -> None:

@@ -20,7 +20,7 @@ from tilefold.api.gradients import converted
 from tilefold.api.matmul import matmul as local_matmul
 from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import asks_gradient, recorded_product
-from tilefold.distributed.agreement import check_ranks
+from tilefold.distributed.agreement import asks_gradients, check_ranks
 from tilefold.distributed.exchange import Ranks, again, collective, gathered, process_group, ranks_of
 from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import fold_of_text, fold_shards
@@ -133,7 +133,7 @@ def multiply_parts(
         facts = {
             "shape": shape, "dtype": [a.dtype, *kinds], "epilogue": function, "scatter": scatter, "result dtype": result,
             "row": f"{folding} {applied and applied.text}", "guarantee": guarantee,
-            "what requires grad": [t.requires_grad for t in (a, b)],
+            "what requires grad": asks_gradients((a, b)),
         }  # fmt: skip
         check_ranks(facts, groups, CALL)
     if scatter:

@@ -22,7 +22,7 @@ from tilefold.api.parts import finish_text, own_dims, partial_text, result_dtype
 from tilefold.api.recorded import OPERATIONS, asks_gradient, fields_as_tensors
 from tilefold.api.reduce import fold_tensors
 from tilefold.distributed import gradient
-from tilefold.distributed.agreement import check_ranks
+from tilefold.distributed.agreement import asks_gradients, check_ranks
 from tilefold.distributed.exchange import (
     Step,
     again,
@@ -140,7 +140,7 @@ def fold_shards(
     dims = normalize_dims(dim, len(shape), call)
     facts = {
         "monoid": monoid, "dim": dims, "keepdim": keepdim, "read as": convert, "result dtype": dtype,
-        "init": init is not None, "return_state": return_state,
+        "init": init is not None, "return_state": return_state, "what requires grad": asks_gradients(tensors),
     }  # fmt: skip
     steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     steps = tuple([step for step in steps if step.axis in dims])

@@ -26,6 +26,7 @@ from tilefold.api.map_rules import Rules, rules_of
 from tilefold.api.parts import Dtypes
 from tilefold.api.recorded import asks_gradient
 from tilefold.api.reduce_map import as_extras, expanded_to, function_of_rows, map_tensors
+from tilefold.distributed.agreement import asks_gradients
 from tilefold.distributed.exchange import Step, again
 from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.distributed.reduce import Axes, Sharded, agreed, fold_of_text
@@ -128,7 +129,7 @@ def map_shards(
     facts = {
         "monoid": monoid, "dim": dims, "read as": convert, "function": apply.text,
         "dtype of extra tensors": [t.dtype for t in extras],
-        "what requires grad": [t.requires_grad for t in every],
+        "what requires grad": asks_gradients(every),
     }  # fmt: skip
     steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     steps = tuple([step for step in steps if step.axis in dims])

@@ -16,6 +16,7 @@ from tilefold.api.gradients import converted
 from tilefold.api.parts import Dtypes, algebra_of, finish_text, partial_text, turned, with_base
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
+from tilefold.distributed.agreement import asks_gradients
 from tilefold.distributed.exchange import (
     Step,
     again,
@@ -111,7 +112,7 @@ def scan_shards(
         "reverse": reverse,
         "result dtype": dtype,
         "read as": convert,
-        "what requires grad": [t.requires_grad for t in tensors],
+        "what requires grad": asks_gradients(tensors),
     }
     steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     steps = tuple([step for step in steps if step.axis == along])

@@ -34,6 +34,7 @@ from tilefold.api.segment_reduce import (
     only_one,
     unchecked_offsets,
 )
+from tilefold.distributed.agreement import asks_gradients
 from tilefold.distributed.exchange import Step, collective, gathered, gathered_states
 from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import Axes, agreed, derived_places, fold_of_text
@@ -122,7 +123,7 @@ def segments_of_shards(
         )
     facts = {
         "monoid": monoid, "dim": along, "result dtype": dtype, "segments by": cut.kind, "partial": cut.partial,
-        "segments": cut.count if cut.kind == "by" else numbers, "what requires grad": [t.requires_grad for t in tensors],
+        "segments": cut.count if cut.kind == "by" else numbers, "what requires grad": asks_gradients(tensors),
     }  # fmt: skip
     steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     steps = tuple([step for step in steps if step.axis == along])
