@@ -167,7 +167,7 @@ class Alike:
         self._may_record, self._records = any(t.requires_grad for t in tensors), _is_grad_enabled()
 
     def __call__(self, tensors: Sequence[Tensor], *, placed: bool = False) -> bool:
-        """The answer, where torch.compile does not trace. `placed`: they lie where the others did."""
+        """The answer, where torch.compile does not trace. `placed`: each is known to have an address, and so strides."""
         if self._repeats:
             if any(t is not tensors[i] for t, i in zip(tensors, self._firsts, strict=True)):
                 return False
@@ -194,23 +194,6 @@ class Alike:
         for t in tensors:
             places |= t.data_ptr()
         return not places & 15
-
-
-class Placed(Alike):
-    """Whether tensors have the layouts of others, and lie at their addresses: two questions of all tensors at once."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__(tensors)
-        self._addresses = [t.data_ptr() for t in tensors]
-
-    def __call__(self, tensors: Sequence[Tensor], *, placed: bool = False) -> bool:
-        """The answer. Tensors at these addresses have strides: others have no address, or refuse to say it."""
-        try:
-            placed = tensors[0].data_ptr() == self._addresses[0]
-            placed = placed and list(map(Tensor.data_ptr, tensors)) == self._addresses
-            return placed and super().__call__(tensors, placed=True)
-        except (RuntimeError, TypeError):  # no tensor among them, too: the guards ask for classes
-            return False
 
 
 def layouts(tensors: Sequence[Tensor | None]) -> tuple[Any, ...] | None:
