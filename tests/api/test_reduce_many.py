@@ -347,10 +347,12 @@ def test_another_layout_at_a_known_address_is_no_repeated_call(name: str, anew: 
     assert len(anew) == 2
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_what_is_refused_is_refused_after_a_call_at_its_address(anew: list[Many]) -> None:
     tensors = mixed()
     assert right(tensors)
-    for other in (tensors[-1].to_sparse(), 3, tensors[-1].requires_grad_()):
+    nested = torch.nested.nested_tensor([torch.ones(4, 6)])
+    for other in (tensors[-1].to_sparse(), nested, 3, tensors[-1].requires_grad_()):
         with pytest.raises(TilefoldError):
             tilefold.reduce_many([*tensors[:-1], other], monoids.SUM)
     tensors[-1].requires_grad_(False)

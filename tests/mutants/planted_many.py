@@ -31,8 +31,8 @@ MANY = (
     Mutant(
         "a call of tensors of another shape at the same addresses is taken for an earlier one",
         "api/reduce_many.py",
-        "if each.alike(tensors, placed=True):",
-        "if here:",
+        "and each.alike(tensors, placed=True):",
+        "and here:",
         (f"{FILE}::test_another_layout_at_a_known_address_is_no_repeated_call",),
     ),
     Mutant(

@@ -107,9 +107,8 @@ class Differentiated:
     _forward: Replay | None = None
     _saved: tuple[int, ...] | None = None  # places among inputs and results
     _flat: tuple[int, ...] = ()  # the results that have no derivative
-    _latest: tuple[list[int], Alike, Replay] | None = (
-        None  # the backward made last: which values it has, and their layouts
-    )
+    # The backward made last: which cotangents it has, and the layouts of what it reads.
+    _latest: tuple[list[bool], Alike, Replay] | None = None
 
     def __init__(self, rule: Call, run: Run, kept: bool = False, dual: Dual | None = None) -> None:
         self._dual, self._count = dual, 0
@@ -169,9 +168,8 @@ class Differentiated:
         """The inputs' cotangents."""
         if not self.kept or is_dynamo_compiling():
             return self._unkept(saved, grads)
-        every = (*saved, *grads)
-        there = [i for i, t in enumerate(every) if t is not None]
-        some = [every[i] for i in there]
+        every, there = (*saved, *grads), [g is not None for g in grads]
+        some = every if all(there) else (*saved, *(g for g in grads if g is not None))
         replay = None
         if self._latest is not None and self._latest[0] == there and self._latest[1](some):
             replay = self._latest[2]
