@@ -214,7 +214,7 @@ GRADIENTS = (
         "api/differentiated.py",
         "        if torch.is_grad_enabled():\n            known",
         "        if False:\n            known",
-        ("tests/api/test_replays.py::test_a_recorded_backward_of_a_repeated_call_has_derivatives",),
+        ("tests/api/test_replays.py::test_a_recorded_backward_of_a_repeated_call_has_derivatives[one-map]",),
     ),
     Mutant(
         "calls are kept whatever asks for a gradient",
