@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +18,21 @@ import tilefold
 from asked import Ran, asked, run
 from scanned import leaves
 from tilefold import monoids
-from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, GradientError, KindError
+from tilefold.api import dispatch
+from tilefold.api import reduce_many as many
+from tilefold.api.requests import Many
+from tilefold.errors import (
+    ArgumentError,
+    DeviceError,
+    DtypeError,
+    EmptyError,
+    GradientError,
+    KindError,
+    TilefoldError,
+)
 from tilefold.planner.device import H200, Device
 from tilefold.planner.stages.tables import Blocks
 from tilefold.planner.tables import BLOCK_BYTES, MOST, blocks_of, rows_of
-from tilefold.runtime.switch import Placed
 
 Tensor = torch.Tensor
 # Triton's interpreter takes an array of one element for a number.
@@ -225,7 +238,7 @@ def test_tables_hold_every_element_once() -> None:
     counts, itemsize = [5, 0, 3 * BLOCK_BYTES, BLOCK_BYTES // 2 * MOST + 1], 2
     cut = [blocks_of(n, itemsize) for n in counts]
     assert max(blocks for blocks, _ in cut) <= MOST
-    address, count, position, number = rows_of([0, 0, 0, 0], counts, itemsize, [0, 1, 1, 1 + cut[2][0]])
+    address, count, position, number = rows_of(counts, itemsize, [0, 1, 1, 1 + cut[2][0]])
     assert count.sum() == sum(counts)
     assert (address == position * itemsize).all()
     assert number.tolist() == list(range(len(number)))
@@ -250,20 +263,102 @@ def test_plans_have_one_launch_a_dtype_and_one_for_tensors() -> None:
     assert [s.elements for s in plan.stages if isinstance(s, Blocks)] == [sum(SIZES)] * 2
 
 
-def test_a_call_is_known_by_addresses_and_layouts() -> None:
-    tensors = [torch.zeros(4, 6), torch.zeros(3)]
-    placed = Placed(tensors)
-    assert placed(tensors)
-    assert placed([tensors[0].view(4, 6), tensors[1]])
-    assert not placed([tensors[0].view(6, 4), tensors[1]])
-    assert not placed([tensors[0], tensors[1].clone()])
-    assert not placed([tensors[0], tensors[1].view(torch.int32)])
-    assert not placed([tensors[0].to_sparse(), tensors[1]])
-    assert not placed([tensors[0], tensors[1].to_sparse()])
-    assert not placed([tensors[0], 3])
-    assert not placed([tensors[0], torch.nn.Parameter(tensors[1])])
+# ----------------------------------------------------------------------------------------------------- repeated calls
+
+
+def sums(request: Many, tables: Sequence[Tensor]) -> Tensor:
+    """What kernels make of tables: each tensor's sum, of the elements that lie at the addresses."""
+    *groups, first, _ = tables
+    blocks = [0.0] * int(first[-1])
+    for group, rows in zip(request.groups, groups, strict=True):
+        for address, count, _, number in rows.T.tolist():
+            memory = (ctypes.c_char * (count * group.dtype.itemsize)).from_address(address)
+            blocks[number] = float(torch.frombuffer(memory, dtype=group.dtype).sum())
+    ends = first.tolist()
+    return torch.tensor([sum(blocks[a:b]) for a, b in itertools.pairwise(ends)])
+
+
+@pytest.fixture
+def anew(monkeypatch: pytest.MonkeyPatch) -> list[Many]:
+    """Calls go the way of a GPU's, but for the launches; the requests of those that no earlier one answers."""
+    made = list[Many]()
+
+    def run(request: Many, tables: Sequence[Tensor], key: Any) -> list[Tensor]:
+        made.append(request)
+        dispatch.keep(key, SimpleNamespace(plan=None, call=lambda *given: [sums(request, given)]))
+        return dispatch.latest(dispatch.kept(key), tables)
+
+    monkeypatch.setattr(dispatch, "_executables", {})
+    monkeypatch.setattr(dispatch, "run", run)
+    monkeypatch.setattr(many, "_site", lambda tensors, *rest: ("site", *rest, len(tensors)))
+    monkeypatch.setattr(many, "_by_tables", lambda t: True)
+    return made
+
+
+def mixed() -> list[Tensor]:
+    return [*floats(torch.float32, (30, 9000)), *floats(torch.bfloat16, (0, 17_000)), torch.ones(4, 6)]
+
+
+def right(tensors: Sequence[Tensor]) -> bool:
+    got = tilefold.reduce_many(tensors, monoids.SUM)
+    return torch.allclose(got, torch.stack([t.double().sum().float() for t in tensors]), rtol=1e-2)
+
+
+def test_a_repeated_call_is_answered_by_the_earlier_one(anew: list[Many]) -> None:
+    tensors = mixed()
+    assert right(tensors)
+    tensors[1].mul_(3)
+    assert right(tensors)
+    assert right([t.view_as(t) for t in tensors])
+    assert len(anew) == 1
+
+
+def test_tensors_of_known_layouts_at_other_addresses_are_read_there(anew: list[Many]) -> None:
+    lists = [[t * (i + 1) for t in mixed()] for i in range(6)]
+    lists += [[unaligned(t) for t in mixed()]]
+    for _ in range(2):
+        assert all(map(right, lists))
+    assert len(anew) == 1
+    lists[0][1].data = lists[3][1].clone()
+    assert right(lists[0])
+    lists[0][1].set_(torch.full((9000,), 2.0))
+    assert right(lists[0])
+    assert len(anew) == 1
+
+
+OTHERS = {
+    "fewer elements": lambda t: t[:3],
+    "another shape": lambda t: t.view(6, 4),
+    "another dtype": lambda t: t.view(torch.int32),
+    "resized": lambda t: t.resize_(2, 3),
+    "other data": lambda t: setattr(t, "data", t.data[0]) or t,
+    "a parameter": torch.nn.Parameter,
+    "negated": torch._neg_view,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_layout_at_a_known_address_is_no_repeated_call(name: str, anew: list[Many]) -> None:
+    tensors = mixed()
+    assert right(tensors)
+    with torch.no_grad():
+        tensors[-1] = OTHERS[name](tensors[-1])
+        assert right(tensors)
+    assert len(anew) == 2
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_is_refused_is_refused_after_a_call_at_its_address(anew: list[Many]) -> None:
+    tensors = mixed()
+    assert right(tensors)
+    nested = torch.nested.nested_tensor([torch.ones(4, 6)])
+    for other in (tensors[-1].to_sparse(), nested, 3, tensors[-1].requires_grad_()):
+        with pytest.raises(TilefoldError):
+            tilefold.reduce_many([*tensors[:-1], other], monoids.SUM)
+    tensors[-1].requires_grad_(False)
     with tilefold.backend("cpu"):
-        assert not placed(tensors)
+        assert right(tensors)
+    assert len(anew) == 2
 
 
 # ------------------------------------------------------------------------------------------------------------- graphs

@@ -287,3 +287,33 @@ def test_layouts_that_alternate_are_known_once(monkeypatch: pytest.MonkeyPatch) 
         found = [torch.autograd.grad(made, x, g, retain_graph=True)[0] for g in cotangents]
         assert all(map(torch.equal, found, want))
     assert len(known) == 2
+
+
+TARGET = torch.tensor([1, 4, 0])
+SAVING: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "map": (
+        lambda x: tilefold.reduce_map(x, monoids.LOGSUMEXP, lambda e, n: (e - n) * e, 1),
+        lambda x: (x - x.logsumexp(1, keepdim=True)) * x,
+    ),
+    "loss": (
+        lambda x: tilefold.cross_entropy(x, TARGET),
+        lambda x: torch.nn.functional.cross_entropy(x, TARGET),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAVING)
+@pytest.mark.parametrize("batched", [False, True], ids=["one", "batched"])
+def test_a_recorded_backward_of_a_repeated_call_has_derivatives(name: str, batched: bool) -> None:
+    """Values of rows that are only saved are functions of the input all the same."""
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    found = []
+    for function in SAVING[name]:
+        for _ in range(3):
+            y = function(x)
+            g = torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).view(y.shape).requires_grad_()
+            given = torch.stack([g, 2 * g]) if batched else g
+            (made,) = torch.autograd.grad(y, x, given, create_graph=True, is_grads_batched=batched)
+        found.append([made, *torch.autograd.grad(made.sin().sum(), [x, g])])
+    for ours, torchs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, torchs)

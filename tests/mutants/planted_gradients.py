@@ -210,6 +210,13 @@ GRADIENTS = (
         ("tests/api/test_replays.py::test_backwards_come_again[softmax]",),
     ),
     Mutant(
+        "values of rows that are only saved are constants in a backward that is recorded",
+        "api/differentiated.py",
+        "        if torch.is_grad_enabled():\n            known",
+        "        if False:\n            known",
+        ("tests/api/test_replays.py::test_a_recorded_backward_of_a_repeated_call_has_derivatives[one-map]",),
+    ),
+    Mutant(
         "calls are kept whatever asks for a gradient",
         "runtime/switch.py",
         "address & 15, get_num_threads(), asked)",

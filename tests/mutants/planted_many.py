@@ -30,10 +30,24 @@ MANY = (
     ),
     Mutant(
         "a call of tensors of another shape at the same addresses is taken for an earlier one",
-        "runtime/switch.py",
-        "return placed and super().__call__(tensors, placed=True)",
-        "return placed",
-        (f"{FILE}::test_a_call_is_known_by_addresses_and_layouts",),
+        "api/reduce_many.py",
+        "and each.alike(tensors, placed=True):",
+        "and here:",
+        (f"{FILE}::test_another_layout_at_a_known_address_is_no_repeated_call",),
+    ),
+    Mutant(
+        "tensors of known layouts are read where those of an earlier call lay",
+        "api/reduce_many.py",
+        "_keep(site, each._replace(addresses=addresses, tables=tables))",
+        "tables = each.tables",
+        (f"{FILE}::test_tensors_of_known_layouts_at_other_addresses_are_read_there",),
+    ),
+    Mutant(
+        "an address goes to the tensor before its own, where that is empty",
+        "api/reduce_many.py",
+        'np.searchsorted(first[1:], rows[3], side="right")',
+        'np.searchsorted(first[1:], rows[3], side="left")',
+        (f"{FILE}::test_a_repeated_call_is_answered_by_the_earlier_one",),
     ),
     Mutant(
         "a tensor whose order in memory is another is read as it lies where the order counts",

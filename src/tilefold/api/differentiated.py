@@ -48,6 +48,10 @@ class Call:
         """The results that the caller gets, of those that the forward call makes."""
         return made
 
+    def read(self, made: list[Tensor]) -> list[Tensor]:
+        """Those of them that a plain call's caller reads: all, where nothing else is said."""
+        return self.given(made)
+
     def saved(
         self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
     ) -> Sequence[Tensor]:
@@ -115,9 +119,12 @@ class Differentiated:
     _forward: Replay | None = None
     _saved: tuple[int, ...] | None = None  # places among inputs and results
     _flat: tuple[int, ...] = ()  # the results that have no derivative
-    _latest: tuple[list[int], Alike, Replay] | None = (
-        None  # the backward made last: which values it has, and their layouts
+    _shown: tuple[int, ...] | None = (
+        None  # places of the results that autograd sees, where others are but saved
     )
+    _inputs = _results = 0
+    # The backward made last: which cotangents it has, and the layouts of what it reads.
+    _latest: tuple[list[bool], Alike, Replay] | None = None
 
     def __init__(self, rule: Call, run: Run, kept: bool = False, dual: Dual | None = None) -> None:
         self._dual, self._count = dual, 0
@@ -134,7 +141,8 @@ class Differentiated:
         Raises:
             GradientError: it has none.
         """
-        return self.rule.given(list(_Function.apply(self, *tensors)))
+        made = list(_Function.apply(self, *tensors))
+        return self.rule.given(made) if self._shown is None else made
 
     def forward(self, ctx: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The results, and what is saved."""
@@ -151,7 +159,7 @@ class Differentiated:
             ctx.save_for_backward(*[every[i] for i in self._saved])
         if self._flat:
             ctx.mark_non_differentiable(*[made[i] for i in self._flat])
-        return tuple(made)
+        return tuple(made if self._shown is None else [made[i] for i in self._shown])
 
     def _made(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         first, self._first = self._first, None
@@ -172,14 +180,38 @@ class Differentiated:
             saved = [id(t) for t in self.rule.saved(tensors, made, self._wrt)]
             if all(every.count(t) == 1 for t in saved):  # one that is given twice may be two in another call
                 self._saved = tuple([every.index(t) for t in saved])
+                self._hide(tensors, made)
+
+    def _hide(self, tensors: Sequence[Tensor], made: Sequence[Tensor]) -> None:
+        """Have autograd see what the caller reads alone, if the other results can be made again of what is saved.
+
+        Each result that it sees costs the host, in both directions. Others are made again where a backward is recorded.
+        """
+        every, read = [id(t) for t in made], [id(t) for t in self.rule.read([*made])]
+        again = not self.rule.fills and {*range(len(tensors))} <= {*(self._saved or ())}
+        if again and len(read) < len(every) and all(every.count(t) == 1 for t in read):
+            self._shown = tuple([every.index(t) for t in read])
+            self._inputs, self._results = len(tensors), len(made)
+            self._flat = tuple([i for i in self._flat if i in self._shown])
+
+    def _whole(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> tuple[Sequence[Tensor], Sequence[Any]]:
+        """What the rule reads: in a backward that is recorded values with derivatives, and hidden results' cotangents."""
+        if self._shown is None or self._saved is None:
+            return saved, grads
+        seen = dict(zip(self._shown, grads, strict=True))
+        if torch.is_grad_enabled():
+            known = dict(zip(self._saved, saved, strict=True))
+            tensors = [known[i] for i in range(self._inputs)]
+            made = list(_Function.apply(Differentiated(self.rule, self.run), *tensors))
+            saved = self.rule.saved(tensors, made, self._wrt)
+        return saved, [seen.get(i) for i in range(self._results)]
 
     def backward(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
         """The inputs' cotangents."""
         if not self.kept or is_dynamo_compiling():
             return self._unkept(saved, grads)
-        every = (*saved, *grads)
-        there = [i for i, t in enumerate(every) if t is not None]
-        some = [every[i] for i in there]
+        every, there = (*saved, *grads), [g is not None for g in grads]
+        some = every if all(there) else (*saved, *(g for g in grads if g is not None))
         replay = None
         if self._latest is not None and self._latest[0] == there and self._latest[1](some):
             replay = self._latest[2]
@@ -187,7 +219,7 @@ class Differentiated:
             if key not in self._backwards:
                 tape = Tape(every)
                 with dispatch.noting(tape):
-                    found = self.rule.backward(saved, grads, self._wrt)
+                    found = self.rule.backward(*self._whole(saved, grads), self._wrt)
                 if len(self._backwards) >= MOST:
                     self._backwards.clear()
                 self._backwards[key] = Backward(tape.replay(found))
@@ -207,6 +239,7 @@ class Differentiated:
         if self._dual is not None:
             tensors, saved = saved[: self._count], saved[self._count :]
             saved = self._dual.read(self.rule, tensors, self._wrt) or saved
+        saved, grads = self._whole(saved, grads)
         if any(g is not None and is_batched(g) for g in grads):
             return of_batches(lambda each: self.rule.backward(saved, each, self._wrt), grads)
         return self.rule.backward(saved, grads, self._wrt)

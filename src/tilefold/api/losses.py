@@ -103,6 +103,10 @@ class Loss(Call):
         """Values of a row's target among the results: its logit, whether it counts, its weight."""
         return () if self.probabilities else ("logit", "counts", *("weight",) * self.weighted)
 
+    def read(self, made: list[Tensor]) -> list[Tensor]:
+        """The loss, and rows' log-sum-exp where it is shown."""
+        return made[: 1 + self.shows_lse]
+
     def classes_of(self, x: Tensor) -> int:
         """How many classes there are."""
         return int(x.shape[self.dim])

@@ -1,15 +1,17 @@
 """`reduce_many`: validate, make tables of addresses and a request, dispatch.
 
 On a GPU tables on the device name the tensors (`planner.tables`). They are kept with the executable: a call of tensors that
-have the layouts and the addresses of an earlier call's launches at once. Each stream has tables of its own, since they are
-copied on it. Elsewhere each tensor is folded by itself.
+have the layouts and the addresses of an earlier call's launches at once, and one of the layouts alone copies new addresses.
+Each stream has tables of its own, since they are copied on it. Elsewhere each tensor is folded by itself.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +31,11 @@ from tilefold.planner.tables import Group, blocks_of, rows_of
 from tilefold.problem.validate import as_dtype, check_flags, check_monoid, check_tensors, is_abstract, plain
 from tilefold.runtime.modes import check_not_recorded, is_seen, outside_modes
 from tilefold.runtime.overrides import overridden, override
-from tilefold.runtime.switch import Placed, forced_backend, is_explaining
+from tilefold.runtime.switch import Alike, forced_backend, is_explaining
 
 CALL = "reduce_many"
 SMALL = 1 << 14  # elements of a tensor that is copied to others of its size, off a GPU (not measured)
+_is_nested: Any = Tensor.is_nested.__get__  # type: ignore[attr-defined]  # a property, to torch's stub a bool
 KEPT = 4  # tables of one site: of parameters and their gradients, say
 
 
@@ -43,11 +46,40 @@ class Folded(NamedTuple):
     together: Any
 
 
-class _Known(NamedTuple):
-    """An earlier call on a GPU: what asks whether tensors are those, and what answers for them."""
+class _Unplaced(NamedTuple):
+    """Tables of tensors without their addresses, one behind the other on the host.
 
-    placed: Placed
+    `shapes` are the tables'; `owners` say which tensor each address is of, and stand where these begin.
+    """
+
+    rows: Any
+    shapes: list[tuple[int, ...]]
+    owners: dict[int, Any]
+
+    def placed(self, addresses: Sequence[int], device: torch.device) -> list[Tensor]:
+        """The tables of tensors at these addresses, on the device: in one copy."""
+        rows, each = self.rows.copy(), np.array(addresses, np.int64)
+        for begin, owners in self.owners.items():
+            rows[begin : begin + len(owners)] += each[owners]
+        with outside_modes():
+            held = torch.from_numpy(rows)
+            if device.type == "cuda":
+                held = held.pin_memory()
+            there = held.to(device, non_blocking=True)
+            parts = torch.split(there, [math.prod(shape) for shape in self.shapes])
+            tables = [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            _captured.append((held, tables))
+        return tables
+
+
+class _Known(NamedTuple):
+    """An earlier call on a GPU: what knows tensors of its layouts, where its own lay, and what answers for them."""
+
+    alike: Alike
+    addresses: list[int]
     executable: Any
+    unplaced: _Unplaced
     tables: list[Tensor]
 
 
@@ -123,9 +155,9 @@ def fold_many(
     if is_dynamo_compiling():
         return recorded_many(tensors, monoid, dtype, together, convert)
     site = _site(tensors, monoid, (dtype, convert), together)
-    for known in dispatch.kept(site) or () if site else ():
-        if known.placed(tensors):
-            return dispatch.latest(known.executable, known.tables)
+    made = _again(tensors, site) if site else None
+    if made is not None:
+        return made
     _check(tensors, monoid, together, call)
     dtype = as_dtype(dtype, CALL)
     if is_seen(tensors):
@@ -145,14 +177,32 @@ def fold_many(
     ordered = not monoid.algebra.commutative or monoid.algebra.index
     read = [_in_one_run(t, ordered) for t in given]
     request = _request(read, program, together)
-    key = None
-    if read[0].is_cuda:
-        key = (CALL, monoid, dtype, elements, request.groups, len(read), together, read[0].device)
-    tables = _tables(read, request.groups)
+    key = (CALL, monoid, dtype, elements, request.groups, len(read), together, read[0].device)
+    unplaced, addresses = _unplaced(read, request.groups), [t.data_ptr() for t in read]
+    tables = unplaced.placed(addresses, read[0].device)
     made = dispatch.run(request, tables, key)
-    if site and all(a.data_ptr() == b.data_ptr() for a, b in zip(read, tensors, strict=True)):
-        _keep(site, _Known(Placed(tensors), dispatch.kept(key), tables))
+    if site and addresses == [t.data_ptr() for t in tensors]:
+        _keep(site, _Known(Alike(tensors), addresses, dispatch.kept(key), unplaced, tables))
     return made
+
+
+def _again(tensors: list[Tensor], site: Any) -> list[Tensor] | None:
+    """The results of tensors that have the layouts of an earlier call of the site; None of others."""
+    known: Sequence[_Known] | None = dispatch.kept(site)
+    if not known:
+        return None
+    try:
+        addresses = list(map(Tensor.data_ptr, tensors))
+    except (RuntimeError, TypeError):  # one has none
+        return None
+    for each, here in sorted(((k, k.addresses == addresses) for k in known), key=itemgetter(1), reverse=True):
+        if (here or not any(map(_is_nested, tensors))) and each.alike(tensors, placed=True):
+            tables = each.tables
+            if not here:
+                tables = each.unplaced.placed(addresses, tensors[0].device)
+                _keep(site, each._replace(addresses=addresses, tables=tables))
+            return dispatch.latest(each.executable, tables)
+    return None
 
 
 def _site(tensors: list[Tensor], monoid: Any, dtypes: Any, together: Any) -> Any:
@@ -227,28 +277,19 @@ def _request(tensors: list[Tensor], program: Any, together: bool) -> Many:
     return Many(program, tuple(groups), len(tensors), together)
 
 
-def _tables(tensors: list[Tensor], groups: Sequence[Group]) -> list[Tensor]:
+def _unplaced(tensors: list[Tensor], groups: Sequence[Group]) -> _Unplaced:
     """A table of each group, where each tensor's blocks begin among all and where the last ones end, and 0 and how many
-    tensors there are: in one copy."""
-    cut = [blocks_of(t.numel(), t.dtype.itemsize)[0] for t in tensors]
-    first = [0, *accumulate(cut)]
-    arrays = []
+    tensors there are."""
+    first = [0, *accumulate(blocks_of(t.numel(), t.dtype.itemsize)[0] for t in tensors)]
+    tables, owners, begin = list[Any](), dict[int, Any](), 0
     for group in groups:
-        chosen = [(t, n) for t, n in zip(tensors, first, strict=False) if t.dtype == group.dtype]
-        addresses, counts = [t.data_ptr() for t, _ in chosen], [t.numel() for t, _ in chosen]
-        arrays.append(rows_of(addresses, counts, group.dtype.itemsize, [n for _, n in chosen]))
-    arrays += [np.array(first, np.int64), np.array([0, len(tensors)], np.int64)]
-    device = tensors[0].device
-    with outside_modes():
-        held = torch.from_numpy(np.concatenate([a.ravel() for a in arrays]))
-        if device.type == "cuda":
-            held = held.pin_memory()
-        there = held.to(device, non_blocking=True)
-        parts = torch.split(there, [a.size for a in arrays])
-        tables = [part.view(a.shape) for part, a in zip(parts, arrays, strict=True)]
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        _captured.append((held, tables))
-    return tables
+        chosen = [(t.numel(), n) for t, n in zip(tensors, first, strict=False) if t.dtype == group.dtype]
+        rows = rows_of([n for n, _ in chosen], group.dtype.itemsize, [n for _, n in chosen])
+        owners[begin] = np.searchsorted(first[1:], rows[3], side="right")
+        tables.append(rows)
+        begin += rows.size
+    tables += [np.array(first, np.int64), np.array([0, len(tensors)], np.int64)]
+    return _Unplaced(np.concatenate([t.ravel() for t in tables]), [t.shape for t in tables], owners)
 
 
 def _one_by_one(

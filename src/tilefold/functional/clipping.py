@@ -66,9 +66,9 @@ def clip_grad_norm_(
             f"{CALL}: `parameters` must be tensors, got {type(parameters).__name__}; pass model.parameters()"
         )
     several = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    for p in several:
+    for p in {type(p): p for p in several}.values():
         check_is_tensor(p, CALL, "a parameter")
-    gradients = [p.grad for p in several if p.grad is not None]
+    gradients = [g for g in [p.grad for p in several] if g is not None]
     if not gradients:
         return torch.tensor(0.0)
     with torch.no_grad():
@@ -102,7 +102,7 @@ def _norm_of_all(gradients: list[Any], order: float) -> tuple[Tensor, list[Tenso
     """The norm of the gradients' norms, and this rank's parts; those of each device are folded there."""
     parts = gradients
     norms: list[Tensor] = []
-    first, dtypes = gradients[0].device, dict.fromkeys(g.dtype for g in gradients)
+    first, dtypes = gradients[0].device, {g.dtype: None for g in gradients}
     held = gradients[0].dtype
     for dtype in dtypes:
         need_float(dtype, CALL)
@@ -112,8 +112,9 @@ def _norm_of_all(gradients: list[Any], order: float) -> tuple[Tensor, list[Tenso
         norms += SHARDED["norms"](gradients, monoid, held, CALL)
         parts = [g.to_local() if hasattr(g, "to_local") else g for g in gradients]
         gradients = [g for g in gradients if not hasattr(g, "to_local")]
-    for device in dict.fromkeys(g.device for g in gradients):
-        there = [g for g in gradients if g.device == device]
+    devices = {g.device: None for g in gradients}
+    for device in devices:
+        there = gradients if len(devices) == 1 else [g for g in gradients if g.device == device]
         norms += fold_many(there, monoid, None if wide == held else wide, False, call=CALL)
     every = norms[0] if len(norms) == 1 else torch.cat([n.to(first) for n in norms])
     return vector_norm(every, order).to(held), parts

@@ -9,7 +9,7 @@ and at least for each tensor.
 Tables are data, not part of a plan: tensors at other addresses, of as many elements, have the same plan and other tables.
 
     blocks_of      into how many blocks a tensor is cut, and how many elements they have
-    rows_of        a table
+    rows_of        a table, but for its tensors' addresses
     plan_many      the launches
 """
 
@@ -57,8 +57,9 @@ def blocks_of(elements: int, itemsize: int) -> tuple[int, int]:
     return math.ceil(elements / size), size
 
 
-def rows_of(addresses: Sequence[int], counts: Sequence[int], itemsize: int, first: Sequence[int]) -> Any:
-    """The table of tensors of one dtype, [4, blocks]; `first` are the numbers of their first blocks."""
+def rows_of(counts: Sequence[int], itemsize: int, first: Sequence[int]) -> Any:
+    """The table of tensors of one dtype, [4, blocks], with addresses that count from each tensor's own; `first` are the
+    numbers of their first blocks."""
     cut = [blocks_of(n, itemsize) for n in counts]
     blocks = np.array([n for n, _ in cut], np.int64)
     size = np.repeat(np.array([n for _, n in cut], np.int64), blocks)
@@ -66,7 +67,7 @@ def rows_of(addresses: Sequence[int], counts: Sequence[int], itemsize: int, firs
     position = number * size
     return np.stack(
         [
-            np.repeat(np.array(addresses, np.int64), blocks) + position * itemsize,
+            position * itemsize,
             np.minimum(size, np.repeat(np.array(counts, np.int64), blocks) - position),
             position,
             np.repeat(np.array(first, np.int64), blocks) + number,

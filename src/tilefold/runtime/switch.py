@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 # By these names alone: looking each up in torch costs as much as asking it.
-from torch import Tensor, get_num_threads, strided
+from torch import Tensor, get_num_threads
 from torch import is_grad_enabled as _is_grad_enabled
 from torch._C import _is_any_autocast_enabled, _is_tracing, _len_torch_dispatch_stack
 from torch._C._dynamo.guards import TensorGuards
@@ -167,15 +167,21 @@ class Alike:
         self._may_record, self._records = any(t.requires_grad for t in tensors), _is_grad_enabled()
 
     def __call__(self, tensors: Sequence[Tensor], *, placed: bool = False) -> bool:
-        """The answer, where torch.compile does not trace. `placed`: they lie where the others did."""
+        """The answer, where torch.compile does not trace. `placed`: each is known to have an address, and is not nested."""
         if self._repeats:
             if any(t is not tensors[i] for t, i in zip(tensors, self._firsts, strict=True)):
                 return False
             tensors = [tensors[i] for i in self._own]
+        places = 0
         if not placed:
-            for t in tensors:  # the guards end the process where a tensor has no strides
-                if type(t) not in _PLAIN or t.layout is not strided or t.is_nested:
-                    return False
+            try:
+                # The guards end the process where a tensor has no strides: of those nested ones alone have an address.
+                for t in tensors:
+                    if type(t) not in _PLAIN or t.is_nested:
+                        return False
+                    places |= t.data_ptr()
+            except RuntimeError:
+                return False
         if (
             not self._check(*tensors)
             or _forced.get() != "auto"
@@ -186,31 +192,9 @@ class Alike:
             or (self._may_record and _is_grad_enabled() != self._records)
         ):
             return False
-        if placed:
-            return True
-        if not self._aligned:
-            return [t.data_ptr() & 15 for t in tensors] == self._places
-        places = 0
-        for t in tensors:
-            places |= t.data_ptr()
-        return not places & 15
-
-
-class Placed(Alike):
-    """Whether tensors have the layouts of others, and lie at their addresses: two questions of all tensors at once."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__(tensors)
-        self._addresses = [t.data_ptr() for t in tensors]
-
-    def __call__(self, tensors: Sequence[Tensor], *, placed: bool = False) -> bool:
-        """The answer. Tensors at these addresses have strides: others have no address, or refuse to say it."""
-        try:
-            placed = tensors[0].data_ptr() == self._addresses[0]
-            placed = placed and list(map(Tensor.data_ptr, tensors)) == self._addresses
-            return placed and super().__call__(tensors, placed=True)
-        except (RuntimeError, TypeError):  # no tensor among them, too: the guards ask for classes
-            return False
+        if placed or self._aligned:
+            return not places & 15
+        return [t.data_ptr() & 15 for t in tensors] == self._places
 
 
 def layouts(tensors: Sequence[Tensor | None]) -> tuple[Any, ...] | None:
