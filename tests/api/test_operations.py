@@ -193,6 +193,20 @@ torch.save(torch.export.load({str(tmp_path / "model.pt2")!r}).module()(x), {str(
     assert_equal(torch.load(tmp_path / "y.pt"), Model()(X[:3]))
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_variance_of_any_lengths_is_exported(dim: int) -> None:
+    class Spread(torch.nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return tilefold.var_mean(x, 1, correction=5)
+
+    x = torch.randn(9, 9, generator=SEEDED)
+    lengths = {dim: torch.export.Dim("length", min=2, max=4096)}
+    program = torch.export.export(Spread(), (x,), dynamic_shapes=(lengths,))
+    assert_equal(
+        program.module()(x.narrow(dim, 0, 7)), tilefold.var_mean(x.narrow(dim, 0, 7), 1, correction=5)
+    )
+
+
 @pytest.mark.parametrize("dim", [0, 2])
 @pytest.mark.parametrize(
     "name",
