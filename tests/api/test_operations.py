@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilefold
 from tilefold import Monoid, monoids
@@ -442,3 +444,69 @@ def test_gradients_of_parameters_are_those_of_each_member(name: str, order: int)
         found.append([*each, *torch.func.jacrev(function, wrt)(x[0], *given)])
     for got, want in zip(*found, strict=True):
         torch.testing.assert_close(got, want)
+
+
+def summed(x: Tensor) -> Tensor:
+    """The call of a sum as a graph's code makes it."""
+    operation = torch.ops.tilefold.reduce.default
+    made: Tensor = operation([x], [], monoids.SUM.text, [1], False, False, None, None, "run_to_run")[0]
+    return made
+
+
+@pytest.fixture
+def repeated() -> Iterator[None]:
+    """No gradients, after a few calls of the sum of X."""
+    with torch.no_grad():
+        for _ in range(4):
+            summed(X)
+        yield
+
+
+@pytest.mark.usefixtures("repeated")
+def test_a_repeated_operation_goes_past_torchs_dispatcher() -> None:
+    with torch.profiler.profile() as seen:
+        summed(X + 1)
+    assert "tilefold::reduce" not in {event.name for event in seen.events()}
+    assert_equal(summed(X + 1), tilefold.sum(X + 1, 1))
+    assert_equal(summed(X.t()), tilefold.sum(X.t(), 1))
+    assert_equal(summed(X.double()), tilefold.sum(X.double(), 1))
+
+
+class Seen(TorchDispatchMode):
+    """A mode that notes operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = list[str]()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+)  # torch.func.jvp's own
+@pytest.mark.usefixtures("repeated")
+def test_a_repeated_operation_is_seen_by_modes_and_transforms() -> None:
+    with Seen() as mode:
+        summed(X)
+    assert mode.names[0] == "tilefold.reduce.default"
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert type(summed(X)) is not Tensor
+    for early in (True, False):
+        graph = make_fx(lambda x: summed(x) + summed(x), pre_dispatch=early)(X).graph
+        assert sum("tilefold" in str(n.target) for n in graph.nodes) == 2
+    assert_equal(torch.func.vmap(summed)(X[:, None]), X[:, None].sum(2))
+    assert_equal(torch.func.jvp(summed, (X,), (X,))[1], tilefold.sum(X, 1))
+    with torch.enable_grad():
+        assert summed(X.clone().requires_grad_()).requires_grad
+
+
+@pytest.mark.usefixtures("repeated")
+def test_a_repeated_operation_runs_on_the_backend_that_is_in_force() -> None:
+    with tilefold.backend("reference"):
+        summed(X)
+        assert tilefold.last_plan().backend == "reference"  # type: ignore[union-attr]  # a call was made
+    summed(X)
+    assert tilefold.last_plan().backend != "reference"  # type: ignore[union-attr]

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, is_grad_enabled
+from torch._C import _dispatch_tls_is_dispatch_key_included as is_included
 from torch._C import _get_deterministic_algorithms, _len_torch_function_stack
 from torch.autograd import forward_ad
 
@@ -300,8 +301,9 @@ def _differentiated(
     return kernel
 
 
-# Operations whose calls depend on nothing but their arguments and what a call's key holds. Products follow torch's settings, and
-# segments' numbers are checked in each call.
+_RECORDS: Any = torch._C.DispatchKey.PreDispatch  # in force where calls are recorded before autograd
+# Operations whose calls depend on nothing but their arguments and what a call's key holds. Products follow torch's settings,
+# and segments' numbers are checked in each call.
 _REPEATED = frozenset(("reduce", "scan", "reduce_map", "topk", "transpose", "cross_entropy"))
 
 
@@ -312,11 +314,11 @@ def _repeated(operation: Any) -> Callable[..., Any]:
     lists = sum(str(a.type) == "List[Tensor]" for a in operation._schema.arguments)
 
     def call(*arguments: Any, **named: Any) -> Any:
-        if named or is_grad_enabled() or _len_torch_function_stack():
+        if named or is_grad_enabled() or _len_torch_function_stack() or is_included(_RECORDS):
             return whole(*arguments, **named)
         given = [t for a in arguments[:lists] for t in a]
         rest = [tuple(a) if type(a) is list else a for a in arguments[lists:]]
-        settings = len(arguments[0]), _get_deterministic_algorithms()
+        settings = *map(len, arguments[:lists]), _get_deterministic_algorithms()
         key, made = dispatch.again(named_key, given, name, None, (*settings, *rest))
         return dispatch.replayed(key, lambda given: whole(*arguments), given) if made is None else made
 
@@ -470,7 +472,9 @@ def register(name: str, schema: str, *rules: Callable[..., Any]) -> None:
     run, shape, mapped, call_of = rules
     LIBRARY.define(f"{name}{schema} -> Tensor[]")
     operation = getattr(torch.ops.tilefold, name).default
-    if name in _REPEATED and hasattr(operation, "_op"):  # a private name of torch's; without it calls go the whole way
+    if name in _REPEATED and hasattr(
+        operation, "_op"
+    ):  # a private name of torch's; without it calls go the whole way
         operation._op = _repeated(operation)
     with_lists = _with_lists(operation)
     LIBRARY.impl(name, lambda *arguments: run(*with_lists(arguments)), "CompositeExplicitAutograd")
