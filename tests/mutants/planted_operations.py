@@ -50,6 +50,27 @@ OPERATIONS = (
         ("tests/api/test_operations.py::test_transforms_give_the_gradient[softmax]",),
     ),
     Mutant(
+        "a repeated operation is left out of what is recorded before autograd",
+        "api/operations.py",
+        " or is_included(_RECORDS)",
+        "",
+        ("tests/api/test_operations.py::test_a_repeated_operation_is_seen_by_modes_and_transforms",),
+    ),
+    Mutant(
+        "a repeated operation gives no gradient",
+        "api/operations.py",
+        "if named or is_grad_enabled() or",
+        "if named or",
+        ("tests/api/test_operations.py::test_a_repeated_operation_is_seen_by_modes_and_transforms",),
+    ),
+    Mutant(
+        "an exported variance guards the number of its elements",
+        "functional/moments.py",
+        "type(elements) is int and (",
+        "(",
+        ("tests/api/test_operations.py::test_a_variance_of_any_lengths_is_exported[0]",),
+    ),
+    Mutant(
         "a segment's first element has the state before its segment as its prefix",
         "api/segment_gradients.py",
         "math.where(first, i, s)",
