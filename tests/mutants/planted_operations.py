@@ -57,13 +57,6 @@ OPERATIONS = (
         ("tests/api/test_operations.py::test_a_repeated_operation_is_seen_by_modes_and_transforms",),
     ),
     Mutant(
-        "a repeated operation gives no gradient",
-        "api/operations.py",
-        "if named or is_grad_enabled() or",
-        "if named or",
-        ("tests/api/test_operations.py::test_a_repeated_operation_is_seen_by_modes_and_transforms",),
-    ),
-    Mutant(
         "an exported variance guards the number of its elements",
         "functional/moments.py",
         "type(elements) is int and (",
