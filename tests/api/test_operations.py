@@ -462,11 +462,16 @@ def repeated() -> Iterator[None]:
         yield
 
 
+def dispatched(call: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether torch's dispatcher sees an operation of ours in a call."""
+    with torch.profiler.profile() as seen:
+        call(*arguments)
+    return any(event.name.startswith("tilefold::") for event in seen.events())
+
+
 @pytest.mark.usefixtures("repeated")
 def test_a_repeated_operation_goes_past_torchs_dispatcher() -> None:
-    with torch.profiler.profile() as seen:
-        summed(X + 1)
-    assert "tilefold::reduce" not in {event.name for event in seen.events()}
+    assert not dispatched(summed, X + 1)
     assert_equal(summed(X + 1), tilefold.sum(X + 1, 1))
     assert_equal(summed(X.t()), tilefold.sum(X.t(), 1))
     assert_equal(summed(X.double()), tilefold.sum(X.double(), 1))
@@ -511,3 +516,16 @@ def test_a_repeated_operation_runs_on_the_backend_that_is_in_force() -> None:
         assert tilefold.last_plan().backend == "reference"  # type: ignore[union-attr]  # a call was made
     summed(X)
     assert tilefold.last_plan().backend != "reference"  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("repeated")
+def test_a_repeated_product_follows_torchs_settings() -> None:
+    arguments = [X, X.t().contiguous()], [], False, "", "", "", None, None, "run_to_run"
+    calls = [dispatched(torch.ops.tilefold.product.default, *arguments) for _ in range(3)]
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        calls += [dispatched(torch.ops.tilefold.product.default, *arguments) for _ in range(2)]
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert calls == [True, False, False, True, False]

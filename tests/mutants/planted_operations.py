@@ -57,6 +57,13 @@ OPERATIONS = (
         ("tests/api/test_operations.py::test_a_repeated_operation_is_seen_by_modes_and_transforms",),
     ),
     Mutant(
+        "a repeated product forgets torch's settings",
+        "api/operations.py",
+        "cublas_setting(given[0].dtype) if is_product else None",
+        "None",
+        ("tests/api/test_operations.py::test_a_repeated_product_follows_torchs_settings",),
+    ),
+    Mutant(
         "an exported variance guards the number of its elements",
         "functional/moments.py",
         "type(elements) is int and (",

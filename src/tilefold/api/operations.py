@@ -36,6 +36,7 @@ from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
 from tilefold.api.tangents import tangents_of
 from tilefold.planner.library import LibraryMap, has_own_derivative
+from tilefold.planner.products.cublas import cublas_setting
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
@@ -302,15 +303,15 @@ def _differentiated(
 
 
 _RECORDS: Any = torch._C.DispatchKey.PreDispatch  # in force where calls are recorded before autograd
-# Operations whose calls depend on nothing but their arguments and what a call's key holds. Products follow torch's settings,
-# and segments' numbers are checked in each call.
-_REPEATED = frozenset(("reduce", "scan", "reduce_map", "topk", "transpose", "cross_entropy"))
+# Operations whose calls depend on nothing but their arguments and what a call's key holds. (Segments' numbers are checked.)
+_REPEATED = frozenset(("reduce", "scan", "reduce_map", "topk", "transpose", "cross_entropy", "product"))
 
 
 def _repeated(operation: Any) -> Callable[..., Any]:
     """What an operation's overload calls, as code of Inductor's does: a repeated call goes past torch's dispatcher to its
     launches, where nothing but the implementation would see it."""
     whole, name = operation._op, str(operation)
+    is_product = name == "tilefold.product.default"
     lists = sum(str(a.type) == "List[Tensor]" for a in operation._schema.arguments)
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -318,8 +319,9 @@ def _repeated(operation: Any) -> Callable[..., Any]:
             return whole(*arguments, **named)
         given = [t for a in arguments[:lists] for t in a]
         rest = [tuple(a) if type(a) is list else a for a in arguments[lists:]]
-        settings = *map(len, arguments[:lists]), _get_deterministic_algorithms()
-        key, made = dispatch.again(named_key, given, name, None, (*settings, *rest))
+        settings = _get_deterministic_algorithms(), cublas_setting(given[0].dtype) if is_product else None
+        sizes = map(len, arguments[:lists])
+        key, made = dispatch.again(named_key, given, name, None, (*settings, *sizes, *rest))
         return dispatch.replayed(key, lambda given: whole(*arguments), given) if made is None else made
 
     return call
