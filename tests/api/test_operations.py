@@ -519,13 +519,18 @@ def test_a_repeated_operation_runs_on_the_backend_that_is_in_force() -> None:
 
 
 @pytest.mark.usefixtures("repeated")
-def test_a_repeated_product_follows_torchs_settings() -> None:
-    arguments = [X, X.t().contiguous()], [], False, "", "", "", None, None, "run_to_run"
-    calls = [dispatched(torch.ops.tilefold.product.default, *arguments) for _ in range(3)]
+@pytest.mark.parametrize("name", ["product", "own_matmul"])
+def test_a_repeated_product_follows_torchs_settings(name: str) -> None:
+    x, w = torch.randn(5, 16), torch.randn(16, 3)
+    options = [[x, w], [], False, "", "", "", None, None, "run_to_run"]
+    arguments, operation = options if name == "product" else (x, w), getattr(torch.ops.tilefold, name).default
+    calls = [dispatched(operation, *arguments) for _ in range(3)]
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     try:
-        calls += [dispatched(torch.ops.tilefold.product.default, *arguments) for _ in range(2)]
+        calls += [dispatched(operation, *arguments) for _ in range(2)]
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
     assert calls == [True, False, False, True, False]
+    made = operation(*arguments)
+    assert_equal(made[0] if name == "product" else made, tilefold.matmul(x, w))

@@ -51,15 +51,15 @@ OPERATIONS = (
     ),
     Mutant(
         "a repeated operation is left out of what is recorded before autograd",
-        "api/operations.py",
+        "api/overloads.py",
         " or is_included(_RECORDS)",
         "",
         ("tests/api/test_operations.py::test_a_repeated_operation_is_seen_by_modes_and_transforms",),
     ),
     Mutant(
         "a repeated product forgets torch's settings",
-        "api/operations.py",
-        "cublas_setting(given[0].dtype) if is_product else None",
+        "api/overloads.py",
+        "cublas_setting(given[0].dtype) if follows_cublas else None",
         "None",
         ("tests/api/test_operations.py::test_a_repeated_product_follows_torchs_settings",),
     ),

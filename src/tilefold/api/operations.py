@@ -18,16 +18,15 @@ from operator import itemgetter
 from typing import Any
 
 import torch
-from torch import Tensor, is_grad_enabled
-from torch._C import _dispatch_tls_is_dispatch_key_included as is_included
-from torch._C import _get_deterministic_algorithms, _len_torch_function_stack
+from torch import Tensor
 from torch.autograd import forward_ad
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid, monoid_of
-from tilefold.api import dispatch, gradients, recorded
+from tilefold.api import gradients, recorded
 from tilefold.api.differentiated import Dual, applied, one_level
 from tilefold.api.map_gradients import Map
+from tilefold.api.overloads import repeat
 from tilefold.api.recorded import asks_gradient, fields_as_tensors, library_map, library_text
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
@@ -36,12 +35,10 @@ from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
 from tilefold.api.tangents import tangents_of
 from tilefold.planner.library import LibraryMap, has_own_derivative
-from tilefold.planner.products.cublas import cublas_setting
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.modes import is_batched, is_dual, of_batches
-from tilefold.runtime.switch import named_key
 
 Tensors = list[Tensor]
 Where = list[int | None]  # the mapped dim of each tensor, None of one that is not mapped
@@ -302,29 +299,8 @@ def _differentiated(
     return kernel
 
 
-_RECORDS: Any = torch._C.DispatchKey.PreDispatch  # in force where calls are recorded before autograd
 # Operations whose calls depend on nothing but their arguments and what a call's key holds. (Segments' numbers are checked.)
 _REPEATED = frozenset(("reduce", "scan", "reduce_map", "topk", "transpose", "cross_entropy", "product"))
-
-
-def _repeated(operation: Any) -> Callable[..., Any]:
-    """What an operation's overload calls, as code of Inductor's does: a repeated call goes past torch's dispatcher to its
-    launches, where nothing but the implementation would see it."""
-    whole, name = operation._op, str(operation)
-    is_product = name == "tilefold.product.default"
-    lists = sum(str(a.type) == "List[Tensor]" for a in operation._schema.arguments)
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        if named or is_grad_enabled() or _len_torch_function_stack() or is_included(_RECORDS):
-            return whole(*arguments, **named)
-        given = [t for a in arguments[:lists] for t in a]
-        rest = [tuple(a) if type(a) is list else a for a in arguments[lists:]]
-        settings = _get_deterministic_algorithms(), cublas_setting(given[0].dtype) if is_product else None
-        sizes = map(len, arguments[:lists])
-        key, made = dispatch.again(named_key, given, name, None, (*settings, *sizes, *rest))
-        return dispatch.replayed(key, lambda given: whole(*arguments), given) if made is None else made
-
-    return call
 
 
 def _with_lists(operation: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -474,10 +450,8 @@ def register(name: str, schema: str, *rules: Callable[..., Any]) -> None:
     run, shape, mapped, call_of = rules
     LIBRARY.define(f"{name}{schema} -> Tensor[]")
     operation = getattr(torch.ops.tilefold, name).default
-    if name in _REPEATED and hasattr(
-        operation, "_op"
-    ):  # a private name of torch's; without it calls go the whole way
-        operation._op = _repeated(operation)
+    if name in _REPEATED:
+        repeat(operation, follows_cublas=name == "product")
     with_lists = _with_lists(operation)
     LIBRARY.impl(name, lambda *arguments: run(*with_lists(arguments)), "CompositeExplicitAutograd")
     torch.library.register_fake(f"tilefold::{name}", shape, lib=LIBRARY)
