@@ -57,6 +57,7 @@ KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/
 	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/api/test_topk.py
 SLOW := tests/fuzz tests/cli/test_output.py tests/test_cli_style.py tests/test_running.py tests/test_walk.py tests/runtime/test_caching.py \
 	tests/integration/test_inductor.py tests/integration/test_recompiles.py tests/integration/test_compiled_functions.py \
+	tests/integration/test_ahead_of_time.py \
 	tests/algebra/test_long_graphs.py tests/planner/products/test_tune.py \
 	tests/planner/products/test_row.py tests/backends/cpu/test_scans.py tests/backends/cpu/test_loops.py \
 	tests/backends/test_interpret.py tests/backends/test_operations.py tests/backends/test_scan_sums.py \

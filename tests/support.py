@@ -353,6 +353,9 @@ columns of a GPU run in `make gpu-test`). Small float32 tensors, torch {torch}.
 - **export**, **vmap**, **autocast** (bfloat16), **deterministic** (`torch.use_deterministic_algorithms`, with
   gradients), **CUDA graph** (captured with its gradient, replayed on other elements).
 
+Compiled ahead of time (`torch._inductor.aoti_compile_and_package`), with a dynamic length, all of them have the eager
+call's bits, also in a fresh process that imports tilefold (`tests/integration/test_ahead_of_time.py`, on a CPU).
+
 Any other word is the class of the error that the call raises. `RuntimeError` is torch's own, of `_foreach_mul_`.
 
 """

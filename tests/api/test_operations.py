@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilefold
 from tilefold import Monoid, monoids
@@ -191,6 +193,20 @@ torch.save(torch.export.load({str(tmp_path / "model.pt2")!r}).module()(x), {str(
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
     assert_equal(torch.load(tmp_path / "y.pt"), Model()(X[:3]))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_variance_of_any_lengths_is_exported(dim: int) -> None:
+    class Spread(torch.nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return tilefold.var_mean(x, 1, correction=5)
+
+    x = torch.randn(9, 9, generator=SEEDED)
+    lengths = {dim: torch.export.Dim("length", min=2, max=4096)}
+    program = torch.export.export(Spread(), (x,), dynamic_shapes=(lengths,))
+    assert_equal(
+        program.module()(x.narrow(dim, 0, 7)), tilefold.var_mean(x.narrow(dim, 0, 7), 1, correction=5)
+    )
 
 
 @pytest.mark.parametrize("dim", [0, 2])
@@ -428,3 +444,93 @@ def test_gradients_of_parameters_are_those_of_each_member(name: str, order: int)
         found.append([*each, *torch.func.jacrev(function, wrt)(x[0], *given)])
     for got, want in zip(*found, strict=True):
         torch.testing.assert_close(got, want)
+
+
+def summed(x: Tensor) -> Tensor:
+    """The call of a sum as a graph's code makes it."""
+    operation = torch.ops.tilefold.reduce.default
+    made: Tensor = operation([x], [], monoids.SUM.text, [1], False, False, None, None, "run_to_run")[0]
+    return made
+
+
+@pytest.fixture
+def repeated() -> Iterator[None]:
+    """No gradients, after a few calls of the sum of X."""
+    with torch.no_grad():
+        for _ in range(4):
+            summed(X)
+        yield
+
+
+def dispatched(call: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether torch's dispatcher sees an operation of ours in a call."""
+    with torch.profiler.profile() as seen:
+        call(*arguments)
+    return any(event.name.startswith("tilefold::") for event in seen.events())
+
+
+@pytest.mark.usefixtures("repeated")
+def test_a_repeated_operation_goes_past_torchs_dispatcher() -> None:
+    assert not dispatched(summed, X + 1)
+    assert_equal(summed(X + 1), tilefold.sum(X + 1, 1))
+    assert_equal(summed(X.t()), tilefold.sum(X.t(), 1))
+    assert_equal(summed(X.double()), tilefold.sum(X.double(), 1))
+
+
+class Seen(TorchDispatchMode):
+    """A mode that notes operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = list[str]()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+)  # torch.func.jvp's own
+@pytest.mark.usefixtures("repeated")
+def test_a_repeated_operation_is_seen_by_modes_and_transforms() -> None:
+    with Seen() as mode:
+        summed(X)
+    assert mode.names[0] == "tilefold.reduce.default"
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert type(summed(X)) is not Tensor
+    for early in (True, False):
+        graph = make_fx(lambda x: summed(x) + summed(x), pre_dispatch=early)(X).graph
+        assert sum("tilefold" in str(n.target) for n in graph.nodes) == 2
+    assert_equal(torch.func.vmap(summed)(X[:, None]), X[:, None].sum(2))
+    assert_equal(torch.func.jvp(summed, (X,), (X,))[1], tilefold.sum(X, 1))
+    with torch.enable_grad():
+        asked = X.clone().requires_grad_()
+        assert all(summed(asked).requires_grad for _ in range(3))
+
+
+@pytest.mark.usefixtures("repeated")
+def test_a_repeated_operation_runs_on_the_backend_that_is_in_force() -> None:
+    with tilefold.backend("reference"):
+        summed(X)
+        assert tilefold.last_plan().backend == "reference"  # type: ignore[union-attr]  # a call was made
+    summed(X)
+    assert tilefold.last_plan().backend != "reference"  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("repeated")
+@pytest.mark.parametrize("name", ["product", "own_matmul"])
+def test_a_repeated_product_follows_torchs_settings(name: str) -> None:
+    x, w = torch.randn(5, 16), torch.randn(16, 3)
+    options = [[x, w], [], False, "", "", "", None, None, "run_to_run"]
+    arguments, operation = options if name == "product" else (x, w), getattr(torch.ops.tilefold, name).default
+    calls = [dispatched(operation, *arguments) for _ in range(3)]
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        calls += [dispatched(operation, *arguments) for _ in range(2)]
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert calls == [True, False, False, True, False]
+    made = operation(*arguments)
+    assert_equal(made[0] if name == "product" else made, tilefold.matmul(x, w))

@@ -50,6 +50,27 @@ OPERATIONS = (
         ("tests/api/test_operations.py::test_transforms_give_the_gradient[softmax]",),
     ),
     Mutant(
+        "a repeated operation is left out of what is recorded before autograd",
+        "api/overloads.py",
+        " or is_included(_RECORDS)",
+        "",
+        ("tests/api/test_operations.py::test_a_repeated_operation_is_seen_by_modes_and_transforms",),
+    ),
+    Mutant(
+        "a repeated product forgets torch's settings",
+        "api/overloads.py",
+        "cublas_setting(given[0].dtype) if follows_cublas else None",
+        "None",
+        ("tests/api/test_operations.py::test_a_repeated_product_follows_torchs_settings",),
+    ),
+    Mutant(
+        "an exported variance guards the number of its elements",
+        "functional/moments.py",
+        "type(elements) is int and (",
+        "(",
+        ("tests/api/test_operations.py::test_a_variance_of_any_lengths_is_exported[0]",),
+    ),
+    Mutant(
         "a segment's first element has the state before its segment as its prefix",
         "api/segment_gradients.py",
         "math.where(first, i, s)",

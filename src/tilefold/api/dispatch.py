@@ -45,6 +45,7 @@ _last = _Thread()
 
 # Executables of repeated calls, by all that a plan and its code depend on; and the sites of calls.
 _executables: dict[Any, Any] = {}
+_unrepeated = set[Any]()  # keys of calls that are more than their launches
 MOST = 4096
 
 
@@ -154,7 +155,7 @@ def replayed(
     key: Any, run: Callable[[Sequence[Tensor]], list[Tensor]], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
     """What a call of several requests makes, whose launches answer calls of this key from now on, if there is one."""
-    if key is None or _last.tape is not None:
+    if key is None or key in _unrepeated or _last.tape is not None:
         return run(tensors)
     tape = Tape(tensors)
     with noting(tape):
@@ -162,6 +163,8 @@ def replayed(
     replay = tape.replay(made)
     if replay is not None:
         keep(key, replay)
+    elif len(_unrepeated) < MOST:
+        _unrepeated.add(key)
     return made
 
 

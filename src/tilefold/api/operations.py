@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import gradients, recorded
 from tilefold.api.differentiated import Dual, applied, one_level
 from tilefold.api.map_gradients import Map
+from tilefold.api.overloads import repeat
 from tilefold.api.recorded import asks_gradient, fields_as_tensors, library_map, library_text
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.reduce_map import map_tensors
@@ -250,8 +252,10 @@ def _differentiated(
     """The operation as autograd sees it: a kernel of our own, since torch.library's has no torch.func (grad, jacrev) and
     gives zeros for forward derivatives. A compiled graph's call comes here too, and goes on to the implementation at once."""
     lists = sum(str(a.type) == "List[Tensor]" for a in operation._schema.arguments)
+    with_lists = _with_lists(operation)
 
     def kernel(keyset: Any, *arguments: Any, tangents: Sequence[Tensor | None] = ()) -> Any:
+        arguments = with_lists(arguments)
         tensors = [t for a in arguments[:lists] for t in a]
         if any(map(is_dual, tensors)):
             return _with_tangents(kernel, keyset, call_of, arguments, lists)
@@ -293,6 +297,23 @@ def _differentiated(
             return applied(call, run, tensors, dual=dual)
 
     return kernel
+
+
+# Operations whose calls depend on nothing but their arguments and what a call's key holds. (Segments' numbers are checked.)
+_REPEATED = frozenset(("reduce", "scan", "reduce_map", "topk", "transpose", "cross_entropy", "product"))
+
+
+def _with_lists(operation: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What gives an operation's arguments an empty list where a graph of AOTInductor's hands None for one."""
+    places = [i for i, a in enumerate(operation._schema.arguments) if str(a.type).startswith("List[")]
+    lists = itemgetter(0, *places)
+
+    def with_lists(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        if None not in lists(arguments):
+            return arguments
+        return tuple([[] if a is None and i in places else a for i, a in enumerate(arguments)])
+
+    return with_lists
 
 
 def _with_tangents(
@@ -428,10 +449,14 @@ def register(name: str, schema: str, *rules: Callable[..., Any]) -> None:
     arguments the call whose backward autograd asks for."""
     run, shape, mapped, call_of = rules
     LIBRARY.define(f"{name}{schema} -> Tensor[]")
-    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    operation = getattr(torch.ops.tilefold, name).default
+    if name in _REPEATED:
+        repeat(operation, follows_cublas=name == "product")
+    with_lists = _with_lists(operation)
+    LIBRARY.impl(name, lambda *arguments: run(*with_lists(arguments)), "CompositeExplicitAutograd")
     torch.library.register_fake(f"tilefold::{name}", shape, lib=LIBRARY)
     torch.library.register_vmap(f"tilefold::{name}", mapped, lib=LIBRARY)
-    kernel = _differentiated(getattr(torch.ops.tilefold, name).default, run, call_of)
+    kernel = _differentiated(operation, run, call_of)
     LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from tilefold.api.overloads import repeat
 from tilefold.api.products import multiply
 from tilefold.planner.products.operands import as_autocast
 from tilefold.problem.validate import is_abstract
@@ -61,6 +62,7 @@ tuned = False  # whether Inductor may replace products. Graphs are guarded by it
 # On tensors without data `tilefold.matmul` gives one of the result's shape and dtype.
 own_matmul.register_fake(own_matmul._init_fn)
 tuned_matmul.register_fake(own_matmul._init_fn)
+repeat(torch.ops.tilefold.own_matmul.default, follows_cublas=True)
 
 
 def recorded_matmul(

@@ -58,8 +58,8 @@ def _spread(
     results = fold_tensors([x], monoid, every(dim), given(keepdim), out=out, call=call)
     if is_dynamo_compiling():  # a graph warns of nothing when it runs
         return results
-    kept = results[0].numel()
-    if x.numel() <= freedom * kept or not kept:
+    elements, kept = x.numel(), results[0].numel()
+    if type(elements) is int and (elements <= freedom * kept or not kept):  # a symbol would be guarded
         _warn_of_freedom(x, kept, correction, freedom, call)
     return results
 
