@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -170,6 +171,17 @@ def test_a_recorded_call_is_one_operation(name: str, mode: str) -> None:
     assert_equal(graph(X - 1), function(X - 1))
 
 
+def test_one_graph_of_a_product_and_its_gradient_serves_all_lengths() -> None:
+    graphs = CompileCounterWithBackend("aot_eager")
+    w = torch.randn(6, 5, requires_grad=True)
+    compiled = torch.compile(lambda x: tilefold.matmul(x, w), fullgraph=True, dynamic=True, backend=graphs)
+    for shape in ((3, 4, 6), (7, 8, 6), (9, 5, 6)):
+        x, g = torch.randn(shape, requires_grad=True), torch.randn(*shape[:2], 5)
+        got, want = (torch.autograd.grad(y, (x, w), g) for y in (compiled(x), x @ w))
+        torch.testing.assert_close(got, want)
+    assert graphs.frame_count == 1
+
+
 class Model(torch.nn.Module):
     """One of each kind, and a monoid of a user."""
 
@@ -207,6 +219,34 @@ def test_a_variance_of_any_lengths_is_exported(dim: int) -> None:
     assert_equal(
         program.module()(x.narrow(dim, 0, 7)), tilefold.var_mean(x.narrow(dim, 0, 7), 1, correction=5)
     )
+
+
+class Lost(torch.nn.Module):
+    """The last layer of a language model and its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(X[:5].clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        target = torch.arange(len(x)) % 5
+        return tilefold.linear_cross_entropy(x, self.weight, target, label_smoothing=0.1)
+
+
+def test_an_exported_loss_is_differentiated_in_a_process_that_made_none(tmp_path: Path) -> None:
+    model, saved, made = Lost(), tmp_path / "model.pt2", tmp_path / "grad.pt"
+    torch.export.save(torch.export.export(model, (X,)), saved)
+    torch.save(X, tmp_path / "x.pt")
+    code = f"""
+import tilefold
+import torch
+model = torch.export.load({str(saved)!r}).module()
+model(torch.load({str(tmp_path / "x.pt")!r})).backward()
+torch.save(model.weight.grad, {str(made)!r})
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
+    model(X).backward()
+    torch.testing.assert_close(torch.load(made), model.weight.grad)
 
 
 @pytest.mark.parametrize("dim", [0, 2])

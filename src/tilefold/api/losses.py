@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -45,6 +46,26 @@ from tilefold.runtime.modes import is_seen
 
 NAN, INFINITY = float("nan"), float("inf")
 Values = dict[str, Any]
+
+
+def _projections(shows_lse: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A row's values from its state, and a function that has their derivatives."""
+
+    def project(largest: Any, total: Any, *sums: Any) -> Any:
+        logarithm = math.where(abs(largest) == INFINITY, NAN, math.log(total))
+        lse = math.where(abs(largest) == INFINITY, largest, largest + logarithm)
+        return largest, logarithm, *sums, *(lse,) * shows_lse
+
+    def slopes(largest: Any, total: Any, *sums: Any) -> Any:
+        lse = largest + math.log(total)
+        return 0.0, lse, *sums, *(lse,) * shows_lse
+
+    return project, slopes
+
+
+# Here, since a saved graph is differentiated in a process in which no loss was called.
+for _fields, _shows_lse in itertools.product(range(2, 5), (False, True)):
+    project_as(*(trace(f, _fields) for f in _projections(_shows_lse)))
 
 
 @dataclass(frozen=True)
@@ -159,28 +180,17 @@ class Loss(Call):
             more = (getattr(state, f) + math.block_sum(s) for f, s in zip(fields[2:], sums, strict=True))
             return *monoids.logsumexp_absorb(state, c), *more
 
-        def project(largest: Any, total: Any, *sums: Any) -> Any:
-            logarithm = math.where(abs(largest) == INFINITY, NAN, math.log(total))
-            lse = math.where(abs(largest) == INFINITY, largest, largest + logarithm)
-            return largest, logarithm, *sums, *(lse,) * self.shows_lse
-
-        def slopes(largest: Any, total: Any, *sums: Any) -> Any:
-            lse = largest + math.log(total)
-            return 0.0, lse, *sums, *(lse,) * self.shows_lse
-
-        made = Monoid(
+        return Monoid(
             combine,
             (-INFINITY, *(0,) * (len(fields) - 1)),
             fields=fields,
             lift=_taking(1 + self._beside, lift),
-            project=project,
+            project=_projections(self.shows_lse)[0],
             absorb=absorb,
             commutative=True,
             check=False,
             name=self.call,
         )
-        project_as(made.algebra.project, trace(slopes, len(fields)))
-        return made
 
     @property
     def beside_rows(self) -> tuple[str, ...]:

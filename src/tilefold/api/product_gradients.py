@@ -127,7 +127,7 @@ class Multiplied(Call):
             found[0] = summed(self._product(g, right.mT), left.shape).reshape(a.shape)
         if 1 in wrt:
             if right.ndim == 2:
-                left, g = (t.reshape(t.shape[:-1].numel(), t.shape[-1]) for t in (left, g))
+                left, g = left.flatten(0, -2), g.flatten(0, -2)
             found[1] = summed(self._product(left.mT, g), right.shape).reshape(b.shape)
         return found
 
