@@ -275,3 +275,20 @@ def test_borders_are_mapped_one_by_one() -> None:
     got = vmap(lambda b: tilefold.segment_reduce(x, monoids.PROD, b))(borders)
     want = torch.stack([tilefold.segment_reduce(x, monoids.PROD, b) for b in borders])
     assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: tilefold.segment_reduce(x, monoids.SUM, offsets(0, 1, 3)),
+        lambda x: tilefold.topk(x, 2, 1).values,
+        lambda x: tilefold.matmul(x, x.mT, epilogue="silu"),
+    ],
+    ids=["segment_reduce", "topk", "matmul"],
+)
+def test_a_result_that_has_a_gradient_may_be_changed_in_place(call: Callable[..., Tensor]) -> None:
+    x = drawn(3, 4)
+    (want,) = torch.autograd.grad(call(x).sum() * 2, x)
+    for _ in range(2):  # the second call is a known one
+        (got,) = torch.autograd.grad(call(x).mul_(2).sum(), x)
+        torch.testing.assert_close(got, want)

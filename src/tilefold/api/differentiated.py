@@ -146,7 +146,8 @@ class Differentiated:
 
     def forward(self, ctx: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The results, and what is saved."""
-        made = self._made(tensors)
+        # Of views that are made in a Function torch lets nobody change the elements.
+        made = [t.data if t._is_view() else t for t in self._made(tensors)]
         if not self._is_known:
             self._know(ctx, tensors, made)
         ctx.set_materialize_grads(self.rule.fills)
