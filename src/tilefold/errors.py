@@ -15,6 +15,7 @@
     |   |-- DtypeError         an operation lacks this dtype (also RuntimeError and TypeError)
     |   |-- ShapeError         shapes do not fit each other (also RuntimeError)
     |   |-- DeviceError        inputs on different devices (also RuntimeError)
+    |   |-- NotFiniteError     a norm that must be finite is not (also RuntimeError)
     |   |-- EmptyError         nothing to fold and no identity (also RuntimeError and IndexError)
     |   `-- TargetError        a target is no class (also IndexError)
     |-- GradientError          an input requires grad (also RuntimeError)
@@ -172,6 +173,10 @@ class ShapeError(ArgumentError, RuntimeError):
 
 class DeviceError(ArgumentError, RuntimeError):
     """Inputs live on different devices."""
+
+
+class NotFiniteError(ArgumentError, RuntimeError):
+    """A norm that must be finite is NaN or infinite."""
 
 
 class EmptyError(ArgumentError, RuntimeError, IndexError):

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 import tilefold
-from tilefold.errors import ArgumentError, DtypeError, KindError, OrderError
+from tilefold.errors import DtypeError, KindError, NotFiniteError, OrderError
 
 theirs = torch.nn.utils.clip_grad_norm_
 
@@ -69,7 +70,7 @@ def test_norms_that_are_not_finite(bad: float) -> None:
     for each in (ours, other):
         each[2].grad[5, 5] = bad
     before = copy.deepcopy(ours[2].grad)
-    with pytest.raises(ArgumentError, match=r"must be finite with error_if_nonfinite=True, got (nan|inf)"):
+    with pytest.raises(NotFiniteError, match=r"must be finite with error_if_nonfinite=True, got (nan|inf)"):
         tilefold.clip_grad_norm_(ours, 1.0, error_if_nonfinite=True)
     torch.testing.assert_close(ours[2].grad, before, equal_nan=True)
     got, want = tilefold.clip_grad_norm_(ours, 1.0), theirs(other, 1.0)
@@ -96,6 +97,26 @@ def test_inside_a_compiled_step() -> None:
     torch.testing.assert_close(clip(), theirs(same.parameters(), 0.1))
     for p, q in zip(layer.parameters(), same.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
+
+
+def test_code_for_torch_catches_a_norm_that_is_not_finite() -> None:
+    for clip in (theirs, tilefold.clip_grad_norm_):
+        p = torch.nn.Parameter(torch.zeros(2))
+        p.grad = torch.tensor([math.nan, 1.0])
+        with pytest.raises(RuntimeError, match="non-finite"):
+            clip(p, 1.0, error_if_nonfinite=True)
+
+
+def test_a_compiled_step_serves_all_greatest_norms() -> None:
+    ours, other = model(torch.float32), model(torch.float32)
+    graphs = CompileCounter()
+    clip = torch.compile(
+        lambda most: tilefold.clip_grad_norm_(ours, most), fullgraph=True, dynamic=True, backend=graphs
+    )
+    for most in (0.5, 0.25, 0.125):
+        torch.testing.assert_close(clip(most), theirs(other, most))
+        torch.testing.assert_close(ours[2].grad, other[2].grad, rtol=1e-5, atol=0)
+    assert graphs.frame_count == 1
 
 
 def test_refusals() -> None:

@@ -10,7 +10,7 @@ import torch
 import tilefold as tf
 from refusals.making import Case, X
 from tilefold import monoids
-from tilefold.errors import ArgumentError, EmptyError, GradientError, KindError, OrderError
+from tilefold.errors import ArgumentError, EmptyError, GradientError, KindError, NotFiniteError, OrderError
 
 GREATEST = tf.Monoid(lambda a, b: tf.math.maximum(a, b), None, name="greatest")
 
@@ -57,7 +57,7 @@ CASES = [
     Case(
         "a norm that is not finite",
         clipped(1.0, bad=float("inf"), error_if_nonfinite=True),
-        ArgumentError,
+        NotFiniteError,
         "must be finite with error_if_nonfinite=True",
     ),
     Case("no model", lambda: tf.describe({}), KindError, r"must be a torch\.nn\.Module, got dict"),

@@ -12,7 +12,7 @@ from tilefold import monoids
 from tilefold.algebra.dtypes import compute_dtype, promote
 from tilefold.api.recorded import SHARDED, is_sharded
 from tilefold.api.reduce_many import fold_many
-from tilefold.errors import ArgumentError, KindError, OrderError, shown
+from tilefold.errors import KindError, NotFiniteError, OrderError, shown
 from tilefold.functional.arguments import as_number, need_float
 from tilefold.functional.norms import vector_norm
 from tilefold.problem.validate import check_flags, check_is_tensor
@@ -48,7 +48,7 @@ def clip_grad_norm_(
         Same bits from run to run.
 
     Raises:
-        ArgumentError: `error_if_nonfinite`, and the norm is NaN or infinite.
+        NotFiniteError: `error_if_nonfinite`, and the norm is NaN or infinite.
         DtypeError: a gradient is sparse, or holds no floats.
         KindError: a parameter is no tensor.
         OrderError: `max_norm` or `norm_type` is no real number.
@@ -60,7 +60,9 @@ def clip_grad_norm_(
         (tensor(5.), tensor([0.6000, 0.8000]))
     """
     check_flags(CALL, error_if_nonfinite=error_if_nonfinite)
-    most, order = _number(max_norm, "max_norm"), _number(norm_type, "norm_type")
+    # A graph serves all greatest norms: a float is a number as it is, and `_number` would make a constant of a symbol.
+    most = max_norm if isinstance(max_norm, float) else _number(max_norm, "max_norm")
+    order = _number(norm_type, "norm_type")
     if not isinstance(parameters, Iterable):
         raise KindError(
             f"{CALL}: `parameters` must be tensors, got {type(parameters).__name__}; pass model.parameters()"
@@ -74,7 +76,7 @@ def clip_grad_norm_(
     with torch.no_grad():
         total, gradients = _norm_of_all(gradients, order)
         if error_if_nonfinite and not total.isfinite():
-            raise ArgumentError(
+            raise NotFiniteError(
                 f"{CALL}: the total norm must be finite with error_if_nonfinite=True, got {total.item()} of order {order}, "
                 "which is non-finite; look for it with tilefold.describe(model)"
             )
