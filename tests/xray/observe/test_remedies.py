@@ -162,7 +162,7 @@ def counted_in_rounds(x_ptr, y_ptr, n, BLOCK: tl.constexpr, SWAP: tl.constexpr):
         x = tl.load(x_ptr + start + tl.arange(0, BLOCK))
         tl.atomic_add(y_ptr + x % 61, x, sem="relaxed")
         if SWAP:
-            tl.atomic_cas(y_ptr + x % 61, x, x + 1, sem="relaxed")
+            tl.atomic_cas(y_ptr + x % 61, x, x, sem="relaxed")
 
 
 @pytest.mark.parametrize("swap", [False, True])
