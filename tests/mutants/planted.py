@@ -311,6 +311,20 @@ MUTANTS = (
         ("tests/planner/test_choose.py::test_early_start_needs_a_chip_that_can",),
     ),
     Mutant(
+        "few rows are walked by one program each",
+        "planner/few_programs.py",
+        "return least if then <= GAIN * now else stage",
+        "return stage",
+        ("tests/planner/test_few_programs.py::test_rows_are_read_by_more_warps_or_in_parts",),
+    ),
+    Mutant(
+        "a second launch that waits for the first costs what one that begins early does",
+        "planner/few_programs.py",
+        "SECOND_US if device.overlaps else EMPTY_US",
+        "SECOND_US",
+        ("tests/planner/test_few_programs.py::test_a_second_launch_that_waits_for_the_first_costs_as_much",),
+    ),
+    Mutant(
         "columns of groups that lie apart count as one piece of memory",
         "planner/form_choice.py",
         "if len(geometry.flat) > 1 and operand.outer[-1] != geometry.flat[-1]:",

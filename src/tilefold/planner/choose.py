@@ -33,6 +33,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.atomics import atomic_of, atomic_plan
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.dims_to_keep import dims_to_keep
+from tilefold.planner.few_programs import with_more_at_work
 from tilefold.planner.first_launch import FirstLaunch
 from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import fold_plan
@@ -123,7 +124,8 @@ def _first_launch(
     tried = [(form, first_tile(form, form.reading, device, False)) for form in forms]
     if problem.bytes_read < SMALL:
         tried += [(form, stage.but(splits=1)) for form, stage in tried if stage.splits > 1]
-    return tried[least_needed(tried, device)] if len(tried) > 1 else tried[0]
+    launch, first = tried[least_needed(tried, device)] if len(tried) > 1 else tried[0]
+    return launch, with_more_at_work(launch, first, device) if problem.bytes_read < SMALL else first
 
 
 def first_launches(problem: Problem, program: Program) -> Iterator[FirstLaunch]:
