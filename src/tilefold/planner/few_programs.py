@@ -63,9 +63,9 @@ def _tiles(launch: FirstLaunch, stage: Stage, device: Device) -> Iterator[Stage]
     """A row by one program in one tile; then in parts of one tile each, as many as there are SMs for."""
     length, rows = launch.geometry.length, launch.geometry.outputs
     vectors = math.ceil((length + stage.align - 1) / stage.run)
-    for warps in (MAX_WARPS, 2 * MAX_WARPS):
-        unroll = power_above(math.ceil(vectors / (warps * WARP)))
-        yield _tile(launch, stage, "rows", warps, unroll)
+    if stage.num_warps >= MAX_WARPS:  # else combining takes longer than reading, on one SM
+        unroll = power_above(math.ceil(vectors / (stage.num_warps * WARP)))
+        yield _tile(launch, stage, "rows", stage.num_warps, unroll)
     tile = _tile(launch, stage, "long_rows", PART_WARPS, launch.reading.loads)
     tiles = (length - (launch.geometry.ragged > 0)) // tile.step - (tile.align > 1)
     parts = whole_splits(tiles, max(1, min(tiles, device.sms // rows)))
