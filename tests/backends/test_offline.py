@@ -248,7 +248,8 @@ def test_launches_begin_early_and_let_others_begin(name: str) -> None:
 # Dims in memory from the last to the first, so that results or positions have steps of 1 in a tuple beside other steps.
 BACKWARDS: dict[str, Callable[[], Any]] = {
     "positions of three dims": lambda: tilefold.reduce(
-        torch.empty(4000, 700, 300, dtype=torch.bfloat16, device="meta").permute(2, 1, 0), monoids.ARGMAX, (0, 1, 2), guarantee="batch_invariant"
+        torch.empty(4000, 700, 300, device="meta").permute(2, 1, 0),
+        monoids.ARGMAX, (0, 1, 2), guarantee="batch_invariant",
     ),
     "results, in order": lambda: tilefold.reduce(
         torch.empty(3, 5, 700, 30, 9, device="meta").permute(4, 3, 2, 1, 0), monoids.FIRST, (0, 3)
