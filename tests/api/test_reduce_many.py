@@ -6,7 +6,11 @@ import contextlib
 import ctypes
 import itertools
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -281,6 +285,10 @@ def sums(request: Many, tables: Sequence[Tensor]) -> Tensor:
 @pytest.fixture
 def anew(monkeypatch: pytest.MonkeyPatch) -> list[Many]:
     """Calls go the way of a GPU's, but for the launches; the requests of those that no earlier one answers."""
+    return as_on_a_gpu(monkeypatch)
+
+
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[Many]:
     made = list[Many]()
 
     def run(request: Many, tables: Sequence[Tensor], key: Any) -> list[Tensor]:
@@ -359,6 +367,30 @@ def test_what_is_refused_is_refused_after_a_call_at_its_address(anew: list[Many]
     with tilefold.backend("cpu"):
         assert right(tensors)
     assert len(anew) == 2
+
+
+def refuse_a_nested_tensor_at_a_known_address() -> None:
+    """In a process of its own: torch's guards end it where a nested tensor comes to them."""
+    with pytest.MonkeyPatch.context() as patch:
+        as_on_a_gpu(patch)
+        tensors = mixed()
+        assert right(tensors)
+        of_sizes = (torch.tensor([[4, 6]]), torch.tensor([[6, 1]]), torch.tensor([0]))
+        nested = torch._nested_view_from_buffer(tensors[-1].view(-1), *of_sizes)
+        assert nested.data_ptr() == tensors[-1].data_ptr()
+        with pytest.raises(DtypeError, match=r"must be dense .* got a nested tensor; fold what unbind"):
+            tilefold.reduce_many([*tensors[:-1], nested], monoids.SUM)
+        assert right([*tensors[:-1], *nested.unbind()])
+
+
+def test_a_nested_tensor_at_a_known_address_is_refused() -> None:
+    code = f"import {__name__} as tests; tests.{refuse_a_nested_tensor_at_a_known_address.__name__}()"
+    found = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=os.environ | found, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
 
 
 # ------------------------------------------------------------------------------------------------------------- graphs

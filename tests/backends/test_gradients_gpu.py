@@ -160,6 +160,124 @@ def test_compiled(name: str, backend: str, dynamic: bool) -> None:
     assert_near(got, [t.double() for t in want], torch.float32)
 
 
+# ------------------------------------------------------------------------------------------------- second derivatives
+
+
+def of_squares(f: Any, x: Tensor, weight: Tensor | None = None) -> Tensor:
+    return f.rms_norm(x, x.shape[1:], weight, 1e-5)  # type: ignore[no-any-return]  # one result
+
+
+def lost(reduction: str, f: Any, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    return f.cross_entropy(x, target, weight, reduction=reduction)  # type: ignore[no-any-return]  # one result
+
+
+# Functions of ours or of torch's, and how many parameters of one row they take; a loss also takes classes.
+TWICE: dict[str, tuple[Function, int]] = {
+    "logsumexp": (lambda f, x: f.logsumexp(x, 1), 0),
+    "logsumexp, columns": (lambda f, x: f.logsumexp(x, 0), 0),
+    "var": (lambda f, x: f.var(x, 1, correction=0), 0),
+    "softmax": (lambda f, x: f.softmax(x, 1), 0),
+    "softmax, columns": (lambda f, x: f.softmax(x, 0), 0),
+    "rms_norm": (of_squares, 0),
+    "rms_norm, weight": (of_squares, 1),
+    "layer_norm": (lambda f, x: f.layer_norm(x, x.shape[1:]), 0),
+    "layer_norm, weight": (lambda f, x, w: f.layer_norm(x, x.shape[1:], w), 1),
+    "layer_norm, weight and bias": (lambda f, x, w, b: f.layer_norm(x, x.shape[1:], w, b), 2),
+    "cross_entropy": (functools.partial(lost, "mean"), 0),
+    "cross_entropy, none": (functools.partial(lost, "none"), 0),
+    "cross_entropy, weight": (functools.partial(lost, "mean"), 1),
+}
+
+
+class Torchs:
+    """torch's functions by the names that ours have."""
+
+    logsumexp, var = torch.logsumexp, torch.var
+    softmax, rms_norm, layer_norm, cross_entropy = F.softmax, F.rms_norm, F.layer_norm, F.cross_entropy
+
+
+def given_to(name: str, shape: tuple[int, int]) -> list[Tensor]:
+    """A call's tensors: elements, classes of which the first is not counted, what is given for a row."""
+    x, *of_a_row = drawn(shape, 1, TWICE[name][1], torch.float32)
+    if not name.startswith("cross_entropy"):
+        return [x, *of_a_row]
+    classes = torch.randint(shape[1], shape[:1], generator=torch.Generator().manual_seed(shape[0]))
+    classes[0] = -100
+    return [x, classes.to(DEVICE), *(w.detach().sigmoid() for w in of_a_row)]
+
+
+def exactly(given: Sequence[Tensor]) -> list[Tensor]:
+    """On the CPU, in float64."""
+    made = [t.detach().cpu() for t in given]
+    return [
+        m.double().requires_grad_(t.requires_grad) if m.is_floating_point() else m
+        for m, t in zip(made, given, strict=True)
+    ]
+
+
+def twice(function: Function, given: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients, and those of a weighted sum of them: of the tensors and of the cotangent."""
+    y, moved = function(*given), [t for t in given if t.requires_grad]
+    g = cotangent(y.shape, torch.float32, torch.float32).to(y, copy=True).requires_grad_()
+    first = torch.autograd.grad(y, moved, g, create_graph=True)
+    along = [cotangent(t.shape, torch.float32, torch.float32).to(t) for t in first]
+    second = torch.autograd.grad(first, [*moved, g], along, materialize_grads=True)
+    return [t.detach() for t in (*first, *second)]
+
+
+def assert_twice(got: Sequence[Tensor], want: Sequence[Tensor]) -> None:
+    """Within float32's rounding of a gradient, or, where terms cancel, of the largest of them."""
+    largest = max(t.norm() for t in want)
+    for x, y in zip(got, want, strict=True):
+        assert (x.shape, x.dtype) == (y.shape, torch.float32)
+        assert (x.cpu().double() - y).norm() <= 1e-5 * y.norm() + 1e-7 * largest
+
+
+@functools.cache
+def known(name: str, shape: tuple[int, int]) -> list[Tensor]:
+    return twice(functools.partial(TWICE[name][0], Torchs), exactly(given_to(name, shape)))
+
+
+@pytest.mark.parametrize(
+    "shape", [(64, 1000), (777, 501), (4096, 97), (5, 100_003), (300, 4104), (3, 7)], ids=str
+)
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives(name: str, shape: tuple[int, int]) -> None:
+    """Of a first call, and of repeated ones, whose layouts had a backward that nobody recorded before."""
+    ours, want, given = functools.partial(TWICE[name][0], tf), known(name, shape), given_to(name, shape)
+    assert_twice(twice(ours, given), want)
+    y, moved = ours(*given), [t for t in given if t.requires_grad]
+    plain = torch.autograd.grad(y, moved, cotangent(y.shape, torch.float32, torch.float32))
+    assert_twice(plain, want[: len(moved)])
+    repeated = twice(ours, given_to(name, shape))
+    assert_twice(repeated, want)
+    assert all(map(torch.equal, twice(ours, given), repeated)), "other bits the second time"
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives_of_other_elements(name: str) -> None:
+    """A repeated call reads what it is given, and nothing that the first one had."""
+    function = TWICE[name][0]
+    for factor in (1.0, 0.25, -2.0):
+        x, *others = given_to(name, (65, 513))
+        given = [(x.detach() * factor).requires_grad_(), *others]
+        want = twice(functools.partial(function, Torchs), exactly(given))
+        assert_twice(twice(functools.partial(function, tf), given), want)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives_of_a_compiled_forward(name: str, dynamic: bool) -> None:
+    """Of a graph that runs as it was recorded: torch differentiates none twice that AOTAutograd made."""
+    torch._dynamo.reset()
+    function = TWICE[name][0]
+    compiled = torch.compile(
+        lambda *given: function(tf, *given), fullgraph=True, backend="eager", dynamic=dynamic
+    )
+    for _ in range(3):
+        assert_twice(twice(compiled, given_to(name, (64, 1000))), known(name, (64, 1000)))
+
+
 @pytest.mark.parametrize("name", ["logsumexp", "softmax", "layer_norm", "rms_norm"])
 def test_a_row_s_gradient_follows_from_its_row(name: str) -> None:
     """With "batch_invariant" the rows beside it change no bit of an element's gradient."""

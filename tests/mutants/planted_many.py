@@ -31,9 +31,16 @@ MANY = (
     Mutant(
         "a call of tensors of another shape at the same addresses is taken for an earlier one",
         "api/reduce_many.py",
-        "and each.alike(tensors, placed=True):",
-        "and here:",
+        "if each.alike(tensors, placed=True):",
+        "if here:",
         (f"{FILE}::test_another_layout_at_a_known_address_is_no_repeated_call",),
+    ),
+    Mutant(
+        "a nested tensor comes to torch's guards, which end the process",
+        "api/reduce_many.py",
+        "if any(map(_is_nested, tensors)):",
+        "if False:",
+        (f"{FILE}::test_a_nested_tensor_at_a_known_address_is_refused",),
     ),
     Mutant(
         "tensors of known layouts are read where those of an earlier call lay",

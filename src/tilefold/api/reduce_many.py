@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ from tilefold.runtime.switch import Alike, forced_backend, is_explaining
 
 CALL = "reduce_many"
 SMALL = 1 << 14  # elements of a tensor that is copied to others of its size, off a GPU (not measured)
-_is_nested: Any = Tensor.is_nested.__get__  # type: ignore[attr-defined]  # a property, to torch's stub a bool
+_is_nested = attrgetter("is_nested")  # docs/experiments/losses.md#many-tensors
 KEPT = 4  # tables of one site: of parameters and their gradients, say
 
 
@@ -195,8 +195,10 @@ def _again(tensors: list[Tensor], site: Any) -> list[Tensor] | None:
         addresses = list(map(Tensor.data_ptr, tensors))
     except (RuntimeError, TypeError):  # one has none
         return None
+    if any(map(_is_nested, tensors)):  # as a view it may lie at a known address
+        return None
     for each, here in sorted(((k, k.addresses == addresses) for k in known), key=itemgetter(1), reverse=True):
-        if (here or not any(map(_is_nested, tensors))) and each.alike(tensors, placed=True):
+        if each.alike(tensors, placed=True):
             tables = each.tables
             if not here:
                 tables = each.unplaced.placed(addresses, tensors[0].device)
