@@ -146,7 +146,7 @@ def _gathered_states(axis: int, ranks: Ranks, *states: Tensor) -> list[Tensor]:
             alike[-1].append(f)
         else:
             alike.append([f])
-    blocks = [torch.stack([states[f] for f in fields]) for fields in alike]
+    blocks = [_block([states[f] for f in fields]) for fields in alike]
     flat = [block.view(-1).view(torch.uint8) for block in blocks]
     lengths = [len(t) for t in flat]
     n, found = sum(lengths), list(states)
@@ -157,10 +157,17 @@ def _gathered_states(axis: int, ranks: Ranks, *states: Tensor) -> list[Tensor]:
             part = block.new_empty(ranks.size, 0)
         elif n % block.itemsize:  # no view: a rank's row begins between two elements
             part = part.clone(memory_format=torch.contiguous_format)
-        every = part.view(block.dtype).view(ranks.size, *block.shape).transpose(0, axis + 2)
-        for f, t in zip(fields, every.squeeze(0).unbind(), strict=True):
+        several = len(fields) > 1
+        every = (
+            part.view(block.dtype).view(ranks.size, *block.shape).transpose(0, axis + several + 1).squeeze(0)
+        )
+        for f, t in zip(fields, every.unbind() if several else (every,), strict=True):
             found[f] = t
     return found
+
+
+def _block(alike: list[Tensor]) -> Tensor:
+    return alike[0].contiguous() if len(alike) == 1 else torch.stack(alike)
 
 
 @dataclass(frozen=True)
