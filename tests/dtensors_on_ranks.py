@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import random
 from typing import Any
@@ -503,3 +504,15 @@ def as_operations() -> list[str]:
         lambda: torch.func.grad(lambda x: tilefold.logsumexp(x, 1).sum())(x),
     )
     return [error_of(call, tilefold.errors.KindError) for call in calls]
+
+
+def batched() -> list[str]:
+    """The errors of several cotangents at once, of a call that exchanges states and of one that does not."""
+    x = distribute_tensor(here(torch.ones(4, 6)), on_mesh(), LIES[0]).requires_grad_()
+    errors = []
+    for lies in (LIES[0], LIES[3]):
+        made = tilefold.softmax(x.redistribute(placements=lies), 1)
+        seeds = torch.stack([torch.ones_like(made)] * 3)
+        ask = functools.partial(torch.autograd.grad, made, x, seeds, is_grads_batched=True)
+        errors.append(error_of(ask, tilefold.errors.GradientError))
+    return errors

@@ -779,3 +779,28 @@ def transformed(name: str) -> str:
     """The error of a gradient that a transform of torch.func asks for."""
     run = lambda x: listed(exchanges(x)[name]())[0].sum()  # noqa: E731  # one call
     return error_of(lambda: torch.func.grad(run)(here(torch.ones(4, 3))), tilefold.errors.GradientError)
+
+
+def batched(name: str) -> None:
+    """Several cotangents at once have the gradients of each, or are refused where a backward exchanges."""
+    x = here(torch.rand(4, 3)).requires_grad_()
+    made = next(t for t in listed(exchanges(x)[name]()) if t.requires_grad)
+    seeds = torch.arange(1.0, 1 + 3 * made.numel(), device=x.device).reshape(3, *made.shape)
+    ask = functools.partial(torch.autograd.grad, made, x, retain_graph=True)
+    at_once = functools.partial(ask, seeds, is_grads_batched=True)
+    if name in ("reduce_map", "scan"):
+        assert "an exchange must be of one call" in error_of(at_once, tilefold.errors.BackendError)
+    else:
+        torch.testing.assert_close(
+            at_once()[0], torch.stack([ask(g)[0] for g in seeds]), rtol=1e-5, atol=1e-5
+        )
+    (again,) = ask(seeds[1])  # an error leaves nothing behind
+    assert torch.equal(again, ask(seeds[1])[0])
+
+
+def mapped() -> list[str]:
+    """The errors of calls that torch.vmap makes at once."""
+    names = ("reduce", "reduce_map", "scan", "topk", "cross_entropy", "matmul", "segment_reduce")
+    x = here(torch.ones(2, 4, 3))
+    of = lambda name: torch.func.vmap(lambda x: exchanges(x)[name]())(x)  # noqa: E731  # one call
+    return [error_of(functools.partial(of, name), tilefold.errors.BackendError) for name in names]

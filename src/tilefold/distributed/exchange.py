@@ -16,7 +16,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tilefold.api import dispatch
 from tilefold.distributed.agreement import compares
-from tilefold.errors import ArgumentError, KindError, shown
+from tilefold.errors import ArgumentError, BackendError, KindError, shown
+from tilefold.runtime.modes import is_batched
 from tilefold.runtime.switch import named_key
 from tilefold.runtime.uncompiled import constant_in_graphs
 
@@ -122,10 +123,19 @@ def gathered(t: Tensor, ranks: Ranks) -> Tensor:
 
 
 def collective(name: str, t: Tensor, *arguments: Any) -> Tensor:
-    """What a functional collective of torch's makes."""
+    """What a functional collective of torch's makes.
+
+    Raises:
+        BackendError: the tensor has a dim of torch.vmap, for which torch waits for no collective.
+    """
     made: Tensor
     if is_dynamo_compiling():
         made = COLLECTIVES.wait_tensor(getattr(COLLECTIVES, name)(t, *arguments))
+    elif is_batched(t) or torch._C._functorch.is_batchedtensor(t):
+        raise BackendError(
+            "distributed: an exchange must be of one call or cotangent, got several by torch.func.vmap, is_grads_batched or "
+            "vectorize; make one after another"
+        )
     else:  # no gradient goes through an exchange, and torch's autograd of it is a function of Python
         with torch._C._AutoDispatchBelowAutograd():
             made = _WAIT(_EAGER[name](t, *arguments))

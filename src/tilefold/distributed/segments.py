@@ -298,7 +298,7 @@ class Shards(Call):
         k, end = len(self.elements), len(saved) - 2
         n = (k + end) // 2
         moved = derived_places(self.monoid, self.elements)
-        run = OPERATIONS.shard_segments_gradient if is_dynamo_compiling() else _gradient
+        run = OPERATIONS.shard_segments_gradient if is_dynamo_compiling() else _gradient_of_shard
         made = run(
             list(saved[:k]), list(saved[end:]), list(saved[k:n]), list(saved[n:end]), [grads[i] for i in moved],
             self.monoid, self.dim, place_of(self.steps), list(wrt), self.guarantee,
@@ -451,7 +451,7 @@ class Shard(Segmented):
         return [made[0].new_zeros((), dtype=torch.bool), *(t.squeeze(self.dim) for t in made)]
 
 
-def _gradient(
+def _gradient_of_shard(
     inputs: list[Tensor], lies: list[Tensor], totals: list[Tensor], states: list[Tensor], grads: list[Tensor],
     monoid: str, dim: int, rank: int, wrt: list[int], guarantee: str,
 ) -> list[Tensor]:  # fmt: skip
@@ -460,7 +460,15 @@ def _gradient(
     own = Shard(found, Cut("offsets"), dim, guarantee, CALL, totals, states, edges, rank)
     with torch.no_grad():
         made = own.of_places(inputs, offsets, grads, wrt)
-        return fresh([made[i] for i in wrt], [*inputs, *totals, *states, *grads])
+        return [made[i] for i in wrt]
+
+
+def _gradient(
+    inputs: list[Tensor], lies: list[Tensor], totals: list[Tensor], states: list[Tensor], grads: list[Tensor], *rest: Any
+) -> list[Tensor]:  # fmt: skip
+    """The same as `tilefold::shard_segments_gradient`."""
+    made = _gradient_of_shard(inputs, lies, totals, states, grads, *rest)
+    return fresh(made, [*inputs, *totals, *states, *grads])
 
 
 def _shape_of_gradient(
