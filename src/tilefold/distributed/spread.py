@@ -118,7 +118,7 @@ class Spread:
             t, self.mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
         )
         if made.requires_grad and not is_dynamo_compiling():
-            made.register_hook(self._check_cotangent)
+            made.register_hook(self._check_cotangent)  # type: ignore[no-untyped-call]  # torch's own
         return made
 
     def _check_cotangent(self, g: Tensor) -> None:
