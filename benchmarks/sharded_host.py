@@ -54,6 +54,7 @@ def calls(device: str) -> dict[str, Callable[[], Any]]:
         torch.randn(64, device=device),
         torch.randint(0, 64, (64,), device=device),
     )
+    ends = torch.tensor([0, 40, 70, 128], device=device)
     states, every = (torch.empty(n * 128, device=device) for n in (1, 2))
     spread = DTensor.from_local(x, mesh, [Shard(1)], run_check=False)
     alone, targets = (
@@ -81,6 +82,7 @@ def calls(device: str) -> dict[str, Callable[[], Any]]:
         "rms_norm": lambda: sharded.rms_norm(x, (64,), w, sharded_dim=1),
         "cumsum": lambda: sharded.scan(x, monoids.SUM, 1, sharded_dim=1),
         "topk": lambda: sharded.topk(x, 4, 1, sharded_dim=1),
+        "segment_reduce": lambda: sharded.segment_reduce(x, monoids.SUM, ends, dim=1, sharded_dim=1),
         "cross_entropy, local": lambda: tilefold.cross_entropy(x, target),
         "cross_entropy": lambda: sharded.cross_entropy(x, target, group=one),
         "cross_entropy of a DTensor": lambda: tilefold.cross_entropy(alone, targets),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import random
 from typing import Any
@@ -426,14 +427,18 @@ def again() -> None:
     torch.manual_seed(18)
     mesh, w = on_mesh(), here(torch.randn(6, dtype=torch.float64))
     target = here(torch.tensor([0, 5, 2, 1]))
+    cuts = [here(torch.tensor(c)) for c in ([0, 1, 1, 4], [0, 2, 3, 4])]
     calls: tuple[Any, ...] = (
-        lambda x, w, t: tilefold.logsumexp(x, 1),
-        lambda x, w, t: tilefold.reduce(x, monoids.MAX_WITH_INDEX, 1),
-        lambda x, w, t: tilefold.rms_norm(x, (6,), w),
-        lambda x, w, t: tilefold.softmax(x, 1),
-        lambda x, w, t: tilefold.cumsum(x, 1),
-        lambda x, w, t: tilefold.cross_entropy(x, t),
-        lambda x, w, t: tilefold.cross_entropy(x, t, reduction="none", return_lse=True),
+        lambda x, w, t, c: tilefold.logsumexp(x, 1),
+        lambda x, w, t, c: tilefold.reduce(x, monoids.MAX_WITH_INDEX, 1),
+        lambda x, w, t, c: tilefold.rms_norm(x, (6,), w),
+        lambda x, w, t, c: tilefold.softmax(x, 1),
+        lambda x, w, t, c: tilefold.cumsum(x, 1),
+        lambda x, w, t, c: tilefold.topk(x, 3, 1),
+        lambda x, w, t, c: tilefold.segment_reduce(x, monoids.MAX, c, dim=1, partial=True),
+        lambda x, w, t, c: tilefold.segment_reduce(x, monoids.SUM, c),
+        lambda x, w, t, c: tilefold.cross_entropy(x, t),
+        lambda x, w, t, c: tilefold.cross_entropy(x, t, reduction="none", return_lse=True),
     )
     for call in calls:
         for turn in range(8):
@@ -442,8 +447,9 @@ def again() -> None:
             of_target = [Shard(0) if lies is LIES[0] else Replicate(), Replicate()]
             own = distribute_tensor(x, mesh, lies)
             weight = distribute_tensor(w, mesh, [Replicate(), Shard(0)])
-            made = listed(call(own, weight, distribute_tensor(target, mesh, of_target)))
-            wanted = listed(call(x, w, target))
+            of_all = distribute_tensor(cuts[turn % 2], mesh, [Replicate(), Replicate()])
+            made = listed(call(own, weight, distribute_tensor(target, mesh, of_target), of_all))
+            wanted = listed(call(x, w, target, cuts[turn % 2]))
             same(wanted, [t.full_tensor() for t in made])
             assert [t.device_mesh for t in made] == [mesh] * len(made)
     x = here(torch.randn(4, 6, dtype=torch.float64))
@@ -498,3 +504,15 @@ def as_operations() -> list[str]:
         lambda: torch.func.grad(lambda x: tilefold.logsumexp(x, 1).sum())(x),
     )
     return [error_of(call, tilefold.errors.KindError) for call in calls]
+
+
+def batched() -> list[str]:
+    """The errors of several cotangents at once, of a call that exchanges states and of one that does not."""
+    x = distribute_tensor(here(torch.ones(4, 6)), on_mesh(), LIES[0]).requires_grad_()
+    errors = []
+    for lies in (LIES[0], LIES[3]):
+        made = tilefold.softmax(x.redistribute(placements=lies), 1)
+        seeds = torch.stack([torch.ones_like(made)] * 3)
+        ask = functools.partial(torch.autograd.grad, made, x, seeds, is_grads_batched=True)
+        errors.append(error_of(ask, tilefold.errors.GradientError))
+    return errors

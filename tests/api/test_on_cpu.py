@@ -92,11 +92,16 @@ def test_every_backend_gives_the_definitions_results(name: str) -> None:
             run(call, "torch")
 
 
-AGAIN = ["sum", "several dims", "batch_invariant", "cumsum", "scan", "softmax", "map", "layer_norm"]
+AGAIN = [
+    "sum", "several dims", "batch_invariant", "cumsum", "scan", "from a state", "softmax", "map", "layer_norm", "topk",
+    "segments",
+]  # fmt: skip
 
 
 def scaled(t: torch.Tensor, factor: float) -> torch.Tensor:
-    """In the same layout: what is expanded stays so."""
+    """In the same layout: what is expanded stays so, and whole numbers, which are offsets, stay."""
+    if not t.is_floating_point():
+        return t
     once = t[tuple(slice(0, 1) if step == 0 else slice(None) for step in t.stride())]
     return (once * factor).expand(t.shape)
 
@@ -105,9 +110,6 @@ def scaled(t: torch.Tensor, factor: float) -> torch.Tensor:
 def test_calls_that_come_again_give_the_same_bits(name: str) -> None:
     request, tensors = asked(CALLS[name][0])
     again = on_cpu.repeated(request, tensors)
-    if len(tensors) > 1 and name not in ("map", "layer_norm"):
-        assert again is None
-        return
     assert again is not None
     for factor in (1.0, -0.5, 1.0):
         given = [scaled(t, factor) for t in tensors]
@@ -119,9 +121,8 @@ def test_calls_that_come_again_give_the_same_bits(name: str) -> None:
             assert torch.equal(one.reshape(other.shape), other)
 
 
-@pytest.mark.parametrize("name", ["topk", "transpose", "segments", "from a state"])
-def test_other_calls_are_planned_each_time(name: str) -> None:
-    assert on_cpu.repeated(*asked(CALLS[name][0])) is None
+def test_a_transpose_is_planned_each_time() -> None:
+    assert on_cpu.repeated(*asked(CALLS["transpose"][0])) is None
 
 
 @pytest.mark.parametrize("call", [lambda x: tilefold.var(x, 1), lambda x: tilefold.normalize(x, 2.0, 1)])

@@ -14,7 +14,7 @@ from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.api.requests import Reduction
 from tilefold.backends.triton import call as calls
-from tilefold.backends.triton import driver
+from tilefold.backends.triton import driver, launch
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.device import H200
@@ -72,9 +72,11 @@ def test_the_driver_gets_every_argument_in_the_order_of_the_kernel(call: Call, l
     passed = [leaf for leaf in calls.leaves(call.arguments) if calls.signature_of(leaf) != "constexpr"]
     compiled = calls.compile_for(call, 90)
     assert compiled.asm["ptx"].split(".entry")[1].split(")")[0].count(".param") - len(passed) <= driver.HIDDEN
-    launch = driver.direct(call, kernel(launch_pdl=True), lambda *given: pytest.fail("left to Triton"))
+    begin = driver.direct(
+        call, kernel(launch_pdl=True), call.grid, lambda *given: pytest.fail("left to Triton")
+    )
     for stream, first in ((7, 4096), (0, 8192)):
-        launch(stream, first, 1 << 40)
+        begin(stream, first, 1 << 40)
         grid, block, shared, where, attributes, words = library.seen[-1]
         addresses = iter((first, 1 << 40))
         want = [next(addresses) - leaf.before if isinstance(leaf, Pointer) else leaf for leaf in passed]
@@ -85,12 +87,12 @@ def test_the_driver_gets_every_argument_in_the_order_of_the_kernel(call: Call, l
 
 def test_what_the_driver_refuses_is_left_to_triton_which_says_why(call: Call, library: Driver) -> None:
     left: list[Any] = []
-    launch = driver.direct(call, kernel(), lambda *given: left.append(given))
+    begin = driver.direct(call, kernel(), call.grid, lambda *given: left.append(given))
     library.refusal = 201
-    launch(7, 16, 32)
+    begin(7, 16, 32)
     assert left == [(7, 16, 32)]
     library.refusal = 0
-    launch(7, 16, 32)
+    begin(7, 16, 32)
     assert len(left) == 1
 
 
@@ -99,17 +101,17 @@ def test_a_launch_inside_of_a_launch_is_left_to_triton(
 ) -> None:
     """As another thread's would be, which finds the arguments' memory in use."""
     left: list[Any] = []
-    launch: Any = None
+    begin: Any = None
     ours = library.cuLaunchKernelEx
 
     def nested(*given: Any) -> int:
         if not left:
-            launch(8, 1, 2)
+            begin(8, 1, 2)
         return ours(*given)
 
     monkeypatch.setattr(library, "cuLaunchKernelEx", nested, raising=False)
-    launch = driver.direct(call, kernel(), lambda *given: left.append(given))
-    launch(7, 16, 32)
+    begin = driver.direct(call, kernel(), call.grid, lambda *given: left.append(given))
+    begin(7, 16, 32)
     assert left == [(8, 1, 2)]
     assert len(library.seen) == 1
     assert library.seen[0][3] == 7
@@ -124,17 +126,32 @@ def test_kernels_with_more_to_them_are_left_to_triton(
     call: Call, library: Driver, changes: dict[str, Any]
 ) -> None:
     other: Any = object()
-    assert driver.direct(call, kernel(**changes), other) is other
+    assert driver.direct(call, kernel(**changes), call.grid, other) is other
 
 
 def test_clusters_and_machines_without_the_driver_are_left_to_triton(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other: Any = object()
-    assert driver.direct(replace(call, cluster=2), kernel(), other) is other
+    assert driver.direct(replace(call, cluster=2), kernel(), call.grid, other) is other
 
     def missing(name: str) -> Any:
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert driver.direct(call, kernel(), other) is other
+    assert driver.direct(call, kernel(), call.grid, other) is other
+
+
+@pytest.mark.parametrize(("grid", "launched"), [(2048, 528), (100, 100)])
+def test_no_more_persistent_programs_are_launched_than_run_at_once(
+    call: Call, library: Driver, monkeypatch: pytest.MonkeyPatch, grid: int, launched: int
+) -> None:
+    utils = SimpleNamespace(cuOccupancyMaxActiveClusters=lambda *_: 528)
+    monkeypatch.setattr(launch, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
+    made = kernel()
+    made.packed_metadata = ()
+    monkeypatch.setattr(launch, "compiled", lambda *_: made)
+    addresses = [16] * sum(isinstance(leaf, Pointer) for leaf in calls.leaves(call.arguments))
+    for persistent, want in ((True, launched), (False, grid)):
+        launch.launcher(replace(call, grid=grid, persistent=persistent), 0)(7, *addresses)
+        assert library.seen[-1][0] == (want, 1, 1)

@@ -301,3 +301,19 @@ def test_short_rows_from_one_run_of_memory(
     memory = torch.randint(-8, 9, (torch.Size(shape).numel() + offset,), device="cuda").to(dtype)
     x, monoid = memory[offset:].view(shape), MONOIDS[name]
     compare(monoid, tilefold.reduce([x], monoid, 1), [x], (1,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_dims_in_memory_from_the_last_to_the_first(dtype: torch.dtype) -> None:
+    """Results and positions have steps of 1 in a tuple beside other steps."""
+    x = torch.randn(400, 70, 300, device="cuda").to(dtype).permute(2, 1, 0)
+    place = tilefold.reduce(x, monoids.ARGMAX, (0, 1, 2), guarantee="batch_invariant")
+    assert place.item() == x.flatten().argmax().item() or x.flatten()[place] == x.max()
+    x = torch.randn(3, 5, 700, 30, 9, device="cuda").to(dtype).permute(4, 3, 2, 1, 0)
+    assert torch.equal(tilefold.reduce(x, monoids.FIRST, (0, 3)), x[0, :, :, 0])
+    y = torch.randn(4469, 2, 320, device="cuda", dtype=torch.float64).permute(0, 2, 1)
+    got = tilefold.layer_norm(y, y.shape, guarantee="batch_invariant")
+    torch.testing.assert_close(got, torch.nn.functional.layer_norm(y, y.shape), rtol=1e-9, atol=1e-9)
+    for dim, shape in ((0, (83953, 3, 8, 5)), (3, (8, 608, 7, 2281))):
+        z = torch.randn(*shape[1:], shape[0], device="cuda").to(dtype).permute(3, 2, 1, 0)
+        assert torch.equal(tilefold.reduce(z, monoids.LAST, dim), z.select(dim, -1))

@@ -53,9 +53,12 @@ def test_losses_and_gradients(shape: tuple[int, ...], name: str, dtype: torch.dt
     (of_wide,) = torch.autograd.grad(want, wide, torch.ones_like(want))
     for _ in range(3):  # as a first call, and as one like an earlier one
         loss, of_x = with_gradient(x, target, **options)
-        near(loss, want, TOLERANCES[dtype])
-        if shape[1] == 1:  # of one class the shares cancel
-            torch.testing.assert_close(of_x.double(), of_wide, rtol=0, atol=TOLERANCES[dtype])
+        near(loss, want.to(dtype), TOLERANCES[dtype])  # a sum may be infinite in float16
+        if shape[1] == 1:  # of one class the shares cancel, in float32 at least
+            bound = TOLERANCES[dtype]
+            torch.testing.assert_close(
+                of_x.double(), of_wide, rtol=bound, atol=min(bound, TOLERANCES[torch.float32])
+            )
         else:
             near(of_x, of_wide, TOLERANCES[dtype])
 
@@ -94,7 +97,7 @@ def test_a_repeated_call_is_kernels_of_ours_alone(name: str) -> None:
     for _ in range(3):
         run()
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
         run()
         torch.cuda.synchronize()
     names = [e.name for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA]
@@ -120,7 +123,9 @@ def test_the_same_bits_also_compiled_and_in_a_graph() -> None:
     compiled = torch.compile(tilefold.cross_entropy, fullgraph=True)(x, target)
     assert torch.equal(compiled, first[0])
     assert torch.equal(torch.autograd.grad(compiled, x)[0], first[1])
-    with torch.cuda.stream(stream := torch.cuda.Stream()):  # type: ignore[no-untyped-call]  # torch's own
+    x = x.detach().requires_grad_()  # a leaf's gradient goes to the stream on which it was asked for first
+    (stream := torch.cuda.Stream()).wait_stream(torch.cuda.current_stream())  # type: ignore[no-untyped-call]  # torch's own
+    with torch.cuda.stream(stream):
         with_gradient(x, target)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()

@@ -243,3 +243,27 @@ def test_launches_begin_early_and_let_others_begin(name: str) -> None:
         assert ("griddepcontrol.wait" in text) == step.early, step.kernel
         if step.early and "ld.global" in text:
             assert text.index("griddepcontrol.wait") < text.index("ld.global"), step.kernel
+
+
+# Dims in memory from the last to the first, so that results or positions have steps of 1 in a tuple beside other steps.
+BACKWARDS: dict[str, Callable[[], Any]] = {
+    "positions of three dims": lambda: tilefold.reduce(
+        torch.empty(4000, 700, 300, device="meta").permute(2, 1, 0),
+        monoids.ARGMAX, (0, 1, 2), guarantee="batch_invariant",
+    ),
+    "results, in order": lambda: tilefold.reduce(
+        torch.empty(3, 5, 700, 30, 9, device="meta").permute(4, 3, 2, 1, 0), monoids.FIRST, (0, 3)
+    ),
+    "elements, in windows": lambda: tilefold.layer_norm(
+        torch.empty(44690, 2, 32, dtype=torch.float64, device="meta").permute(0, 2, 1),
+        (44690, 32, 2), guarantee="batch_invariant",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_steps_of_1_are_constants_behind_loops_and_in_branches_too(name: str) -> None:
+    request, tensors, plan = asked(BACKWARDS[name])
+    problem, _ = request.plan(tensors, H200, library=False)
+    for call in calls_of(plan, problem, request.computation):
+        assert "cubin" in calls.compile_for(call, 90).asm

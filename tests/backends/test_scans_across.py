@@ -111,3 +111,14 @@ def test_a_chunk_of_more_bytes_than_one_store_joins(dtype: torch.dtype, reverse:
     assert tile.chunk == 64
     want = x.long().flip(1).cumsum(1).flip(1) if reverse else x.long().cumsum(1)
     assert torch.equal(by_ptx(call)[0].long(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+def test_lines_of_four_bytes_are_stored_in_order(dtype: torch.dtype) -> None:
+    x = lying((torch.arange(4 * 1000) * 37 % 101).reshape(1000, 4).to(dtype), (1, 0))
+
+    def call() -> tuple[torch.Tensor, torch.Tensor]:
+        return tilefold.cummax(x, 1)
+
+    assert "4 elements a step" in str(asked(call)[2])
+    assert torch.equal(by_ptx(call)[0], x.cummax(1).values)

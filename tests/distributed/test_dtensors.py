@@ -86,6 +86,11 @@ def test_operations_of_torch_refuse_dtensors_in_one_line(four):
         )
 
 
+def test_several_cotangents_at_once_are_refused(four):
+    for errors in four.run(dtensors_on_ranks.batched):
+        assert all("softmax: a DTensor's cotangent must be one" in error for error in errors), errors
+
+
 def test_calls_that_are_refused(four):
     rules = (
         "sum: placements must be Shard or Replicate, got P",

@@ -65,6 +65,16 @@ def test_transforms_of_torch_func_have_no_gradient(four, name):
     assert all("must be asked of autograd" in error for error in four.run(on_ranks.transformed, name))
 
 
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_several_cotangents_at_once_have_the_gradients_of_each(four, name):
+    four.run(on_ranks.batched, name)
+
+
+def test_several_calls_at_once_are_refused(four):
+    for errors in four.run(on_ranks.mapped):
+        assert all("an exchange must be of one call" in error for error in errors), errors
+
+
 def test_calls_like_earlier_ones_are_those_of_their_own_elements(four):
     four.run(on_ranks.again)
 

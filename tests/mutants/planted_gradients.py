@@ -72,8 +72,8 @@ GRADIENTS = (
     Mutant(
         "the key after the last segment's is one of a segment",
         "api/segment_reduce.py",
-        "high >= (cut.count or 0)",
-        "high > (cut.count or 0)",
+        "high >= (cut.number or 0)",
+        "high > (cut.number or 0)",
         ("tests/api/test_segment_reduce.py::test_keys_and_jagged_rows_may_leave_elements_out",),
     ),
     Mutant(

@@ -125,6 +125,14 @@ SCANS = (
         "line_offset(before * size, outer_sizes, y_outer) + along + number * y_line",
         ("tests/backends/test_scans_across.py::test_orders_directions_and_states",),
     ),
+    Mutant(
+        "a thread's bytes are joined by halves and transposed, which Triton 3.6 stores in another order",
+        "backends/triton/kernels/scan_elements.py",
+        "halves = tl.join(joined(elements[0::2], LENGTH // 2), joined(elements[1::2], LENGTH // 2))",
+        "halves = tl.trans(tl.join(joined(elements[: LENGTH // 2], LENGTH // 2), "
+        "joined(elements[LENGTH // 2 :], LENGTH // 2)), (0, 1, 3, 2))",
+        ("tests/backends/test_scans_across.py::test_lines_of_four_bytes_are_stored_in_order",),
+    ),
     # -------------------------------------------------------------------------------------------------- a CPU's loops
     Mutant(
         "an exclusive scan on a CPU begins with the first element",

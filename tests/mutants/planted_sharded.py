@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 FILE = "tests/distributed/test_sharded.py"
 DTENSORS = "tests/distributed/test_dtensors.py"
+AGAIN = (f"{FILE}::test_calls_like_earlier_ones_are_those_of_their_own_elements",)
 MAPPED = (f"{FILE}::test_maps_of_sharded_rows_are_those_of_the_whole",)
 
 SHARDED = (
@@ -34,14 +35,14 @@ SHARDED = (
         "what a short part lacks is selected before other ranks' equal elements",
         "distributed/topk.py",
         "missing.flatten().to(torch.uint8).argsort(stable=True)",
-        "torch.arange(missing.numel(), device=x.device)",
+        "torch.arange(missing.numel(), device=missing.device)",
         (f"{FILE}::test_selections_are_those_of_the_whole",),
     ),
     Mutant(
         "positions are those in a rank's part",
         "distributed/topk.py",
-        "starts = lengths.cumsum(0) - lengths",
-        "starts = lengths - lengths",
+        "starts = ends - lengths",
+        "starts = ends - ends",
         (f"{FILE}::test_selections_are_those_of_the_whole",),
     ),
     Mutant(
@@ -103,8 +104,8 @@ SHARDED = (
     Mutant(
         "every rank sends the results of edges, which are summed",
         "distributed/segments.py",
-        "holds & ~is_edge if rank else holds | is_edge",
-        "holds | is_edge",
+        "holds & ~are_edges if place_of(self.steps) else holds | are_edges",
+        "holds | are_edges",
         (f"{FILE}::test_segments_that_cross_ranks_are_those_of_the_whole",),
     ),
     Mutant(
@@ -119,7 +120,7 @@ SHARDED = (
         "distributed/exchange.py",
         "(*rest, sharded_dim, places)",
         "(*rest, sharded_dim)",
-        (f"{FILE}::test_calls_like_earlier_ones_are_those_of_their_own_elements",),
+        AGAIN,
     ),
     Mutant(
         "a call of DTensors is answered as that of others with as large parts was",
@@ -133,13 +134,83 @@ SHARDED = (
         "distributed/exchange.py",
         "is_dynamo_compiling() or not are_dims or compares()",
         "is_dynamo_compiling() or not are_dims",
-        (f"{FILE}::test_calls_like_earlier_ones_are_those_of_their_own_elements",),
+        AGAIN,
     ),
     Mutant(
         "fields of one dtype come back in another order",
         "distributed/exchange.py",
-        "for f, t in zip(fields, every.squeeze(0).unbind(), strict=True):",
-        "for f, t in zip(fields[::-1], every.squeeze(0).unbind(), strict=True):",
+        "every.unbind() if len(fields) > 1",
+        "every.unbind()[::-1] if len(fields) > 1",
+        (f"{FILE}::test_a_sharded_fold_is_the_fold_of_the_whole",),
+    ),
+    Mutant(
+        "a selection is answered as that of another number of elements was",
+        "distributed/topk.py",
+        "(*flags, guarantee)",
+        "(*flags[1:], guarantee)",
+        AGAIN,
+    ),
+    Mutant(
+        "the number of elements to select may be a tensor's, which changes",
+        "distributed/topk.py",
+        "if tuple(map(type, flags)) == (int, bool, bool):",
+        "if True:",
+        AGAIN,
+    ),
+    Mutant(
+        "a selection that was differentiated once may be differentiated twice",
+        "distributed/topk.py",
+        '        check_order(CALL, "selection")\n',
+        "",
+        AGAIN,
+    ),
+    Mutant(
+        "segments of a call like an earlier one lie where those lay",
+        "distributed/segments.py",
+        "lies = dispatch.noted(lambda t: [*_lies(self.cut, self.without, length, steps, t)], numbers)",
+        "lies = [dispatch.constant(t) for t in _lies(self.cut, self.without, length, steps, numbers)]",
+        AGAIN,
+    ),
+    Mutant(
+        "the number of segments may be a tensor's, which changes",
+        "distributed/segments.py",
+        "if cut.number is None or type(cut.number) is int:",
+        "if True:",
+        AGAIN,
+    ),
+    Mutant(
+        "the state before a shard is that of an earlier call",
+        "distributed/scan.py",
+        "dispatch.noted(_as_states, t.squeeze(axis))[0]",
+        "dispatch.constant(_as_states(t.squeeze(axis))[0])",
+        AGAIN,
+    ),
+    Mutant(
+        "the state before a scan like an earlier one is left out on a CPU",
+        "api/on_cpu.py",
+        "settled(tensors[:n], tensors[n:])",
+        "settled(tensors[:n])",
+        ("tests/api/test_on_cpu.py::test_calls_that_come_again_give_the_same_bits",),
+    ),
+    Mutant(
+        "several cotangents at once are exchanged, which nobody waits for",
+        "distributed/exchange.py",
+        "elif is_batched(t) or torch._C._functorch.is_batchedtensor(t):",
+        "elif False:",
+        (f"{FILE}::test_several_cotangents_at_once_have_the_gradients_of_each",),
+    ),
+    Mutant(
+        "several cotangents of DTensors come to torch's own derivative",
+        "distributed/spread.py",
+        "if is_batched(g):",
+        "if False:",
+        (f"{DTENSORS}::test_several_cotangents_at_once_are_refused",),
+    ),
+    Mutant(
+        "fields of one dtype that is moved as it is are taken for one of another width",
+        "distributed/exchange.py",
+        "self.is_moved = len(alike) == 1 and",
+        "self.is_moved =",
         (f"{FILE}::test_a_sharded_fold_is_the_fold_of_the_whole",),
     ),
     Mutant(

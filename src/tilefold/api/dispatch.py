@@ -138,12 +138,15 @@ def again(
 def _called(executable: Any, tensors: Sequence[Tensor]) -> list[Tensor] | None:
     """An executable's results, noted on a tape that is in force; None of one that does not take these elements."""
     tape = _last.tape
-    return executable.call(*tensors) if tape is None else tape.call(executable, tensors)
+    if tape is None:
+        return executable.call(*tensors)  # type: ignore[no-any-return]  # an executable's
+    with noting(None):
+        return tape.call(executable, tensors)
 
 
 @contextlib.contextmanager
-def noting(tape: Tape) -> Iterator[None]:
-    """Within it this thread's calls of executables are noted."""
+def noting(tape: Tape | None) -> Iterator[None]:
+    """Within it this thread's calls of executables are noted, or none is."""
     before, _last.tape = _last.tape, tape
     try:
         yield
@@ -176,9 +179,11 @@ def planned(plan: Plan | None) -> None:
 
 def noted(function: Callable[..., list[Tensor]], *tensors: Tensor) -> list[Tensor]:
     """What operations of torch's make, which are the same for all tensors of these layouts: noted as an executable's call."""
-    results = function(*tensors)
-    if not is_dynamo_compiling() and (tape := _last.tape) is not None:
-        tape.note(Made(function), tensors, results)
+    if is_dynamo_compiling() or (tape := _last.tape) is None:
+        return function(*tensors)
+    with noting(None):  # what is noted within is made by this
+        results = function(*tensors)
+    tape.note(Made(function), tensors, results)
     return results
 
 

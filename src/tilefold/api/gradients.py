@@ -405,12 +405,16 @@ def as_rows(t: Tensor, dims: Sequence[int]) -> Tensor:
     """A tensor as [rows, elements of the reduced dims]."""
     kept = [d for d in range(t.ndim) if d not in dims]
     rows, length = (math.prod(t.shape[d] for d in some) for some in (kept, dims))
+    if (*kept, *dims) == (0, 1) and t.shape == (rows, length):
+        return t
     return dispatch.noted(lambda t: [t.permute(*kept, *dims).reshape(rows, length)], t)[0]
 
 
 def from_rows(t: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
     """What `as_rows` was made of."""
     order = [*(d for d in range(len(shape)) if d not in dims), *dims]
+    if order == [0, 1] and t.shape == tuple(shape):
+        return t
     back = [order.index(d) for d in range(len(shape))]
     return dispatch.noted(lambda t: [t.reshape([shape[d] for d in order]).permute(back)], t)[0]
 

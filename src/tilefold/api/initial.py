@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from tilefold.algebra.fields import declared_dtypes
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.numbers import short_text
 from tilefold.algebra.program import Program
+from tilefold.api import dispatch
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, KindError, ShapeError, shown
 from tilefold.problem.validate import check_tensors, is_abstract, plain
 from tilefold.runtime.switch import is_explaining
@@ -61,11 +63,17 @@ def initial_state(
     made = []
     for value, name, carried, narrow in zip(init, fields, program.state, declared, strict=False):
         held = carried if is_float(carried) else narrow
-        field = _field(value, name, held, like, call).to(held).to(carried)
+        field = _field(value, name, held, like, call)
+        if field.dtype != held or held != carried:
+            (field,) = dispatch.noted(functools.partial(_as_carried, held, carried), field)
         made.append(_of_rows(field, name, rows, call))
     if monoid.algebra.identity is None:
         made.append(_of_rows(like.new_ones((), dtype=torch.bool), "is_present", rows, call))
     return made
+
+
+def _as_carried(held: torch.dtype, carried: torch.dtype, field: Tensor) -> list[Tensor]:
+    return [field.to(held).to(carried)]
 
 
 def _field(value: Any, name: str, dtype: torch.dtype, like: Tensor, call: str) -> Tensor:

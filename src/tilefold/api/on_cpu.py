@@ -185,6 +185,10 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
         return _repeated_scan(request, tensors)
     if isinstance(request, Product):
         return _repeated_product(request, tensors)
+    if isinstance(request, Selected):
+        return Repeated(_plan_of_selection(request), lambda x: _selected_by_torch(request, x))
+    if isinstance(request, Segments):
+        return Repeated(_plan_of_segments(request), lambda *t: _segments_by_tiles(request, t))
     if isinstance(request, Chosen):
         each = _each(_of_rows(request, tensors), request.program, request.guarantee)
         return Repeated(_EACH[request.guarantee], lambda *t: _stored(request, t, each(*_of_rows(request, t))))
@@ -366,17 +370,22 @@ def _rearranged(request: Rearrangement, tensors: Sequence[Tensor], backend: str)
 
 
 def _selected(request: Selected, tensors: Sequence[Tensor], backend: str) -> Made:
-    (x,), guarantee = tensors, request.guarantee
+    (x,) = tensors
     check_not_traced(request.call)
-    if backend == "reference":
-        made = selecting.by_definition(x, request.dim, request.k, request.largest)
-        plan = _by_elements(guarantee)
-    else:
-        made = selecting.select(x, request.dim, request.k, request.largest)
-        step = LibraryCall("torch.topk", ("input0",), names("output", 2))
-        reason = "and ties settled by lower index"
-        plan = Plan("torch", (step,), guarantee=guarantee, strategy="torch.topk", reason=reason)
-    return [t.view(request.shape) for t in made], plan
+    if backend != "reference":
+        return _selected_by_torch(request, x), _plan_of_selection(request)
+    made = selecting.by_definition(x, request.dim, request.k, request.largest)
+    return [t.view(request.shape) for t in made], _by_elements(request.guarantee)
+
+
+def _selected_by_torch(request: Selected, x: Tensor) -> list[Tensor]:
+    return [t.view(request.shape) for t in selecting.select(x, request.dim, request.k, request.largest)]
+
+
+def _plan_of_selection(request: Selected) -> Plan:
+    step = LibraryCall("torch.topk", ("input0",), names("output", 2))
+    reason = "and ties settled by lower index"
+    return Plan("torch", (step,), guarantee=request.guarantee, strategy="torch.topk", reason=reason)
 
 
 def _of_rows(request: Chosen, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -449,36 +458,40 @@ def _scan_by_tiles(request: Scan, inputs: Sequence[Tensor], plan: Plan) -> scans
     )  # fmt: skip
 
 
-def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
-    """What answers scans like this one from no state given: torch's own, else the loop over tiles."""
-    if request.inits:
-        return None
+def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated:
+    """What answers scans like this one: torch's own, else the loop over tiles."""
+    n = len(tensors) - request.inits
     function = _library_scan(request, tensors)
     if function is not None:
         own = library_plan(function, request.program, request.guarantee)
         return _repeated_library(own, _settled_scan(function, request), tensors[0])
     plan = _scan_plan(request)
-    settled = _scan_by_tiles(request, tensors, plan)
-    return Repeated(plan, lambda *inputs: settled(inputs))
+    settled = _scan_by_tiles(request, tensors[:n], plan)
+    return Repeated(plan, lambda *tensors: settled(tensors[:n], tensors[n:]))
 
 
 def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Made:
     *inputs, offsets = tensors
     check_not_traced(request.call)
+    if backend != "reference":
+        return _segments_by_tiles(request, tensors), _plan_of_segments(request)
+    made = segments.by_definition(inputs, offsets, request.program, request.dim)
+    return made, replace(_plan_of_segments(request), backend="reference")
+
+
+def _plan_of_segments(request: Segments) -> Plan:
+    return Plan("cpu", guarantee=request.guarantee, strategy="segments")
+
+
+def _segments_by_tiles(request: Segments, tensors: Sequence[Tensor]) -> list[Tensor]:
+    *inputs, offsets = tensors
     program, dim, guarantee = request.program, request.dim, request.guarantee
 
     def rows(tensors: Sequence[Tensor], program: Program, dim: int) -> list[Tensor]:
         layouts = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
         return _pieces(program, layouts, dim, guarantee, torch.get_num_threads())(tensors)
 
-    if backend == "reference":
-        results = segments.by_definition(inputs, offsets, program, dim)
-    else:
-        results = segments.fold(inputs, offsets, program, dim, guarantee, rows)
-    plan = Plan(
-        "reference" if backend == "reference" else "cpu", guarantee=request.guarantee, strategy="segments"
-    )
-    return results, plan
+    return segments.fold(inputs, offsets, program, dim, guarantee, rows)
 
 
 @kept_outside_modes(256)

@@ -116,7 +116,7 @@ def recorded_segments(
         [numbers],
         monoid.text,
         cut.kind,
-        cut.count,
+        cut.number,
         axis,
         dtype,
         cut.partial,

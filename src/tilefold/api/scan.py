@@ -39,7 +39,7 @@ from tilefold.problem.validate import (
 )
 from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
-from tilefold.runtime.switch import call_key
+from tilefold.runtime.switch import call_key, layouts_once_checked
 
 
 def scan(
@@ -245,19 +245,11 @@ def _run(
     key: Any,
 ) -> list[Tensor]:
     given = [plain(t).resolve_neg() if t.is_neg() else plain(t) for t in (*tensors, *before)]
-    if key is None and tensors[0].is_cuda:
-        layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in given)
+    if key is None and (seen := layouts_once_checked(given)) is not None:
         work = (request.exclusive, request.reverse, request.inits, request.state, request.program.outputs)
-        key = (
-            "scan",
-            monoid,
-            layouts,
-            tensors[0].device,
-            request.dim,
-            work,
-            request.program.elements,
-            request.guarantee,
-        )
+        key = ("scan", monoid, seen, request.dim, work, request.program.elements, request.guarantee)
+        if targets is None and given[0].is_cpu and (made := dispatch.repeated(key, *given)) is not None:
+            return made
     return dispatch.run(request, given, key, targets)
 
 

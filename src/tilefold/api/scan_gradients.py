@@ -346,11 +346,11 @@ def _adjoint(
     l_t = c_t + J_t+1' l_t+1. A field that no other depends on in a circle is a recurrence of its own.
     """
     n, floats = gradient.n, gradient.floats
-    made = [f.expand(x[0].shape) for f in first]
+    before = made = [f.expand(x[0].shape) for f in first]
     if _reads_states(gradient):
         before_rows = [f[:, 0] for f in first] if begins else None
         made = scans.scan_tensors(x, states_of(gradient), 1, init=before_rows, guarantee=guarantee)
-    before = [_earlier(f, t) for f, t in zip(first, made, strict=True)]
+        before = [_earlier(f, t) for f, t in zip(first, made, strict=True)]
     shown = before if exclusive else made
     of_shown = dict(zip(floats, cells(_of_states(gradient), [*shown, *of_results]), strict=True))
     own = {f: _later(g) if exclusive else g for f, g in of_shown.items()}
@@ -361,7 +361,7 @@ def _adjoint(
     each = cells(varying, [*before, *x]) if any(isinstance(k, int) for k in entries.values()) else []
     like = own[floats[0]]
     steps = {
-        at: each[k] if isinstance(k, int) else dispatch.constant(torch.full_like(like, k))
+        at: each[k] if isinstance(k, int) else dispatch.constant(like.new_full((), k)).expand(like.shape)
         for at, k in entries.items()
     }
     ones = {at for at, k in entries.items() if isinstance(k, float) and k == 1.0}

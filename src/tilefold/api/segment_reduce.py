@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +31,7 @@ from tilefold.problem.validate import (
 )
 from tilefold.runtime.modes import as_given, check_not_recorded, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
+from tilefold.runtime.switch import layouts_once_checked
 
 CALL = "segment_reduce"
 _LEAST = torch.iinfo(
@@ -39,12 +39,11 @@ _LEAST = torch.iinfo(
 ).min  # the bit that turns the order of unsigned numbers into that of signed ones
 
 
-@dataclass(frozen=True)
-class Cut:
-    """How one dim is cut: by "offsets", "lengths" or keys ("by", `count` of them), and what is asked of these numbers."""
+class Cut(NamedTuple):
+    """How one dim is cut: by "offsets", "lengths" or keys ("by", this `number` of them), and what is asked of these."""
 
     kind: str
-    count: int | None = None
+    number: int | None = None
     partial: bool = False
     validate: bool = False
 
@@ -199,13 +198,13 @@ def fold_segments(
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
     if _are_looked_at(offsets, cut.validate):
-        _check_offsets(offsets, shape[place], monoid, cut.kind != "by" and not cut.partial)
+        _check_offsets(offsets, shape[place], name_without(monoid), cut.kind != "by" and not cut.partial)
     given = [plain(t.expand(shape)).resolve_neg() for t in tensors]
     given.append(plain(offsets).contiguous())
-    key = None
-    if offsets.is_cuda:
-        layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in given)
-        key = (CALL, monoid, layouts, offsets.device, place, dtype, guarantee)
+    seen = layouts_once_checked(given)
+    key = None if seen is None else (CALL, monoid, seen, place, dtype, guarantee)
+    if targets is None and offsets.is_cpu and (made := dispatch.repeated(key, *given)) is not None:
+        return made
     return dispatch.run(Segments(program, place, guarantee, result_shape), given, key, targets)
 
 
@@ -241,11 +240,11 @@ def offsets_of(tensors: Sequence[Tensor], numbers: Any, cut: Cut, dim: Any) -> T
         ArgumentError, DeviceError, DtypeError, KindError, ShapeError: they do not.
     """
     if cut.kind == "by":
-        numbers = _keys(tensors, numbers, dim)
-        cut = replace(cut, count=_number_of(cut.count))
-        _check_keys(numbers, cut)
+        numbers = keys_of(tensors, numbers, dim)
+        cut = cut._replace(number=number_of(cut.number))
+        check_keys(numbers, cut)
         return unchecked_offsets(numbers, cut)
-    check_whole(tensors, numbers, cut.kind, cut.count)
+    check_whole(tensors, numbers, cut.kind, cut.number)
     if cut.kind == "offsets":
         return numbers  # type: ignore[no-any-return]  # a tensor
     offsets = unchecked_offsets(plain(numbers), cut)
@@ -267,7 +266,7 @@ def unchecked_offsets(numbers: Tensor, cut: Cut) -> Tensor:
             return numbers
         if cut.kind == "lengths":
             return torch.nn.functional.pad(numbers.cumsum(0, dtype=torch.int64), (1, 0))
-        return _bisected(numbers, cut.count or 0)
+        return _bisected(numbers, cut.number or 0)
 
 
 def check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
@@ -291,14 +290,17 @@ def check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments
         )
 
 
-def check_ends(numbers: Tensor, offsets: Tensor, sizes: Tensor, monoid: Monoid, cut: Cut) -> None:
-    """Refuse offsets or lengths, where they are looked at, that do not fit a dim of `sizes` elements together."""
+def check_ends(numbers: Tensor, offsets: Tensor, sizes: Tensor, without: str, cut: Cut) -> None:
+    """Refuse offsets or lengths, where they are looked at, that do not fit a dim of `sizes` elements together.
+
+    `without` names a monoid without identity; it is empty of others.
+    """
     if not _are_looked_at(numbers, cut.validate):
         return
     length = int(sizes.sum())
     if cut.kind == "lengths":
         _check_lengths(numbers, offsets, length, cut)
-    _check_offsets(offsets, length, monoid, not cut.partial)
+    _check_offsets(offsets, length, without, not cut.partial)
 
 
 def _check_lengths(lengths: Tensor, offsets: Tensor, length: int, cut: Cut) -> None:
@@ -324,7 +326,7 @@ def _are_looked_at(numbers: Tensor, validate: bool) -> bool:
     return (validate or not numbers.is_cuda) and not (is_abstract(numbers) or numbers.is_meta)
 
 
-def _keys(tensors: Sequence[Tensor], by: Any, dim: Any) -> Tensor:
+def keys_of(tensors: Sequence[Tensor], by: Any, dim: Any) -> Tensor:
     """One key for each position."""
     check_is_tensor(by, CALL, "`by`")
     check_tensors([*tensors, by], CALL, names=(*[None] * len(tensors), "by"), differentiable=True)
@@ -343,7 +345,7 @@ def _runs(tensors: Sequence[Tensor], by: Any, dim: Any) -> tuple[Tensor, Tensor]
         raise ArgumentError(
             f"{CALL}: the number of keys must be known of DTensors, got num_segments=None; pass it"
         )
-    by = _keys(tensors, by, dim)
+    by = keys_of(tensors, by, dim)
     with torch.no_grad(), as_given(by.device):
         if is_abstract(by) or by.is_meta:
             raise ArgumentError(
@@ -354,7 +356,12 @@ def _runs(tensors: Sequence[Tensor], by: Any, dim: Any) -> tuple[Tensor, Tensor]
         return keys.to(by.dtype), torch.nn.functional.pad(counts.cumsum(0), (1, 0))
 
 
-def _number_of(num_segments: Any) -> int:
+def number_of(num_segments: Any) -> int:
+    """How many segments keys have.
+
+    Raises:
+        ArgumentError, KindError: it is no such number.
+    """
     number = whole_number(num_segments)
     if number is None:
         raise KindError(
@@ -367,7 +374,7 @@ def _number_of(num_segments: Any) -> int:
     return number
 
 
-def _check_keys(by: Tensor, cut: Cut) -> None:
+def check_keys(by: Tensor, cut: Cut) -> None:
     """Refuse keys that are no sorted whole numbers, or none of a segment."""
     if by.is_floating_point() or by.dtype == torch.bool:
         raise DtypeError(
@@ -384,9 +391,9 @@ def _check_keys(by: Tensor, cut: Cut) -> None:
         )
     ends: list[Any] = by[:: max(len(by) - 1, 1)].tolist()  # int() of a tensor fails beyond int64
     low, high = ends[0], ends[-1]
-    if not cut.partial and (low < 0 or high >= (cut.count or 0)):
+    if not cut.partial and (low < 0 or high >= (cut.number or 0)):
         raise ArgumentError(
-            f"{CALL}: with num_segments={cut.count}, keys in `by` must be in [0, {cut.count}), got "
+            f"{CALL}: with num_segments={cut.number}, keys in `by` must be in [0, {cut.number}), got "
             f"{low if low < 0 else high}; pass partial=True where elements of other keys belong to no segment"
         )
 
@@ -406,7 +413,12 @@ def _bisected(by: Tensor, number: int) -> Tensor:
     return torch.searchsorted(_ordered(by), wanted ^ _LEAST if by.dtype == torch.uint64 else wanted)
 
 
-def _check_offsets(offsets: Tensor, length: int, monoid: Monoid, whole: bool) -> None:
+def name_without(monoid: Monoid) -> str:
+    """The name of a monoid without identity, which folds no empty segment; nothing of others."""
+    return monoid.name if monoid.algebra.identity is None else ""
+
+
+def _check_offsets(offsets: Tensor, length: int, without: str, whole: bool) -> None:
     """Refuse offsets that do not ascend inside the dim (`whole`: from its begin to its end), and empty segments of what has
     no identity."""
     low, high = (int(v) for v in offsets.aminmax())
@@ -427,10 +439,10 @@ def _check_offsets(offsets: Tensor, length: int, monoid: Monoid, whole: bool) ->
             f"{_as_lengths(offsets, length) or '; add these ends'}, or pass partial=True where elements outside belong to "
             "no segment"
         )
-    if monoid.algebra.identity is None and bool((lengths == 0).any()):
+    if without and bool((lengths == 0).any()):
         at = int((lengths == 0).nonzero()[0])
         raise EmptyError(
-            f"{CALL}: folding nothing needs an identity, got the empty segment {at} and {monoid.name} without one; give the "
+            f"{CALL}: folding nothing needs an identity, got the empty segment {at} and {without} without one; give the "
             "monoid an identity or the segment elements"
         )
 

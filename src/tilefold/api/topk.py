@@ -80,7 +80,7 @@ def topk(
         named = {"out": out, "guarantee": guarantee}
         return override(topk, [x, *listed(out)], x, k, dim, largest, sorted, **named)  # type: ignore[no-any-return]  # theirs
     key = None
-    if out is None and type(x) is Tensor and x.is_cuda:
+    if out is None and type(x) is Tensor and x.ndim:
         key = _key(x, k, dim, largest, sorted, guarantee)
         if (made := dispatch.repeated(key, x)) is not None:
             return torch.return_types.topk(made)  # type: ignore[arg-type]  # two tensors
@@ -147,7 +147,7 @@ def checked_selection(
 
 
 def _key(x: Tensor, k: Any, dim: Any, *rest: Any) -> tuple[Any, ...] | None:
-    """The key of a plain call on a GPU; None where the call must be checked every time."""
+    """The key of a plain call; None where the call must be checked every time."""
     seen = layout(x)
     if seen is None or type(k) is not int or type(dim) is not int:
         return None

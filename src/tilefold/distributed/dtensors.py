@@ -156,6 +156,7 @@ def _scan(
     return [spread.elements(t) for t in made]
 
 
+@_made_again
 def _select(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, out: Any, guarantee: str) -> list[Tensor]:
     call = "topk"
     _take_none(call, "selection", out=out)
@@ -165,6 +166,7 @@ def _select(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, out: Any, guar
     return [spread.rows(t, True, length=k) for t in made]
 
 
+@_made_again
 def _segments(
     tensors: Sequence[Any], monoid: Monoid, numbers: Any, cut: Cut, dim: Any, dtype: Any, out: Any, guarantee: str
 ) -> list[Tensor]:  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +16,17 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tilefold.api import dispatch
 from tilefold.distributed.agreement import compares
-from tilefold.errors import ArgumentError, KindError, shown
+from tilefold.errors import ArgumentError, BackendError, KindError, shown
+from tilefold.runtime.modes import is_batched
 from tilefold.runtime.switch import named_key
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 COLLECTIVES: Any = torch.ops._c10d_functional
 _NAMES = ("all_gather_into_tensor", "all_reduce", "all_reduce_", "reduce_scatter_tensor", "all_to_all_single")
 _EAGER = {name: getattr(COLLECTIVES, name).default for name in _NAMES}
+_MOVED = frozenset(
+    (torch.float32, torch.float64, torch.int32, torch.int64)
+)  # by NCCL and by gloo; others as bytes
 _WAIT = COLLECTIVES.wait_tensor.default
 
 
@@ -122,10 +126,19 @@ def gathered(t: Tensor, ranks: Ranks) -> Tensor:
 
 
 def collective(name: str, t: Tensor, *arguments: Any) -> Tensor:
-    """What a functional collective of torch's makes."""
+    """What a functional collective of torch's makes.
+
+    Raises:
+        BackendError: the tensor has a dim of torch.vmap, for which torch waits for no collective.
+    """
     made: Tensor
     if is_dynamo_compiling():
         made = COLLECTIVES.wait_tensor(getattr(COLLECTIVES, name)(t, *arguments))
+    elif is_batched(t) or torch._C._functorch.is_batchedtensor(t):
+        raise BackendError(
+            "distributed: an exchange must be of one call or cotangent, got several by torch.func.vmap, is_grads_batched or "
+            "vectorize; make one after another"
+        )
     else:  # no gradient goes through an exchange, and torch's autograd of it is a function of Python
         with torch._C._AutoDispatchBelowAutograd():
             made = _WAIT(_EAGER[name](t, *arguments))
@@ -134,33 +147,70 @@ def collective(name: str, t: Tensor, *arguments: Any) -> Tensor:
 
 def gathered_states(states: Sequence[Tensor], axis: int, ranks: Ranks) -> list[Tensor]:
     """The fields of all ranks' states by one exchange of their bytes; `axis`, of length 1, becomes that of ranks."""
-    return dispatch.noted(functools.partial(_gathered_states, axis, ranks), *states)
+    return dispatch.noted(Exchange(axis, ranks, [(t.dtype, t.shape) for t in states]), *states)
 
 
-def _gathered_states(axis: int, ranks: Ranks, *states: Tensor) -> list[Tensor]:
-    """Neighbouring fields that are alike are one block. Wider ones stand first, so that each begins where its dtype may."""
-    alike: list[list[int]] = []
-    for f in sorted(range(len(states)), key=lambda f: -states[f].itemsize):
-        kind, shape = states[f].dtype, states[f].shape
-        if alike and (t := states[alike[-1][0]]).dtype == kind and t.shape == shape:
-            alike[-1].append(f)
+class Exchange:
+    """An exchange of fields of these dtypes and shapes, as `gathered_states` makes it.
+
+    Fields that are alike are one block. Wider ones stand first, so that each begins where its dtype may.
+    """
+
+    def __init__(self, axis: int, ranks: Ranks, kinds: Sequence[tuple[torch.dtype, torch.Size]]) -> None:
+        alike: list[list[int]] = []
+        for f in sorted(range(len(kinds)), key=lambda f: -kinds[f][0].itemsize):
+            if alike and kinds[alike[-1][0]] == kinds[f]:
+                alike[-1].append(f)
+            else:
+                alike.append([f])
+        self.ranks, self.alike = ranks, alike
+        lengths = [
+            len(fields) * math.prod(kinds[fields[0]][1]) * kinds[fields[0]][0].itemsize for fields in alike
+        ]
+        self.length, self.lengths = sum(lengths), lengths
+        self.blocks = [self._block(len(fields), *kinds[fields[0]], axis) for fields in alike]
+        self.is_moved = len(alike) == 1 and self.blocks[0][0] in _MOVED
+        self.order = [[f for fields in alike for f in fields].index(f) for f in range(len(kinds))]
+
+    def _block(
+        self, count: int, dtype: torch.dtype, shape: Sequence[int], axis: int
+    ) -> tuple[torch.dtype, list[int], list[int]]:
+        """A block's dtype, its shape in what is gathered, without `axis`, and the order of dims that has ranks there."""
+        rest, several = [*shape[:axis], *shape[axis + 1 :]], [count] * (count > 1)
+        first = len(several)
+        order = [*range(1, 1 + first + axis), 0, *range(1 + first + axis, 1 + first + len(rest))]
+        return dtype, [self.ranks.size, *several, *rest], order
+
+    def __call__(self, *states: Tensor) -> list[Tensor]:
+        """The fields of all ranks' states."""
+        alike = self.alike
+        made = [
+            torch.stack([states[f] for f in fields]) if len(fields) > 1 else states[fields[0]].contiguous()
+            for fields in alike
+        ]
+        if self.is_moved:
+            parts: Sequence[Tensor] = [gathered(made[0], self.ranks)]
         else:
-            alike.append([f])
-    blocks = [torch.stack([states[f] for f in fields]) for fields in alike]
-    flat = [block.view(-1).view(torch.uint8) for block in blocks]
-    lengths = [len(t) for t in flat]
-    n, found = sum(lengths), list(states)
-    whole = gathered(flat[0] if len(flat) == 1 else torch.cat(flat), ranks)
-    parts = [whole] if len(flat) == 1 else whole.view(ranks.size, n).split(lengths, 1)  # type: ignore[no-untyped-call]
-    for fields, block, part in zip(alike, blocks, parts, strict=True):
-        if not block.numel():
-            part = block.new_empty(ranks.size, 0)
-        elif n % block.itemsize:  # no view: a rank's row begins between two elements
-            part = part.clone(memory_format=torch.contiguous_format)
-        every = part.view(block.dtype).view(ranks.size, *block.shape).transpose(0, axis + 2)
-        for f, t in zip(fields, every.squeeze(0).unbind(), strict=True):
-            found[f] = t
-    return found
+            flat = [t.view(-1).view(torch.uint8) for t in made]
+            whole = gathered(flat[0] if len(flat) == 1 else torch.cat(flat), self.ranks)
+            parts = self._apart(whole.view(self.ranks.size, self.length))
+        found: list[Tensor] = []
+        for fields, part, (_, shape, order) in zip(alike, parts, self.blocks, strict=True):
+            every = part.view(shape).permute(order)
+            found += every.unbind() if len(fields) > 1 else (every,)
+        return [found[f] for f in self.order]
+
+    def _apart(self, whole: Tensor) -> list[Tensor]:
+        """The blocks of each rank's row of bytes."""
+        made = []
+        for part, (dtype, *_) in zip(whole.split_with_sizes(self.lengths, 1), self.blocks, strict=True):
+            if not part.numel():
+                made.append(part.new_empty(0, dtype=dtype))
+                continue
+            if self.length % dtype.itemsize:  # no view: a row begins between two elements
+                part = part.clone(memory_format=torch.contiguous_format)
+            made.append(part.view(dtype))
+        return made
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def gradient_of_shard(
     inputs: list[Tensor], states: list[Tensor], places: list[Tensor], grads: list[Tensor], monoid: str, dims: list[int],
     own: list[int], axis: int, rank: int, wrt: list[int], convert: Any, guarantee: str,
 ) -> list[Tensor]:  # fmt: skip
-    """The cotangents of a shard's elements at `wrt`: `tilefold::shard_gradient`."""
+    """The cotangents of a shard's elements at `wrt`."""
     shape = broadcast_shape(inputs, CALL)
     elements = tuple(convert or t.dtype for t in inputs)
     x = [
@@ -189,8 +189,14 @@ def gradient_of_shard(
             guarantee,
         )
         made = shard.of_elements(tuple(wrt))
-        found = [gradients.as_input(g, inputs[i]) for i, g in zip(wrt, made, strict=True)]
-        return fresh(found, [*inputs, *states, *grads])
+        return [gradients.as_input(g, inputs[i]) for i, g in zip(wrt, made, strict=True)]
+
+
+def _gradient(
+    inputs: list[Tensor], states: list[Tensor], places: list[Tensor], grads: list[Tensor], *rest: Any
+) -> list[Tensor]:
+    """The same as `tilefold::shard_gradient`."""
+    return fresh(gradient_of_shard(inputs, states, places, grads, *rest), [*inputs, *states, *grads])
 
 
 def _shape_of_gradient(
@@ -204,5 +210,5 @@ LIBRARY.define(
     "shard_gradient(Tensor[] inputs, Tensor[] states, Tensor[] places, Tensor[] grads, str monoid, int[] dims, int[] own, "
     "int axis, int rank, int[] wrt, ScalarType? convert, str guarantee) -> Tensor[]"
 )
-LIBRARY.impl("shard_gradient", gradient_of_shard, "CompositeExplicitAutograd")
+LIBRARY.impl("shard_gradient", _gradient, "CompositeExplicitAutograd")
 torch.library.register_fake("tilefold::shard_gradient", _shape_of_gradient, lib=LIBRARY)

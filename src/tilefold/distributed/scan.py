@@ -149,6 +149,10 @@ def _before(
     """The state of all ranks before this one, of one state for each row and rank."""
     axis = steps[0].axis
     before: list[Tensor] = []
+
+    def joined(*pair: Tensor) -> list[Tensor]:
+        return [torch.cat(pair, axis)]
+
     for step, following in zip(steps, (*steps[1:], None), strict=True):
         # Without a gradient none is applied: torch.compile would call `forward` of two tensors without its `ctx`.
         every = list(
@@ -159,13 +163,17 @@ def _before(
         beside = _scan(every, finish, axis, [], exclusive=True, reverse=reverse, guarantee=guarantee)
         here = [t.narrow(axis, step.ranks.rank, 1) for t in beside]
         if before:  # the ranks before these are farther away
-            here = [torch.cat(pair, axis) for pair in zip(here, before, strict=True)]
+            here = [dispatch.noted(joined, *pair)[0] for pair in zip(here, before, strict=True)]
             here = fold_of_text(here, finish, (axis,), True, None, None, guarantee)
         before = here
         if following is not None:
             ordered = _turned(finish) if reverse else finish
             states = fold_of_text(every, ordered, (axis,), True, None, None, guarantee)
-    return [t.squeeze(axis) for t in before]
+    return [dispatch.noted(_as_states, t.squeeze(axis))[0] for t in before]
+
+
+def _as_states(t: Tensor) -> list[Tensor]:
+    return [t.contiguous()]
 
 
 class _Gathered(torch.autograd.Function):

@@ -18,8 +18,10 @@ from torch.compiler import is_dynamo_compiling
 
 from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.monoid import Monoid, monoid_of
-from tilefold.api.differentiated import at_places
+from tilefold.api import dispatch
+from tilefold.api.differentiated import Call, at_places
 from tilefold.api.ends import Ends
+from tilefold.api.gradients import converted
 from tilefold.api.operations import LIBRARY, fresh
 from tilefold.api.parts import Dtypes, finish_text, partial_text, result_dtypes, takes_positions
 from tilefold.api.recorded import OPERATIONS, asks_gradient, recorded_segments
@@ -27,16 +29,19 @@ from tilefold.api.segment_gradients import Places, Segmented
 from tilefold.api.segment_reduce import (
     Cut,
     check_ends,
+    check_keys,
     check_whole,
     dim_of,
     fold_segments,
-    offsets_of,
+    keys_of,
+    name_without,
+    number_of,
     only_one,
     unchecked_offsets,
 )
 from tilefold.distributed.agreement import asks_gradients
-from tilefold.distributed.exchange import Step, collective, gathered, gathered_states
-from tilefold.distributed.gradient import check_order, check_tangents
+from tilefold.distributed.exchange import Step, again, collective, gathered, gathered_states
+from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.distributed.reduce import Axes, agreed, derived_places, fold_of_text
 from tilefold.errors import ArgumentError, EmptyError
 from tilefold.functional.arguments import NEEDED
@@ -113,17 +118,24 @@ def segments_of_shards(
     *, sharded_dim: Axes, group: Any = None, mesh: Any = None, call: str = CALL,
 ) -> list[Tensor]:  # fmt: skip
     """`segment_reduce` without packing."""
+    every = [*tensors, numbers]
+    key: Any = None
+    if cut.number is None or type(cut.number) is int:  # a tensor's number may change
+        rest = (monoid, cut, dtype, guarantee)
+        key, known = again(every, call, dim, rest, sharded_dim, group, mesh)
+        if known is not None:
+            return known
     check_inputs(tensors, monoid, guarantee, call, differentiable=True)
     check_tensors([tensors[0], numbers], call, names=(None, cut.kind), differentiable=True)
     shape, dtype = broadcast_shape(tensors, call), as_dtype(dtype, call)
     along = dim_of(dim, len(shape))
-    if cut.kind == "by" and cut.count is None:
+    if cut.kind == "by" and cut.number is None:
         raise ArgumentError(
             f"{call}: `by` must come with `num_segments`, got None; pass how many keys all ranks have together"
         )
     facts = {
         "monoid": monoid, "dim": along, "result dtype": dtype, "segments by": cut.kind, "partial": cut.partial,
-        "segments": cut.count if cut.kind == "by" else numbers, "what requires grad": asks_gradients(tensors),
+        "segments": cut.number if cut.kind == "by" else numbers, "what requires grad": asks_gradients(tensors),
     }  # fmt: skip
     steps = agreed(tensors, shape, sharded_dim, group, mesh, guarantee, facts, call)
     steps = tuple([step for step in steps if step.axis == along])
@@ -132,56 +144,41 @@ def segments_of_shards(
             return recorded_segments(tensors, monoid, numbers, cut, along, dtype, guarantee)
         return fold_segments(tensors, monoid, numbers, cut, along, dtype, None, guarantee)
     check_tangents(tensors, call)
-    lies = _lies(tensors, monoid, numbers, cut, along, shape[along], steps)
+    if cut.kind != "by":
+        check_whole(tensors, numbers, cut.kind, cut.number)
+    elif not is_dynamo_compiling():
+        keys_of(tensors, numbers, along)
+        cut = cut._replace(number=number_of(cut.number))
     elements = tuple([t.dtype for t in tensors])
-    shards = Shards(monoid.text, along, steps, dtype, guarantee, elements, asks_gradient(tensors))
-    # Without a gradient none is applied: torch.compile would call `forward` of two tensors without its `ctx`.
-    made = list(_Function.apply(shards, *lies, *tensors) if shards.ties else shards.forward(lies, tensors)[0])  # type: ignore[no-untyped-call]  # torch's own
-    if monoid.algebra.identity is None:
-        _check_present(made.pop(), monoid, call)
-    return made
-
-
-def _check_present(flags: Tensor, monoid: Monoid, call: str) -> None:
-    """Refuse a segment of nothing."""
-    if flags.is_cuda or is_dynamo_compiling() or is_abstract(flags) or bool(flags.all()):
-        return
-    raise EmptyError(
-        f"{call}: folding nothing needs an identity, got an empty segment and {monoid.name} without one; give the monoid an "
-        "identity or the segment elements"
-    )
+    shards = Shards(
+        monoid.text, name_without(monoid), cut, along, tuple(shape), steps, dtype, guarantee, elements,
+        asks_gradient(tensors), call,
+    )  # fmt: skip
+    if shards.ties:
+        return differentiated(shards, shards.run, every, key)
+    return dispatch.replayed(key, lambda tensors: shards.given(shards.run(tensors)), every)
 
 
 # ------------------------------------------------------------------------------------------------ where segments lie
 
 
 def _lies(
-    tensors: Sequence[Tensor],
-    monoid: Monoid,
-    numbers: Tensor,
-    cut: Cut,
-    dim: int,
-    length: int,
-    steps: Sequence[Step],
+    cut: Cut, without: str, length: int, steps: Sequence[Step], numbers: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Where segments lie: offsets [S + 1] counted from this rank's first element, negative where a segment begins before it;
     and the first and the last segment of each rank, in rank order: edges [2 * ranks], which ascend.
 
     Raises:
-        ArgumentError, ShapeError, DtypeError, DeviceError, EmptyError: numbers that are looked at do not fit.
+        ArgumentError, EmptyError: numbers that are looked at do not fit.
     """
     if cut.kind == "by":
-        own = (
-            unchecked_offsets(numbers, cut)
-            if is_dynamo_compiling()
-            else offsets_of(tensors, numbers, cut, dim)
-        )
-        return _of_keys(own, cut, length, steps)
-    check_whole(tensors, numbers, cut.kind, cut.count)
+        if not is_dynamo_compiling():
+            check_keys(numbers, cut)
+        return _of_keys(unchecked_offsets(numbers, cut), cut, length, steps)
     offsets = unchecked_offsets(numbers, cut).to(torch.int64)
     sizes = every_rank(offsets.new_full([1], length), steps).flatten()
     if not is_dynamo_compiling():
-        check_ends(numbers, offsets, sizes, monoid, cut)
+        check_ends(numbers, offsets, sizes, without, cut)
     begins = sizes.cumsum(0) - sizes
     ends = torch.stack([begins, begins + sizes - 1], 1).flatten()
     edges = torch.searchsorted(offsets, ends, right=True) - 1
@@ -244,71 +241,143 @@ def _ascending(edges: Tensor, count: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Shards:
-    """A fold of segments over a sharded dim. `ties`: a gradient is asked for, and states count what ties."""
+class Shards(Call):
+    """A fold of segments over a sharded dim, of parts of that shape. `without` names a monoid that has no identity; `ties`: a
+    gradient is asked for, and states count what ties."""
 
     monoid: str
+    without: str
+    cut: Cut
     dim: int
+    shape: tuple[int, ...]
     steps: tuple[Step, ...]
     dtype: torch.dtype | None
     guarantee: str
     elements: Dtypes
     ties: bool
+    call: str
 
-    def forward(
-        self, lies: Sequence[Tensor], tensors: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """The results, and where the monoid has no identity which there are; the states of this rank's segments as those of
-        the whole; and the states of all edges."""
-        offsets, edges = lies
-        count, dim = len(offsets) - 1, self.dim
-        own = self._own(offsets, tensors)
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The results, and what backward reads beside elements: the states of this rank's segments as those of the whole, the
+        states of all edges, and where segments lie."""
+        *inputs, numbers = tensors
+        dim, steps, length = self.dim, self.steps, self.shape[self.dim]
+        lies = dispatch.noted(lambda t: [*_lies(self.cut, self.without, length, steps, t)], numbers)
+        count = len(lies[0]) - 1
+        own = self._own(lies[0], inputs)
         if not count:
-            return self._results([t.narrow(dim, 0, 0) for t in own]), own, own
-        rank = place_of(self.steps)
+            results, states = self._results([t.narrow(dim, 0, 0) for t in own]), own
+        else:
+            cuts, *states = dispatch.noted(self._exchanged, lies[1], *own)
+            whole = finish_text(self.monoid, self.elements, self.ties, False)
+            joined = segments_of_text(states, whole, cuts, dim, self.guarantee)
+            total = dispatch.noted(self._total, lies[1], *joined, *own)
+            results = dispatch.noted(self._of_all, *lies, *self._results(total))
+            own = [t.narrow(dim, 0, count) for t in total]
+        if self.without:
+            dispatch.noted(self._check_present, results.pop())
+        return [*results, *own, *states, *lies]
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The results alone."""
+        return made[: self._asked]
+
+    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
+        """Whether it is a result with a derivative."""
+        return result in derived_places(self.monoid, self.elements)
+
+    def saved(
+        self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]
+    ) -> Sequence[Tensor]:
+        """The elements, states, and where segments lie."""
+        return [*tensors[:-1], *made[self._asked :]]
+
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
+        """The cotangents of this rank's elements."""
+        check_order(CALL, "fold of segments")
+        k, end = len(self.elements), len(saved) - 2
+        n = (k + end) // 2
+        moved = derived_places(self.monoid, self.elements)
+        run = OPERATIONS.shard_segments_gradient if is_dynamo_compiling() else _gradient_of_shard
+        made = run(
+            list(saved[:k]), list(saved[end:]), list(saved[k:n]), list(saved[n:end]), [grads[i] for i in moved],
+            self.monoid, self.dim, place_of(self.steps), list(wrt), self.guarantee,
+        )  # fmt: skip
+        return at_places(made, wrt, k + 1)
+
+    @property
+    def _asked(self) -> int:
+        return len(result_dtypes(self.monoid, self.elements, self.dtype))
+
+    def _check_present(self, flags: Tensor) -> list[Tensor]:
+        """Refuse a segment of nothing.
+
+        Raises:
+            EmptyError: there is one, on a CPU.
+        """
+        if flags.is_cuda or is_dynamo_compiling() or is_abstract(flags) or bool(flags.all()):
+            return []
+        raise EmptyError(
+            f"{self.call}: folding nothing needs an identity, got an empty segment and {self.without} without one; give the "
+            "monoid an identity or the segment elements"
+        )
+
+    def _own(self, offsets: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The states of this rank's elements of each segment, and behind them that of nothing."""
+        cuts, *before = dispatch.noted(self._cuts, offsets)
+        text = partial_text(self.monoid, self.elements, self.ties)
+        return segments_of_text([*tensors, *before], text, cuts, self.dim, self.guarantee)
+
+    def _cuts(self, offsets: Tensor) -> list[Tensor]:
+        """The offsets within this rank's part, with a last segment of nothing; and how many elements of each one's segment
+        other ranks have before it, if the monoid takes positions."""
+        length = self.shape[self.dim]
+        cuts = offsets.clamp(0, length)
+        made = [torch.cat([cuts, cuts[-1:]])]
+        if takes_positions(self.monoid):
+            at = torch.arange(length, device=offsets.device)
+            segment = torch.searchsorted(cuts, at, right=True) - 1
+            before = (-offsets[segment.clamp(0, max(len(offsets) - 2, 0))]).clamp(min=0)
+            made.append(before.view([-1 if d == self.dim else 1 for d in range(len(self.shape))]))
+        return made
+
+    def _exchanged(self, edges: Tensor, *own: Tensor) -> list[Tensor]:
+        """Which of all edges are parts of each segment, and their states."""
+        dim, rank, count = self.dim, place_of(self.steps), own[0].shape[self.dim] - 1
         mine = edges[2 * rank : 2 * rank + 2]
         # One segment is both edges: then the second one is that of nothing, which stands behind the last.
         mine = torch.cat([mine[:1], torch.where(mine[:1] == mine[1:], count, mine[1:])])
         states = [t.index_select(dim, mine).movedim(dim, 0).unsqueeze(0) for t in own]
         for step in self.steps:
             states = [t.flatten(0, 1).unsqueeze(0) for t in gathered_states(states, 0, step.ranks)]
-        states = [t.squeeze(0).movedim(0, dim) for t in states]
         cuts = torch.searchsorted(edges, torch.arange(count + 1, device=edges.device))
-        whole = finish_text(self.monoid, self.elements, self.ties, False)
-        joined = segments_of_text(states, whole, cuts, dim, self.guarantee)
-        is_edge = torch.zeros(count, dtype=torch.bool, device=edges.device).index_fill(0, edges, True)
-        along = is_edge.view([-1 if d == dim else 1 for d in range(own[0].ndim)])
-        total = [torch.where(along, a, b.narrow(dim, 0, count)) for a, b in zip(joined, own, strict=True)]
-        nothing = [t.narrow(dim, count, 1) for t in own]
-        made = self._results([torch.cat(pair, dim) for pair in zip(total, nothing, strict=True)])
-        holds = offsets.clamp(0, broadcast_shape(tensors, CALL)[dim]).diff() > 0
-        sends = holds & ~is_edge if rank else holds | is_edge
-        return self._of_all(made, sends), total, states
+        return [cuts, *(t.squeeze(0).movedim(0, dim) for t in states)]
 
-    def _own(self, offsets: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The states of this rank's elements of each segment, and behind them that of nothing."""
-        shape = broadcast_shape(tensors, CALL)
-        length, given = shape[self.dim], list(tensors)
-        cuts = offsets.clamp(0, length)
-        if takes_positions(self.monoid):
-            at = torch.arange(length, device=offsets.device)
-            segment = torch.searchsorted(cuts, at, right=True) - 1
-            before = (-offsets[segment.clamp(0, max(len(offsets) - 2, 0))]).clamp(min=0)
-            given.append(before.view([-1 if d == self.dim else 1 for d in range(len(shape))]))
-        text = partial_text(self.monoid, self.elements, self.ties)
-        return segments_of_text(given, text, torch.cat([cuts, cuts[-1:]]), self.dim, self.guarantee)
+    def _total(self, edges: Tensor, *states: Tensor) -> list[Tensor]:
+        """The states of segments: edges' as they are `joined`, others' as they are this rank's `own`; and that of nothing."""
+        joined, own = states[: len(states) // 2], states[len(states) // 2 :]
+        dim, count = self.dim, joined[0].shape[self.dim]
+        along = _are_edges(edges, count).view([-1 if d == dim else 1 for d in range(own[0].ndim)])
+        pairs = zip(joined, own, strict=True)
+        return [
+            torch.cat([torch.where(along, a, b.narrow(dim, 0, count)), b.narrow(dim, count, 1)], dim)
+            for a, b in pairs
+        ]
 
     def _results(self, states: Sequence[Tensor]) -> list[Tensor]:
         dtypes = result_dtypes(self.monoid, self.elements, self.dtype)
         asked = next((d for d in dtypes if d.is_floating_point), None)
         text = finish_text(self.monoid, self.elements, self.ties, True)
         made = fold_of_text(states, text, (), False, asked, None, self.guarantee)
-        results = [t if t.dtype == d else t.to(d) for t, d in zip(made, dtypes, strict=False)]
+        results = [converted(t, d) for t, d in zip(made, dtypes, strict=False)]
         return [*results, *(states[f] for f in _flags(self.monoid))]
 
-    def _of_all(self, made: Sequence[Tensor], sends: Tensor) -> list[Tensor]:
-        """The results of all ranks' segments. A rank `sends` how the bytes of those that no other one sends differ from the
+    def _of_all(self, offsets: Tensor, edges: Tensor, *made: Tensor) -> list[Tensor]:
+        """The results of all ranks' segments. A rank sends how the bytes of those that no other one sends differ from the
         bytes of nothing, which stands behind the last: so of each sum one term at most is not 0, and no bit is lost."""
+        count = len(offsets) - 1
+        holds, are_edges = offsets.clamp(0, self.shape[self.dim]).diff() > 0, _are_edges(edges, count)
+        sends = holds & ~are_edges if place_of(self.steps) else holds | are_edges
         rows = [t.movedim(self.dim, 0).contiguous() for t in made]
         sizes = [math.prod(t.shape[1:]) * t.itemsize for t in rows]
         parts = [t.reshape(-1).view(torch.uint8).view(len(t), n) for t, n in zip(rows, sizes, strict=True)]
@@ -320,9 +389,15 @@ class Shards:
         every = torch.split(sent + nothing, sizes, 1)
         fields = (e.clone(memory_format=torch.contiguous_format).reshape(-1) for e in every)
         return [
-            e.view(t.dtype).view(len(sends), *t.shape[1:]).movedim(0, self.dim)
+            e.view(t.dtype).view(count, *t.shape[1:]).movedim(0, self.dim)
             for e, t in zip(fields, rows, strict=True)
         ]
+
+
+def _are_edges(edges: Tensor, count: int) -> Tensor:
+    """Of each segment whether it is a rank's first or last one."""
+    none = torch.zeros(count, dtype=torch.bool, device=edges.device)
+    return none.index_fill(0, edges, True)
 
 
 def segments_of_text(
@@ -376,7 +451,7 @@ class Shard(Segmented):
         return [made[0].new_zeros((), dtype=torch.bool), *(t.squeeze(self.dim) for t in made)]
 
 
-def _gradient(
+def _gradient_of_shard(
     inputs: list[Tensor], lies: list[Tensor], totals: list[Tensor], states: list[Tensor], grads: list[Tensor],
     monoid: str, dim: int, rank: int, wrt: list[int], guarantee: str,
 ) -> list[Tensor]:  # fmt: skip
@@ -385,7 +460,15 @@ def _gradient(
     own = Shard(found, Cut("offsets"), dim, guarantee, CALL, totals, states, edges, rank)
     with torch.no_grad():
         made = own.of_places(inputs, offsets, grads, wrt)
-        return fresh([made[i] for i in wrt], [*inputs, *totals, *states, *grads])
+        return [made[i] for i in wrt]
+
+
+def _gradient(
+    inputs: list[Tensor], lies: list[Tensor], totals: list[Tensor], states: list[Tensor], grads: list[Tensor], *rest: Any
+) -> list[Tensor]:  # fmt: skip
+    """The same as `tilefold::shard_segments_gradient`."""
+    made = _gradient_of_shard(inputs, lies, totals, states, grads, *rest)
+    return fresh(made, [*inputs, *totals, *states, *grads])
 
 
 def _shape_of_gradient(
@@ -401,28 +484,3 @@ LIBRARY.define(
 )
 LIBRARY.impl("shard_segments_gradient", _gradient, "CompositeExplicitAutograd")
 torch.library.register_fake("tilefold::shard_segments_gradient", _shape_of_gradient, lib=LIBRARY)
-
-
-class _Function(torch.autograd.Function):
-    """What autograd sees of a fold of segments that cross ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, shards: Shards, offsets: Tensor, edges: Tensor, *tensors: Tensor) -> Any:
-        made, totals, states = shards.forward((offsets, edges), tensors)
-        moved = derived_places(shards.monoid, shards.elements)
-        ctx.mark_non_differentiable(*[t for i, t in enumerate(made) if i not in moved])
-        ctx.save_for_backward(offsets, edges, *tensors, *totals, *states)
-        ctx.shards, ctx.counts, ctx.moved = shards, (len(tensors), len(totals)), moved
-        return tuple(made)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        check_order(CALL, "fold of segments")
-        shards, (k, n) = ctx.shards, ctx.counts
-        lies, saved = ctx.saved_tensors[:2], ctx.saved_tensors[2:]
-        wrt = [i for i in range(k) if ctx.needs_input_grad[3 + i]]
-        made = OPERATIONS.shard_segments_gradient(
-            saved[:k], lies, saved[k : k + n], saved[k + n :], [grads[i] for i in ctx.moved], shards.monoid, shards.dim,
-            place_of(shards.steps), wrt, shards.guarantee,
-        )  # fmt: skip
-        return None, None, None, *at_places(made, wrt, k)

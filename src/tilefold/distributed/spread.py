@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
-from tilefold.errors import ArgumentError, KindError, ShapeError
+from tilefold.errors import ArgumentError, GradientError, KindError, ShapeError
 from tilefold.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.runtime.modes import is_batched
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,21 @@ class Spread:
         made: Tensor = DTensor.from_local(
             t, self.mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
         )
+        if made.requires_grad and not is_dynamo_compiling():
+            made.register_hook(self._check_cotangent)  # type: ignore[no-untyped-call]  # torch's own
         return made
+
+    def _check_cotangent(self, g: Tensor) -> None:
+        """Refuse several cotangents at once, which torch's own derivative of DTensors does not take.
+
+        Raises:
+            GradientError: there are.
+        """
+        if is_batched(g):
+            raise GradientError(
+                f"{self.call}: a DTensor's cotangent must be one, got several by is_grads_batched or vectorize; ask for one "
+                "gradient after another"
+            )
 
 
 def spread_of(tensors: Sequence[Any], count: int, dim: int | Sequence[int] | None, call: str) -> Spread:

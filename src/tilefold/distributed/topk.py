@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from tilefold.api import dispatch
+from tilefold.api.differentiated import Call
+from tilefold.api.recorded import asks_gradient
 from tilefold.api.topk import checked_selection
 from tilefold.api.topk import topk as local_topk
-from tilefold.distributed.exchange import Step, gathered_states
-from tilefold.distributed.gradient import check_order, check_tangents
+from tilefold.distributed.exchange import Ranks, Step, again, gathered_states
+from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.distributed.reduce import Axes, agreed
 from tilefold.errors import ShapeError
 from tilefold.functional.arguments import NEEDED
@@ -59,6 +64,12 @@ def select_shards(
     *, sharded_dim: Axes, group: Any = None, mesh: Any = None, guarantee: str, call: str = CALL,
 ) -> Sequence[Tensor]:  # fmt: skip
     """`topk` without packing."""
+    key: Any = None
+    flags = (k, largest, sorted)
+    if tuple(map(type, flags)) == (int, bool, bool):  # a tensor's number may change
+        key, known = again([x], call, dim, (*flags, guarantee), sharded_dim, group, mesh)
+        if known is not None:
+            return known
     along, k = checked_selection(x, k, dim, largest, sorted, guarantee, True, call, whole=False)
     facts = {"k": k, "dim": along, "largest": largest}
     steps = agreed([x], x.shape, sharded_dim, group, mesh, guarantee, facts, call)
@@ -66,8 +77,10 @@ def select_shards(
     if not steps or not k:
         return local_topk(x, k, along, largest, sorted, guarantee=guarantee)
     check_tangents([x], call)
-    made: Sequence[Tensor] = _Function.apply(x, k, along, largest, steps, guarantee)  # type: ignore[no-untyped-call]  # torch's own
-    return made
+    selection = Selection(k, along, largest, steps, guarantee, tuple(x.shape))
+    if asks_gradient([x]):
+        return differentiated(selection, selection.run, [x], key)
+    return dispatch.replayed(key, lambda tensors: selection.given(selection.run(tensors)), [x])
 
 
 def _worst(dtype: torch.dtype, largest: bool) -> Any:
@@ -80,66 +93,94 @@ def _worst(dtype: torch.dtype, largest: bool) -> Any:
     return float("nan") if not largest else -float("inf") if infinite else torch.finfo(dtype).min
 
 
-def _selected(
-    x: Tensor, k: int, dim: int, largest: bool, steps: Sequence[Step], guarantee: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The best values of all ranks, their positions, and this rank's first one.
+@dataclass(frozen=True)
+class Selection(Call):
+    """A selection over a sharded dim, of a part of that shape."""
 
-    Raises:
-        ShapeError: all ranks together have fewer, on a CPU.
-    """
-    own = min(k, x.shape[dim])
-    best, places = local_topk(x, own, dim, largest, guarantee=guarantee)
-    if own < k:  # what is missing is the worst there is, and is put last
-        more = [k - own if d == dim else n for d, n in enumerate(x.shape)]
-        best = torch.cat([best, best.new_full(more, _worst(x.dtype, largest))], dim)
-        places = torch.cat([places, places.new_full(more, -1)], dim)
-    length = places.new_full([1], x.shape[dim])
-    start = torch.zeros_like(length)
-    for step in steps:
-        states = [t.unsqueeze(0) for t in (best, places, length)]
-        bests, others, lengths = gathered_states(states, 0, step.ranks)
-        lengths = lengths.flatten()
-        starts = lengths.cumsum(0) - lengths
-        found = others >= 0
-        others = torch.where(found, others + starts.view(-1, *[1] * x.ndim), -1)
-        missing = torch.arange(k, device=x.device) >= lengths.unsqueeze(1)
+    k: int
+    dim: int
+    largest: bool
+    steps: tuple[Step, ...]
+    guarantee: str
+    shape: tuple[int, ...]
+
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The best values of all ranks, their positions, and this rank's first one."""
+        (x,), dim = tensors, self.dim
+        own = min(self.k, x.shape[dim])
+        best, places = self._best(x, own)
+        if own < self.k:
+            best, places = dispatch.noted(self._lengthened, best, places)
+        length = dispatch.constant(places.new_full([1], x.shape[dim]))
+        start = dispatch.constant(torch.zeros_like(length))
+        for step in self.steps:
+            (numbers,) = dispatch.noted(
+                lambda *t: [torch.cat([each.flatten() for each in t])], places, length
+            )
+            every = gathered_states([best.unsqueeze(0), numbers.unsqueeze(0)], 0, step.ranks)
+            best, others, length, start = dispatch.noted(partial(self._ordered, step.ranks), *every, start)
+            best, which = self._best(best, self.k)
+            (places,) = dispatch.noted(lambda t, i: [t.gather(dim, i)], others, which)
+        dispatch.noted(self._check_length, length)
+        return [best, places, start]
+
+    def given(self, made: list[Tensor]) -> list[Tensor]:
+        """The values and their positions."""
+        return made[:2]
+
+    def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
+        """Whether it is the values."""
+        return not result
+
+    def saved(self, tensors: Sequence[Tensor], made: Sequence[Tensor], wrt: Sequence[int]) -> list[Tensor]:
+        """The positions, and this rank's first one."""
+        return list(made[1:])
+
+    def backward(self, saved: Sequence[Tensor], grads: Sequence[Any], wrt: Sequence[int]) -> list[Any]:
+        """The cotangents of this rank's elements."""
+        return dispatch.noted(self._put, *saved, grads[0])
+
+    def _best(self, x: Tensor, k: int) -> Sequence[Tensor]:
+        return local_topk(x, k, self.dim, self.largest, guarantee=self.guarantee)
+
+    def _lengthened(self, best: Tensor, places: Tensor) -> list[Tensor]:
+        """As many as asked for of each row: what is missing is the worst there is, at -1, and is put last."""
+        more = [self.k - n if d == self.dim else n for d, n in enumerate(best.shape)]
+        worst = best.new_full(more, _worst(best.dtype, self.largest))
+        return [torch.cat([best, worst], self.dim), torch.cat([places, places.new_full(more, -1)], self.dim)]
+
+    def _ordered(self, ranks: Ranks, bests: Tensor, numbers: Tensor, start: Tensor) -> list[Tensor]:
+        """The best values of all ranks side by side, what is missing last; their positions among these ranks' elements;
+        how many these are, and where this rank's begin."""
+        others, lengths = numbers[:, :-1], numbers[:, -1:]
+        ends = lengths.cumsum(0)
+        starts = ends - lengths
+        others = torch.where(others >= 0, others + starts, -1).view(bests.shape)
+        missing = torch.arange(self.k, device=lengths.device) >= lengths
         order = missing.flatten().to(torch.uint8).argsort(stable=True)
-        bits = bests.view(
-            _BITS[best.itemsize]
-        )  # torch moves integers of each width, and not all floats of 8 bits
+        # torch moves integers of each width, and not all floats of 8 bits
+        bits, dim = bests.view(_BITS[bests.itemsize]), self.dim
         every = [t.movedim(0, dim).flatten(dim, dim + 1).index_select(dim, order) for t in (bits, others)]
-        best, which = local_topk(every[0].view(x.dtype), k, dim, largest, guarantee=guarantee)
-        places, length = every[1].gather(dim, which), lengths.sum().reshape(1)
-        start = start + starts[step.ranks.rank]
-    waits = length.device.type == "cpu" and not is_dynamo_compiling() and not is_abstract(length)
-    if waits and int(length) < k:
-        raise ShapeError(
-            f"{CALL}: `k` must be at most {int(length)}, the length of dim {dim} on all ranks, got {k} (selected index k out "
-            "of range); choose a smaller one"
-        )
-    return best, places, start
+        return [every[0].view(bests.dtype), every[1], ends[-1], start + starts[ranks.rank]]
 
+    def _check_length(self, length: Tensor) -> list[Tensor]:
+        """Refuse, on a CPU, to select more than there is.
 
-class _Function(torch.autograd.Function):
-    """What autograd sees of a selection over a sharded dim."""
+        Raises:
+            ShapeError: all ranks together have fewer.
+        """
+        waits = length.device.type == "cpu" and not is_dynamo_compiling() and not is_abstract(length)
+        if waits and int(length) < self.k:
+            raise ShapeError(
+                f"{CALL}: `k` must be at most {int(length)}, the length of dim {self.dim} on all ranks, got {self.k} "
+                "(selected index k out of range); choose a smaller one"
+            )
+        return []
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, k: int, dim: int, largest: bool, steps: Sequence[Step], guarantee: str
-    ) -> tuple[Tensor, Tensor]:
-        values, places, start = _selected(x, k, dim, largest, steps, guarantee)
-        ctx.mark_non_differentiable(places)
-        ctx.save_for_backward(places, start)
-        ctx.dim, ctx.shape = dim, x.shape
-        return values, places
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor, _: Any) -> Any:
+    def _put(self, places: Tensor, start: Tensor, g: Tensor) -> list[Tensor]:
+        """The values' cotangents at their places in this rank's part."""
         check_order(CALL, "selection")
-        places, start = ctx.saved_tensors
-        own, n = places - start, ctx.shape[ctx.dim]
+        own, n = places - start, self.shape[self.dim]
         own = torch.where((own >= 0) & (own < n), own, n)  # another rank's go beyond the end
-        wide = [n + 1 if d == ctx.dim else size for d, size in enumerate(ctx.shape)]
-        made = g.new_zeros(wide).scatter(ctx.dim, own, g).narrow(ctx.dim, 0, n)
-        return made.contiguous(), None, None, None, None, None
+        wide = [n + 1 if d == self.dim else size for d, size in enumerate(self.shape)]
+        return [g.new_zeros(wide).scatter(self.dim, own, g).narrow(self.dim, 0, n).contiguous()]

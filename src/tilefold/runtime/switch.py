@@ -205,6 +205,13 @@ def layouts(tensors: Sequence[Tensor | None]) -> tuple[Any, ...] | None:
     return None if False in found else found
 
 
+def layouts_once_checked(tensors: Sequence[Tensor]) -> tuple[Any, ...] | None:
+    """`layouts` of a checked call's tensors, where only those on a CPU depend on more than how they lie."""
+    if not tensors[0].is_cuda:
+        return layouts(tensors)
+    return (*((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in tensors), tensors[0].device)
+
+
 def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The key of a plain call of some tensors; None where the call must be checked every time.
 

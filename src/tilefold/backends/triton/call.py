@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -269,6 +270,22 @@ def nested(argument: tuple[Any, ...], made: Iterable[Any]) -> tuple[Any, ...]:
     return type(argument)(*made) if hasattr(argument, "_fields") else tuple(made)
 
 
+def _ended(argument: Any) -> Any:
+    """The argument, where each record with a 1 in one of its tuples has one more field at its end, `end`, which is 1.
+
+    Triton 3.6 notes a record's type anew with each of its own fields, constants last, and makes it again by that type behind
+    a loop or in a branch. Without a constant field behind them the constants of its tuples would be none there.
+    """
+    if not isinstance(argument, tuple):
+        return argument
+    fields, names = tuple(map(_ended, argument)), getattr(argument, "_fields", ())
+    if not names:
+        return fields
+    if any(1 in leaves(field) for field in fields if isinstance(field, tuple)):
+        fields, names = (*fields, 1), (*names, "end")
+    return namedtuple(type(argument).__name__, names)(*fields)
+
+
 def signature_of(argument: Any) -> Any:
     """The Triton type of an argument: nested like it, 1 as a constant."""
     if isinstance(argument, tuple):
@@ -293,7 +310,8 @@ def source_of(call: Call) -> ASTSource:
     """The call as something `triton.compile` takes: types, the constants 1, and the powers of two that divide."""
     kernel = instantiate.kernel(call.kernel, call.source, False)
     names = kernel.arg_names
-    signature = {name: signature_of(a) for name, a in zip(names, call.arguments, strict=False)}
+    arguments = _ended(call.arguments)
+    signature = {name: signature_of(a) for name, a in zip(names, arguments, strict=False)}
     constexprs: dict[Any, Any] = {}
     for name, value in call.constants:
         if hasattr(value, "_fields"):  # a record, of constants each
@@ -302,7 +320,7 @@ def source_of(call: Call) -> ASTSource:
         else:
             signature[name], constexprs[name] = "constexpr", value
     attributes = {}
-    for path, leaf in _paths(call.arguments, ()):
+    for path, leaf in _paths(arguments, ()):
         if isinstance(leaf, Pointer):
             attributes[path] = [["tt.divisibility", leaf.aligned]]
         elif leaf == 1:

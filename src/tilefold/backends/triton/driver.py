@@ -40,8 +40,8 @@ class _Config(ctypes.Structure):
     )
 
 
-def direct(call: Call, kernel: Any, otherwise: Callable[..., None]) -> Callable[..., None]:
-    """A function of (stream, addresses...) that launches a loaded kernel, or leaves it to `otherwise`.
+def direct(call: Call, kernel: Any, programs: int, otherwise: Callable[..., None]) -> Callable[..., None]:
+    """A function of (stream, addresses...) that launches so many programs of a loaded kernel, or leaves it to `otherwise`.
 
     That is: clusters and kernels with scratch memory, always; a thread that comes while another one launches the same kernel;
     a launch that the driver refuses, as it does in a thread that has no context yet.
@@ -63,7 +63,7 @@ def direct(call: Call, kernel: Any, otherwise: Callable[..., None]) -> Callable[
     parameters = (ctypes.c_void_p * len(slots))(*range(begin, begin + 8 * len(slots), 8))
     attributes = (_Attribute * 1)(_Attribute(_DEPENDENT, 0, (ctypes.c_int * 16)(1)))
     config = _Config(
-        (call.grid, *call.across), (kernel.metadata.num_warps * WARP, 1, 1), kernel.metadata.shared, None, attributes,
+        (programs, *call.across), (kernel.metadata.num_warps * WARP, 1, 1), kernel.metadata.shared, None, attributes,
         int(bool(getattr(runner, "launch_pdl", False))),
     )  # fmt: skip
     places = [i for i, leaf in enumerate(passed) if isinstance(leaf, Pointer)]

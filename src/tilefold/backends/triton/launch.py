@@ -84,7 +84,7 @@ def launcher(call: Call, index: int) -> Callable[..., None]:
         head += f"{runner.launch_cooperative_grid!r}, {runner.launch_pdl!r}, None, None, "
     parameters = ", ".join(f"p{i}" for i in range(len(pointers)))
     text = f"lambda stream, {parameters}: {head}metadata, None, None, None, {arguments}, {constants})"
-    return direct(call, kernel, eval(text, scope))  # noqa: S307  # numbers and fixed names only
+    return direct(call, kernel, clusters * call.cluster, eval(text, scope))  # noqa: S307  # numbers and fixed names only
 
 
 def _written(constant: Any) -> str:

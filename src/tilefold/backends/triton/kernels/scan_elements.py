@@ -202,7 +202,11 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
 
 
 def joined(elements, LENGTH: tl.constexpr):
-    """The way back from `in_halves`."""
+    """The way back from `in_halves`.
+
+    Nothing is transposed on the way: threads would hold elements in another order, and Triton 3.6 swaps the second and third
+    of four bytes where it makes this layout the store's.
+    """
     if LENGTH == 1:
         x = tl.reshape(elements[0], (elements[0].shape[0], elements[0].shape[1], 1))
     elif LENGTH == 2:
