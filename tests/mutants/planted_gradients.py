@@ -281,4 +281,25 @@ GRADIENTS = (
         """if leaf is not None]""",
         ("tests/backends/test_driver.py::test_the_driver_gets_every_argument_in_the_order_of_the_kernel",),
     ),
+    Mutant(
+        "more persistent programs are launched than run at a time",
+        "backends/triton/driver.py",
+        "(programs, *call.across), (kernel",
+        "(call.grid, *call.across), (kernel",
+        ("tests/backends/test_driver.py::test_no_more_persistent_programs_are_launched_than_run_at_once",),
+    ),
+    Mutant(
+        "a constant in a record's tuple is forgotten behind a loop",
+        "backends/triton/call.py",
+        "if any(1 in leaves(field) for field in fields if isinstance(field, tuple)):",
+        "if any(0 in leaves(field) for field in fields if isinstance(field, tuple)):",
+        ("tests/backends/test_offline.py::test_steps_of_1_are_constants_behind_loops_and_in_branches_too",),
+    ),
+    Mutant(
+        "a backward that comes again keeps constants that nothing reads",
+        "api/replays.py",
+        "self.constants = [t for place, t in enumerate(self.constants) if place in read]",
+        "self.constants = [t for place, t in enumerate(self.constants) if place >= 0]",
+        ("tests/api/test_replays.py::test_operations_and_constants_that_nothing_reads_are_forgotten",),
+    ),
 )
