@@ -11,8 +11,8 @@ from tilefold.algebra import program as programs
 from tilefold.planner import scans
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.stages.scans import ScanTile, Work
-from tilefold.problem.canonical import Problem
 
 Tensor = torch.Tensor
 

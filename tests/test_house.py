@@ -398,7 +398,7 @@ def test_a_comparison_that_zeros_would_pass_is_refused() -> None:
 # What backends may import of planners: frozen classes, and functions of what was chosen.
 DECIDED = {
     "planner.kept_dims", "planner.atomics", "planner.device", "planner.folds", "planner.geometry", "planner.plan",
-    "planner.stages", "planner.sizes", "planner.programs",
+    "planner.stages", "planner.sizes", "planner.problem", "planner.programs",
     "planner.chips", "planner.products.epilogue", "planner.products.folded", "planner.products.functions",
     "planner.products.operands", "planner.products.packing", "planner.products.plan", "planner.products.row",
     "planner.products.steps", "planner.products.unchanged",

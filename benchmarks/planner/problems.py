@@ -17,7 +17,7 @@ from tilefold.bench.operations import OPERATIONS
 from tilefold.bench.suites.shapes import draw_case
 from tilefold.planner.folds import narrowed
 from tilefold.planner.geometry import Geometry, geometry_of, without_positions
-from tilefold.problem.canonical import Problem, canonical
+from tilefold.planner.problem.canonical import Problem, canonical
 
 MONOIDS = {
     "sum": monoids.SUM, "amax": monoids.MAX, "argmax": monoids.ARGMAX, "max": monoids.MAX_WITH_INDEX,

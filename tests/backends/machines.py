@@ -9,7 +9,7 @@ import torch
 
 from tilefold.backends.triton import executable as executables
 from tilefold.backends.triton.call import Call
-from tilefold.problem.canonical import contiguous_strides
+from tilefold.planner.problem.canonical import contiguous_strides
 from xray.running import run_call
 
 Tensor = torch.Tensor

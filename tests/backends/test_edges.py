@@ -24,9 +24,9 @@ from tilefold.planner.choose import plan_fold, plan_tensors
 from tilefold.planner.device import H200
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage
+from tilefold.planner.problem.canonical import canonical
 from tilefold.planner.programs import chunk_of
 from tilefold.planner.programs import edges as edges_of
-from tilefold.problem.canonical import canonical
 from xray.running import run_plan
 
 EDGES = ("HEAD", "HAS_FULL", "TAIL")

@@ -20,8 +20,8 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan, Stage
+from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.sizes import whole_splits
-from tilefold.problem.canonical import Problem, canonical
 from xray.running import run_plan
 
 pytestmark = [  # of numpy's, in Triton's interpreter

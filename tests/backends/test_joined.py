@@ -17,7 +17,7 @@ from tilefold.api.requests import Reduction
 from tilefold.backends.triton.executable import Executable
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.device import H200
-from tilefold.problem.canonical import contiguous_strides
+from tilefold.planner.problem.canonical import contiguous_strides
 
 Tensor = torch.Tensor
 

@@ -26,7 +26,7 @@ from tilefold.planner import columns
 from tilefold.planner.chips import CHIPS
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200, Device
-from tilefold.problem.canonical import canonical
+from tilefold.planner.problem.canonical import canonical
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.compile.offline import assemble, compile_job
 from xray import running

@@ -215,7 +215,7 @@ COMMON = {
     **{f"api/{name}_gradients": ("api/test_other_operations.py",) for name in ("product", "move", "segment")},
     "api/products": ("api/test_other_operations.py",),
     "api/on_cpu": ("api/test_other_operations.py",),
-    "problem/validate": ("api/test_reduce.py",),
+    "planner/problem/validate": ("api/test_reduce.py",),
     "backends/cpu/selecting": ("api/test_topk.py",),
     "backends/cpu/torch_product": ("api/test_on_cpu.py",),
     "api/matmul": ("api/test_products.py",),

@@ -170,7 +170,7 @@ MAPS = (
     ),
     Mutant(
         "a result may overlap an input somehow",
-        "problem/validate.py",
+        "planner/problem/validate.py",
         "and not (in_place and _is_exactly(target, t))",
         "and not in_place",
         ("tests/api/test_reduce_map.py::test_a_refused_call_leaves_its_input",),

@@ -22,7 +22,7 @@ from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import partial_dtypes, problem_of_states
 from tilefold.planner.geometry import Geometry, Steps, geometry_of
 from tilefold.planner.plan import Plan, Stage
-from tilefold.problem.canonical import Problem
+from tilefold.planner.problem.canonical import Problem
 from tilefold.xray.machine import Memory, execute, load
 from tilefold.xray.machine.counts import GlobalCost, global_cost
 from tilefold.xray.ptx import parse

@@ -21,10 +21,10 @@ from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import narrowed
 from tilefold.planner.form_choice import least_needed
 from tilefold.planner.plan import Plan, Stage
+from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.programs import edges
 from tilefold.planner.reading import alone, reading_of
 from tilefold.planner.second_launch import second_launch
-from tilefold.problem.canonical import Problem, canonical
 
 A100 = Device("NVIDIA A100", 108, 80, 2039.0, 164 * 1024)
 SEEDS = range(40)

@@ -14,7 +14,7 @@ from tilefold.planner.dims_to_keep import INPUT_BYTES, dims_to_keep
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.kept_dims import first_problem, states_count, states_problem
 from tilefold.planner.plan import KeptDims
-from tilefold.problem.canonical import canonical
+from tilefold.planner.problem.canonical import canonical
 
 DRAWN = [
     ((40000, 4099), (0,), None), ((40003, 4099), (0,), None), ((8, 11, 51697), (0, 2), None), ((7, 419, 159), (1,), None),

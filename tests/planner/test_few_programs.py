@@ -16,7 +16,7 @@ from tilefold.planner.few_programs import program_us, with_more_at_work
 from tilefold.planner.first_launch import FirstLaunch
 from tilefold.planner.first_tile import first_tile
 from tilefold.planner.plan import Stage
-from tilefold.problem.canonical import canonical
+from tilefold.planner.problem.canonical import canonical
 
 Tensor = torch.Tensor
 LOSSES = tilefold.Monoid(

@@ -15,7 +15,7 @@ from tilefold.planner.device import H200
 from tilefold.planner.first_launch import FirstLaunch
 from tilefold.planner.first_tile import first_tile
 from tilefold.planner.form_choice import COPIED, least_needed, needed_us, piece_bytes
-from tilefold.problem.canonical import Problem, canonical
+from tilefold.planner.problem.canonical import Problem, canonical
 
 SEEDS = range(40)
 

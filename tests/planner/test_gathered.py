@@ -22,10 +22,10 @@ from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.first_launch import FirstLaunch
 from tilefold.planner.gathered import gathered_stage, gathers
+from tilefold.planner.problem.canonical import canonical
 from tilefold.planner.reading import reading_of
 from tilefold.planner.stages.gathered import Groups
 from tilefold.planner.thread_order import as_first_launch, kept_in_threads
-from tilefold.problem.canonical import canonical
 from xray.running import fold, run_plan
 
 pytestmark = [

@@ -15,7 +15,7 @@ from tilefold.algebra import program as programs
 from tilefold.planner import choose_map, scans
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
-from tilefold.problem.canonical import canonical, in_results_order, inputs_apart, of_input
+from tilefold.planner.problem.canonical import canonical, in_results_order, inputs_apart, of_input
 
 Tensor = torch.Tensor
 

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from tilefold.planner.problem.canonical import canonical
 from tilefold.planner.reading import Reading, reading_of
-from tilefold.problem.canonical import canonical
 
 
 def reading(

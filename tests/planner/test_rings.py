@@ -21,13 +21,13 @@ from tilefold.functional.normalized import _norms, _shares
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.products.row import Row, make_row_map
 from tilefold.planner.reading import reading_of
 from tilefold.planner.ring_forms import PROGRAM_BYTES, REGISTER_WORDS
 from tilefold.planner.rings import vectors_of
 from tilefold.planner.sizes import SM_REGISTERS
 from tilefold.planner.stages.rows import Rings
-from tilefold.problem.canonical import Problem
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
 

@@ -19,8 +19,8 @@ from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.geometry import geometry_of
 from tilefold.planner.plan import Stage
+from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.programs import shared_inputs
-from tilefold.problem.canonical import Problem, canonical
 from xray.running import fold
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

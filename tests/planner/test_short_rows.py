@@ -16,8 +16,8 @@ from tilefold.api.requests import RowMap
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.products.row import make_row_map
-from tilefold.problem.canonical import Problem
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.races import races
 from xray.running import run_plan

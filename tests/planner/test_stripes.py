@@ -19,10 +19,10 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Launch, Plan, names
+from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.products.row import Row, make_row_map
 from tilefold.planner.stages.rows import Stripes
 from tilefold.planner.stripes import fits
-from tilefold.problem.canonical import Problem, canonical
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
 

@@ -20,7 +20,7 @@ from tilefold.errors import (
     RepeatedDimError,
     ShapeError,
 )
-from tilefold.problem.canonical import normalize_dims
+from tilefold.planner.problem.canonical import normalize_dims
 
 ONE = torch.ones(1)
 CASES = [
@@ -218,7 +218,7 @@ CASES = [
         r"memory of their own, got Wrapper, which wraps.*; fold",
     ),
     Case("out is input", overlapping, ShapeError, r"must not overlap an input, got .*; use"),
-    # problem/canonical.py
+    # planner/problem/canonical.py
     Case(
         "dim",
         reduced(X, monoids.SUM, 2),

@@ -24,11 +24,11 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.products.epilogue import Epilogue
 from tilefold.planner.products.operands import canonical_product
 from tilefold.planner.products.plan import Candidate
 from tilefold.planner.products.steps import product_plan
-from tilefold.problem.canonical import Problem, canonical
 from tilefold.xray.machine import Kernel, Memory, Outcome, TensorMap, all_programs, execute, load
 from tilefold.xray.ptx import parse
 

@@ -20,7 +20,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import columns
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200
-from tilefold.problem.canonical import canonical
+from tilefold.planner.problem.canonical import canonical
 from tilefold.xray.machine import Kernel
 from xray.running import Through, fold, kernel_of
 

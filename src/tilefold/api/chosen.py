@@ -17,7 +17,7 @@ from tilefold.api.recorded import is_differentiated
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.requests import Chosen
 from tilefold.backends.cpu import chosen
-from tilefold.problem.validate import is_abstract
+from tilefold.planner.problem.validate import is_abstract
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import is_recorded
 from tilefold.runtime.switch import layouts

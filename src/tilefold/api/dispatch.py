@@ -29,7 +29,7 @@ from tilefold.runtime.switch import Alike, ExplainedError, forced_backend, is_ex
 if TYPE_CHECKING:
     from tilefold.backends.triton.call import Call
     from tilefold.backends.triton.executable import Executable
-    from tilefold.problem.canonical import Problem
+    from tilefold.planner.problem.canonical import Problem
 
 Tensor = torch.Tensor
 

@@ -18,7 +18,7 @@ from tilefold.api.requests import Request
 from tilefold.errors import ArgumentError, KindError, shown
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
-from tilefold.problem.instead import monoid_meant
+from tilefold.planner.problem.instead import monoid_meant
 from tilefold.runtime.switch import ExplainedError, explaining
 
 # Of `matmul` alone.

@@ -30,8 +30,8 @@ from tilefold.api.ends import Ends, ends_of, monoid_of_algebra, needs_total_alon
 from tilefold.api.ends import function_of as function_of
 from tilefold.errors import GradientError
 from tilefold.planner.library import LibraryMap, backward_of_fold
+from tilefold.planner.problem.canonical import normalize_dims
 from tilefold.planner.products.functions import of_graph
-from tilefold.problem.canonical import normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
 # ------------------------------------------------------------------------------------------------------------ folds

@@ -18,7 +18,7 @@ from tilefold.algebra.numbers import short_text
 from tilefold.algebra.program import Program
 from tilefold.api import dispatch
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, KindError, ShapeError, shown
-from tilefold.problem.validate import check_tensors, is_abstract, plain
+from tilefold.planner.problem.validate import check_tensors, is_abstract, plain
 from tilefold.runtime.switch import is_explaining
 
 State = Tensor | bool | int | float

@@ -14,8 +14,8 @@ from tilefold.api.linear import Linear, linear_tensors
 from tilefold.api.losses import as_index
 from tilefold.api.recorded import asks_gradient
 from tilefold.errors import ArgumentError, DtypeError, GradientError, ShapeError
+from tilefold.planner.problem.validate import check_flags, check_monoid, check_tensors
 from tilefold.planner.products.operands import as_autocast
-from tilefold.problem.validate import check_flags, check_monoid, check_tensors
 from tilefold.runtime.overrides import listed, overridden, override
 
 CALL = "linear_reduce"

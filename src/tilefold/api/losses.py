@@ -39,8 +39,8 @@ from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of
 from tilefold.api.recorded import DIFFERENTIATED, OPERATIONS, is_differentiated, is_plainly_differentiated
 from tilefold.errors import ArgumentError, KindError, TargetError, shown
-from tilefold.problem.canonical import whole_number
-from tilefold.problem.validate import is_abstract
+from tilefold.planner.problem.canonical import whole_number
+from tilefold.planner.problem.validate import is_abstract
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import is_seen
 

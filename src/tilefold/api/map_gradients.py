@@ -23,8 +23,8 @@ from tilefold.api.differentiated import Call
 from tilefold.api.gradients import Wide, cells, converted, lifts_of, summed
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.planner.library import LibraryMap, backward_of
+from tilefold.planner.problem.canonical import normalize_dims
 from tilefold.planner.products.functions import Traced
-from tilefold.problem.canonical import normalize_dims
 
 
 @dataclass(frozen=True)

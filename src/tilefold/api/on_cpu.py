@@ -41,8 +41,8 @@ from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.cpu_scans import cpu_scan, library_scan
 from tilefold.planner.library import LibraryMap, has_own_derivative, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
+from tilefold.planner.problem.validate import GUARANTEES
 from tilefold.planner.products.row import Row, without_constants
-from tilefold.problem.validate import GUARANTEES
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import as_given, check_not_traced
 

@@ -35,9 +35,9 @@ from tilefold.api.scan import scan_tensors
 from tilefold.api.scan_gradients import Scanned
 from tilefold.api.tangents import tangents_of
 from tilefold.planner.library import LibraryMap, has_own_derivative
+from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.modes import is_batched, is_dual, of_batches
 
 Tensors = list[Tensor]

@@ -18,6 +18,7 @@ from tilefold.api.recorded import (
 from tilefold.api.requests import Product
 from tilefold.errors import ArgumentError
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.validate import as_dtype, check_guarantee, check_out, is_abstract
 from tilefold.planner.products.cublas import cublas_setting
 from tilefold.planner.products.epilogue import make_epilogue, traced_ending
 from tilefold.planner.products.operands import (
@@ -28,7 +29,6 @@ from tilefold.planner.products.operands import (
     expand_extras,
     result_shape,
 )
-from tilefold.problem.validate import as_dtype, check_guarantee, check_out, is_abstract
 from tilefold.runtime.modes import check_not_recorded, is_seen
 from tilefold.runtime.overrides import listed
 from tilefold.runtime.switch import layout

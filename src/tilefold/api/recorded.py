@@ -20,8 +20,8 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.numbers import fits_a_float, short_text
 from tilefold.errors import ArgumentError, KindError, shown
 from tilefold.planner.library import LibraryMap
+from tilefold.planner.problem.canonical import normalize_dims, one_dim
 from tilefold.planner.products.functions import Traced
-from tilefold.problem.canonical import normalize_dims, one_dim
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import is_dual, is_recorded
 from tilefold.runtime.uncompiled import constant_in_graphs, uncompiled

@@ -27,8 +27,8 @@ from tilefold.api.recorded import (
 )
 from tilefold.api.requests import Reduction
 from tilefold.errors import EmptyError
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
-from tilefold.problem.validate import (
+from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.planner.problem.validate import (
     as_dtype,
     as_inputs,
     check_apart,

@@ -27,8 +27,15 @@ from tilefold.api.recorded import is_differentiated, recorded_many
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.requests import Many, Reduction
 from tilefold.errors import ArgumentError, EmptyError, GradientError, KindError
+from tilefold.planner.problem.validate import (
+    as_dtype,
+    check_flags,
+    check_monoid,
+    check_tensors,
+    is_abstract,
+    plain,
+)
 from tilefold.planner.tables import Group, blocks_of, rows_of
-from tilefold.problem.validate import as_dtype, check_flags, check_monoid, check_tensors, is_abstract, plain
 from tilefold.runtime.modes import check_not_recorded, is_seen, outside_modes
 from tilefold.runtime.overrides import overridden, override
 from tilefold.runtime.switch import Alike, forced_backend, is_explaining

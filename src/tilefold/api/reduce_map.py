@@ -25,10 +25,8 @@ from tilefold.api.recorded import (
 from tilefold.api.requests import RowMap
 from tilefold.errors import ArgumentError, KindError, ShapeError, is_function
 from tilefold.planner.library import LibraryMap
-from tilefold.planner.products.functions import Role, Traced, traced
-from tilefold.planner.products.row import make_row_map, projected
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
-from tilefold.problem.validate import (
+from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.planner.problem.validate import (
     as_dtype,
     as_inputs,
     check_count,
@@ -38,6 +36,8 @@ from tilefold.problem.validate import (
     is_abstract,
     plain,
 )
+from tilefold.planner.products.functions import Role, Traced, traced
+from tilefold.planner.products.row import make_row_map, projected
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import as_widened, check_not_recorded, is_left, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable

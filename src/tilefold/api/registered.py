@@ -10,8 +10,8 @@ import torch
 
 from tilefold.api.overloads import repeat
 from tilefold.api.products import multiply
+from tilefold.planner.problem.validate import is_abstract
 from tilefold.planner.products.operands import as_autocast
-from tilefold.problem.validate import is_abstract
 from tilefold.runtime.modes import as_given, is_recorded
 
 Tensor = torch.Tensor

@@ -25,8 +25,8 @@ from tilefold.api.recorded import (
 )
 from tilefold.api.requests import Scan
 from tilefold.errors import EmptyError
-from tilefold.problem.canonical import broadcast_shape, one_dim
-from tilefold.problem.validate import (
+from tilefold.planner.problem.canonical import broadcast_shape, one_dim
+from tilefold.planner.problem.validate import (
     as_dtype,
     as_inputs,
     check_apart,

@@ -38,7 +38,7 @@ from tilefold.api.gradients import (
 from tilefold.api.separable_scans import separated_of
 from tilefold.errors import GradientError
 from tilefold.monoids import SUM
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
 
 GROUPED = "of states whose fields depend on how they were grouped (sums about a pivot)"

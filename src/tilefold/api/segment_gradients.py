@@ -21,7 +21,7 @@ from tilefold.api import segment_reduce as segments
 from tilefold.api.differentiated import Call
 from tilefold.api.ends import Ends, ends_of, function_of, monoid_of_algebra
 from tilefold.api.gradients import Wide, as_inputs, cells, check_grouping, gradient_of_call, states_of
-from tilefold.problem.canonical import broadcast_shape
+from tilefold.planner.problem.canonical import broadcast_shape
 from tilefold.runtime.caching import kept_outside_modes
 
 

@@ -15,8 +15,8 @@ from tilefold.api import dispatch
 from tilefold.api.recorded import SHARDED, between_graphs, is_differentiated, is_sharded, recorded_segments
 from tilefold.api.requests import Segments
 from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError, shown
-from tilefold.problem.canonical import broadcast_shape, one_dim, whole_number
-from tilefold.problem.validate import (
+from tilefold.planner.problem.canonical import broadcast_shape, one_dim, whole_number
+from tilefold.planner.problem.validate import (
     as_dtype,
     as_inputs,
     check_count,

@@ -35,8 +35,8 @@ from tilefold.api.move_gradients import Selection, Swap
 from tilefold.api.product_gradients import Multiplied
 from tilefold.api.segment_gradients import Segmented
 from tilefold.errors import GradientError
+from tilefold.planner.problem.canonical import broadcast_shape
 from tilefold.planner.products.epilogue import accumulator_dtype
-from tilefold.problem.canonical import broadcast_shape
 from tilefold.runtime.caching import kept_outside_modes
 
 Tangents = list[Tensor | None]

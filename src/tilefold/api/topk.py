@@ -14,9 +14,8 @@ from tilefold.api import dispatch
 from tilefold.api.recorded import SHARDED, between_graphs, is_differentiated, is_sharded, recorded_selection
 from tilefold.api.requests import Selected
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
-from tilefold.planner.selections import MOST
-from tilefold.problem.canonical import one_dim, whole_number
-from tilefold.problem.validate import (
+from tilefold.planner.problem.canonical import one_dim, whole_number
+from tilefold.planner.problem.validate import (
     check_guarantee,
     check_is_tensor,
     check_out,
@@ -24,6 +23,7 @@ from tilefold.problem.validate import (
     is_abstract,
     plain,
 )
+from tilefold.planner.selections import MOST
 from tilefold.runtime.modes import check_not_recorded, is_seen
 from tilefold.runtime.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.runtime.switch import layout

@@ -12,8 +12,8 @@ from tilefold.api import dispatch
 from tilefold.api.recorded import between_graphs, is_differentiated, recorded_transpose
 from tilefold.api.requests import Rearrangement
 from tilefold.errors import DtypeError
-from tilefold.problem.canonical import one_dim
-from tilefold.problem.validate import (
+from tilefold.planner.problem.canonical import one_dim
+from tilefold.planner.problem.validate import (
     check_guarantee,
     check_is_tensor,
     check_out,

@@ -14,7 +14,7 @@ from tilefold.bench.results import SuiteResult
 from tilefold.cli.dtypes import dtype_name
 from tilefold.cli.fold_text import read_dims, read_shape
 from tilefold.errors import ArgumentError
-from tilefold.problem.canonical import normalize_dims
+from tilefold.planner.problem.canonical import normalize_dims
 
 
 @dataclass(frozen=True)

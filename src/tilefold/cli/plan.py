@@ -26,7 +26,7 @@ from tilefold.cli.parser import Parser, as_type, count, one_of
 from tilefold.errors import ArgumentError, nearest
 from tilefold.planner.chips import ALL, chip_of
 from tilefold.planner.device import of_chip
-from tilefold.problem.canonical import normalize_dims
+from tilefold.planner.problem.canonical import normalize_dims
 
 WORDS = """words of a plan:
   program           an instance of a kernel: it owns results, or a split of one

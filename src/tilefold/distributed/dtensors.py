@@ -40,9 +40,9 @@ from tilefold.distributed.spread import Spread, check_alike, check_placement, ch
 from tilefold.distributed.topk import select_shards
 from tilefold.errors import ArgumentError, KindError
 from tilefold.functional.losses import OPTIONS, checked_loss
+from tilefold.planner.problem.canonical import one_dim
 from tilefold.planner.products.functions import Traced
 from tilefold.planner.products.operands import result_shape
-from tilefold.problem.canonical import one_dim
 from tilefold.runtime.modes import is_seen
 from tilefold.runtime.overrides import listed
 from tilefold.runtime.switch import layouts

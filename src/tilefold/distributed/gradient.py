@@ -22,7 +22,7 @@ from tilefold.api.recorded import asks_gradient, is_plainly_differentiated
 from tilefold.api.reduce import fold_tensors
 from tilefold.api.scan import scan_tensors
 from tilefold.errors import GradientError
-from tilefold.problem.canonical import broadcast_shape
+from tilefold.planner.problem.canonical import broadcast_shape
 from tilefold.runtime.modes import is_dual, members
 
 CALL = "distributed.reduce"

@@ -29,8 +29,8 @@ from tilefold.distributed.exchange import Ranks, again, gathered_states, process
 from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.errors import ArgumentError, ShapeError, shown
 from tilefold.functional.losses import checked_loss
-from tilefold.problem.canonical import whole_number
-from tilefold.problem.validate import is_abstract
+from tilefold.planner.problem.canonical import whole_number
+from tilefold.planner.problem.validate import is_abstract
 from tilefold.runtime.caching import kept_outside_modes
 
 CALL = "distributed.cross_entropy"

@@ -26,11 +26,11 @@ from tilefold.distributed.gradient import check_order, check_tangents
 from tilefold.distributed.reduce import fold_of_text, fold_shards
 from tilefold.distributed.reduce_map import map_shards
 from tilefold.errors import ArgumentError, ShapeError, is_function
+from tilefold.planner.problem.validate import as_dtype, check_flags, check_guarantee
 from tilefold.planner.products.cublas import cublas_setting
 from tilefold.planner.products.epilogue import accumulator_dtype, make_epilogue
 from tilefold.planner.products.operands import as_autocast, check_operands, expand_extras, result_shape
 from tilefold.planner.products.row import check_row, projected, traced_apply
-from tilefold.problem.validate import as_dtype, check_flags, check_guarantee
 from tilefold.runtime.overrides import listed
 from tilefold.runtime.uncompiled import constant_in_graphs
 

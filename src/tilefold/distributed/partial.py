@@ -27,7 +27,7 @@ from tilefold.distributed.exchange import Ranks, collective, gathered_states, ra
 from tilefold.distributed.reduce import Sharded, agreed, fold_of_text
 from tilefold.distributed.spread import chunks, spread_of
 from tilefold.errors import ArgumentError, GradientError, KindError, shown
-from tilefold.problem.validate import as_inputs, check_guarantee, check_monoid
+from tilefold.planner.problem.validate import as_inputs, check_guarantee, check_monoid
 from tilefold.runtime.uncompiled import uncompiled
 
 CALL = "distributed.partial_reduce"

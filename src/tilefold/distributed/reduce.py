@@ -34,9 +34,9 @@ from tilefold.distributed.exchange import (
 )
 from tilefold.errors import EmptyError, GradientError, KindError, ShapeError, shown
 from tilefold.functional.arguments import NEEDED
+from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims, one_dim
+from tilefold.planner.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.planner.products.row import projected
-from tilefold.problem.canonical import broadcast_shape, normalize_dims, one_dim
-from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 CALL = "distributed.reduce"

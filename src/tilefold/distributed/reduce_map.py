@@ -32,10 +32,10 @@ from tilefold.distributed.gradient import check_order, check_tangents, different
 from tilefold.distributed.reduce import Axes, Sharded, agreed, fold_of_text
 from tilefold.errors import GradientError
 from tilefold.functional.arguments import NEEDED
+from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.planner.problem.validate import as_dtype, as_inputs, check_inputs, check_tensors
 from tilefold.planner.products.functions import Traced, of_text
 from tilefold.planner.products.row import make_row_map
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
-from tilefold.problem.validate import as_dtype, as_inputs, check_inputs, check_tensors
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.modes import as_widened
 from tilefold.runtime.uncompiled import constant_in_graphs

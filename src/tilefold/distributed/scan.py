@@ -30,8 +30,8 @@ from tilefold.distributed.reduce import Axes, agreed, fold_of_text
 from tilefold.errors import EmptyError
 from tilefold.functional.arguments import NEEDED
 from tilefold.monoids import SUM
-from tilefold.problem.canonical import broadcast_shape, one_dim
-from tilefold.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
+from tilefold.planner.problem.canonical import broadcast_shape, one_dim
+from tilefold.planner.problem.validate import as_dtype, as_inputs, check_flags, check_inputs
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 CALL = "distributed.scan"

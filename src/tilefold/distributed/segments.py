@@ -45,8 +45,8 @@ from tilefold.distributed.gradient import check_order, check_tangents, different
 from tilefold.distributed.reduce import Axes, agreed, derived_places, fold_of_text
 from tilefold.errors import ArgumentError, EmptyError
 from tilefold.functional.arguments import NEEDED
-from tilefold.problem.canonical import broadcast_shape
-from tilefold.problem.validate import (
+from tilefold.planner.problem.canonical import broadcast_shape
+from tilefold.planner.problem.validate import (
     as_dtype,
     as_inputs,
     check_flags,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from tilefold.errors import ArgumentError, GradientError, KindError, ShapeError
-from tilefold.problem.canonical import broadcast_shape, normalize_dims
+from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.modes import is_batched
 
 

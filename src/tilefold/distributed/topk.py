@@ -21,7 +21,7 @@ from tilefold.distributed.gradient import check_order, check_tangents, different
 from tilefold.distributed.reduce import Axes, agreed
 from tilefold.errors import ShapeError
 from tilefold.functional.arguments import NEEDED
-from tilefold.problem.validate import is_abstract
+from tilefold.planner.problem.validate import is_abstract
 
 CALL = "distributed.topk"
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

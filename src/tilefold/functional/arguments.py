@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tilefold.algebra.typing import GIVEN
 from tilefold.errors import DtypeError, EmptyError, KindError, shown
-from tilefold.problem.canonical import is_listed, whole_number, wrapped_dims
-from tilefold.problem.instead import of_complex
+from tilefold.planner.problem.canonical import is_listed, whole_number, wrapped_dims
+from tilefold.planner.problem.instead import of_complex
 from tilefold.runtime.overrides import listed, overridden, override
 from tilefold.runtime.uncompiled import uncompiled
 

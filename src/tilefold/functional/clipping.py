@@ -15,7 +15,7 @@ from tilefold.api.reduce_many import fold_many
 from tilefold.errors import KindError, NotFiniteError, OrderError, shown
 from tilefold.functional.arguments import as_number, need_float
 from tilefold.functional.norms import vector_norm
-from tilefold.problem.validate import check_flags, check_is_tensor
+from tilefold.planner.problem.validate import check_flags, check_is_tensor
 
 CALL = "clip_grad_norm_"
 

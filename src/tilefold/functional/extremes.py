@@ -23,7 +23,7 @@ from tilefold.functional.arguments import (
     one_dim,
     redirected,
 )
-from tilefold.problem.validate import check_is_tensor
+from tilefold.planner.problem.validate import check_is_tensor
 from tilefold.runtime.overrides import listed, overridden
 
 

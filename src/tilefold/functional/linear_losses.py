@@ -19,8 +19,8 @@ from tilefold.api.losses import ARGUMENTS, Loss
 from tilefold.api.reduce import fold_tensors
 from tilefold.functional.arguments import redirected
 from tilefold.functional.losses import as_wide, check_weight, checked_options
+from tilefold.planner.problem.validate import check_is_tensor, check_tensors
 from tilefold.planner.products.operands import as_autocast
-from tilefold.problem.validate import check_is_tensor, check_tensors
 from tilefold.runtime.modes import as_widened
 from tilefold.runtime.overrides import overridden
 from tilefold.runtime.uncompiled import constant_in_graphs

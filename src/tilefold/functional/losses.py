@@ -13,7 +13,7 @@ from tilefold.api.losses import Loss, as_index, loss_tensors
 from tilefold.api.recorded import SHARDED, asks_gradient, is_sharded
 from tilefold.errors import ArgumentError, GradientError, KindError, ShapeError, is_one_of, shown
 from tilefold.functional.arguments import as_number, need_float, redirected
-from tilefold.problem.validate import GUARANTEES, check_flags, check_tensors
+from tilefold.planner.problem.validate import GUARANTEES, check_flags, check_tensors
 from tilefold.runtime.modes import as_widened
 from tilefold.runtime.overrides import overridden
 from tilefold.runtime.switch import named_key

@@ -25,7 +25,7 @@ from tilefold.functional.arguments import (
     need_float,
     redirected,
 )
-from tilefold.problem.validate import check_is_tensor, is_abstract
+from tilefold.planner.problem.validate import check_is_tensor, is_abstract
 from tilefold.runtime.overrides import listed, overridden
 
 

@@ -20,9 +20,9 @@ from tilefold.api.reduce_map import graph_of, kept, map_tensors
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.functional.arguments import INFINITY, Dims, as_number, every, is_whole, need_float, redirected
 from tilefold.planner.library import LibraryMap
+from tilefold.planner.problem.canonical import is_listed, normalize_dims, whole_number
+from tilefold.planner.problem.validate import as_dtype, check_is_tensor, check_memory, check_out
 from tilefold.planner.products.functions import Traced
-from tilefold.problem.canonical import is_listed, normalize_dims, whole_number
-from tilefold.problem.validate import as_dtype, check_is_tensor, check_memory, check_out
 from tilefold.runtime.overrides import overridden
 from tilefold.runtime.switch import named_key
 

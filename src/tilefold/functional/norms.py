@@ -23,8 +23,8 @@ from tilefold.functional.arguments import (
     need_float,
     redirected,
 )
-from tilefold.problem.canonical import normalize_dims
-from tilefold.problem.validate import as_dtype, check_is_tensor, check_memory
+from tilefold.planner.problem.canonical import normalize_dims
+from tilefold.planner.problem.validate import as_dtype, check_is_tensor, check_memory
 from tilefold.runtime.overrides import overridden
 
 

@@ -20,8 +20,8 @@ from tilefold.api.reduce_map import graph_of, kept, map_tensors
 from tilefold.errors import DtypeError, GradientError, ShapeError, shown
 from tilefold.functional.arguments import redirected
 from tilefold.functional.normalized import as_epsilon, checked_sizes, deviation, named
+from tilefold.planner.problem.canonical import whole_number
 from tilefold.planner.products.functions import Traced
-from tilefold.problem.canonical import whole_number
 from tilefold.runtime.modes import members
 from tilefold.runtime.overrides import overridden
 

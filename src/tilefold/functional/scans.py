@@ -14,7 +14,7 @@ from tilefold.api import dispatch
 from tilefold.api.scan import scan_tensors
 from tilefold.errors import KindError, shown
 from tilefold.functional.arguments import NEEDED, NumpyNames, asked_dtype, is_whole, need_float, redirected
-from tilefold.problem.validate import check_is_tensor
+from tilefold.planner.problem.validate import check_is_tensor
 from tilefold.runtime.overrides import listed, overridden
 from tilefold.runtime.switch import named_key
 

@@ -23,8 +23,8 @@ from tilefold.functional.arguments import (
     no_dim,
     redirected,
 )
-from tilefold.problem.instead import of_complex
-from tilefold.problem.validate import as_dtype, check_is_tensor, check_out
+from tilefold.planner.problem.instead import of_complex
+from tilefold.planner.problem.validate import as_dtype, check_is_tensor, check_out
 from tilefold.runtime.overrides import overridden
 
 

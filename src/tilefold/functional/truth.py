@@ -11,7 +11,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.api.reduce import fold_tensors
 from tilefold.errors import DtypeError
 from tilefold.functional.arguments import Dims, NumpyNames, every, redirected
-from tilefold.problem.validate import check_is_tensor
+from tilefold.planner.problem.validate import check_is_tensor
 from tilefold.runtime.overrides import overridden
 
 

@@ -33,8 +33,8 @@ from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api.ends import monoid_of_algebra
+from tilefold.planner.problem.canonical import broadcast_shape
 from tilefold.planner.products.functions import Traced, of_graph, of_text
-from tilefold.problem.canonical import broadcast_shape
 
 aten, prims, ours = torch.ops.aten, torch.ops.prims, torch.ops.tilefold
 MOST_STEPS, MOST_TENSORS = 64, 8  # operations and tensors of one function: beyond, registers run out

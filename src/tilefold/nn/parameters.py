@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from tilefold.errors import ArgumentError, DtypeError, KindError, shown
-from tilefold.problem.canonical import whole_number
-from tilefold.problem.validate import as_dtype
+from tilefold.planner.problem.canonical import whole_number
+from tilefold.planner.problem.validate import as_dtype
 
 
 def check_sizes(call: str, **sizes: Any) -> None:

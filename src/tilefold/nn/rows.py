@@ -12,7 +12,7 @@ from tilefold.errors import ArgumentError, KindError, shown
 from tilefold.functional.arguments import as_number
 from tilefold.functional.normalized import group_norm, layer_norm, log_softmax, rms_norm, softmax
 from tilefold.nn.parameters import check_parameters, check_sizes
-from tilefold.problem.canonical import is_listed, whole_number
+from tilefold.planner.problem.canonical import is_listed, whole_number
 
 
 class _Guaranteed(torch.nn.Module):

@@ -12,7 +12,7 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.operations import values_of
 from tilefold.algebra.program import Program
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
-from tilefold.problem.canonical import Problem
+from tilefold.planner.problem.canonical import Problem
 
 
 def atomic_of(program: Program) -> str | None:

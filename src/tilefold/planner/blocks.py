@@ -13,13 +13,13 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import ROW_WARPS, least_lanes, long_vectors, rows_of, rows_together
 from tilefold.planner.plan import Stage
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import Reading, alone, reading_of
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.sizes import EVICT_FIRST_BELOW, SM_REGISTERS, WARP, power_above
 from tilefold.planner.stages.maps import Dtypes, extras_beside
 from tilefold.planner.stages.rows import Blocks
 from tilefold.planner.thread_order import keeps_runs
-from tilefold.problem.canonical import Problem
 
 # docs/experiments/maps.md#blocks:
 ELEMENTS = 80  # of a block that a thread holds, at most, in as many registers: with what is computed of them for the fold

@@ -12,11 +12,11 @@ from tilefold.planner.gathered import gathered_stage, gathers
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.in_order import LANE_BYTES, is_known_row
 from tilefold.planner.plan import Stage
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import Reading
 from tilefold.planner.registers import state_words, within_registers
 from tilefold.planner.sizes import SM_REGISTERS, SMALL_AXIS, WARP, power_above, power_below, whole_splits
 from tilefold.planner.thread_order import as_first_launch, kept_in_threads
-from tilefold.problem.canonical import Problem
 
 # Not measured: how far a tuner goes.
 MOST = 150  # candidates of one problem

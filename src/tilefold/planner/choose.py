@@ -41,10 +41,10 @@ from tilefold.planner.form_choice import least_needed
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.maps import elements_stage
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
+from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.reading import alone
 from tilefold.planner.stages.maps import elements_of
 from tilefold.planner.thread_order import keeps_positions
-from tilefold.problem.canonical import Problem, canonical
 
 # Bytes: rules of splits were timed from here on; of smaller folds it is counted whether a second launch saves what it takes
 # (docs/experiments/planning.md#counts).

@@ -27,6 +27,7 @@ from tilefold.planner.maps import elements_stage, rows_along, whole_stage, windo
 from tilefold.planner.moves import after_copies
 from tilefold.planner.offset_rows import offset_stage, small_offset_stage, unalike_stage
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
+from tilefold.planner.problem.canonical import Problem, in_results_order, inputs_apart
 from tilefold.planner.products.row import Row
 from tilefold.planner.rings import last_rings, rings_stage
 from tilefold.planner.sizes import SECTOR
@@ -34,7 +35,6 @@ from tilefold.planner.spans import fills_tiles, is_flat, spans_stage
 from tilefold.planner.stages.maps import Clear, Dtypes, Windows, elements_of, folding, row_blocks
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
 from tilefold.planner.stripes import stripes_stage
-from tilefold.problem.canonical import Problem, in_results_order, inputs_apart
 
 # Bytes of inputs that do not lie in the results' order, and of results, from which on the inputs are copied first: where rows
 # are neighbours in the results, and where they are not (docs/experiments/scans.md#copied).

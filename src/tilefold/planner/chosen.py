@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from tilefold.planner.plan import Buffer, Launch, Plan, count, names
+from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.stages.chosen import Choosing
-from tilefold.problem.canonical import Problem, canonical
 
 # A thread has a row, and 16,384 of them nearly one program for each SM: others took as long (docs/experiments/losses.md).
 ROWS, WARPS = 128, 4

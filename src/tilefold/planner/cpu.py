@@ -26,9 +26,9 @@ from tilefold.algebra.program import Program
 from tilefold.algebra.proofs.derive import by_field
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, names
+from tilefold.planner.problem.canonical import Dim, Problem, canonical
 from tilefold.planner.sizes import power_above, power_below
 from tilefold.planner.stages.cpu import FEW, CombineParts, Geometry, Tiles, in_parts
-from tilefold.problem.canonical import Dim, Problem, canonical
 
 # No record of other sizes: docs/experiments/cpu.md#folds has the times with these.
 # Elements of a thread's share. Few threads take several of them at once: tiles that the L3 holds, and fewer operations.

@@ -12,9 +12,9 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.kept_dims import first_problem
 from tilefold.planner.plan import KeptDims
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import reading_of
 from tilefold.planner.sizes import VECTOR_BYTES, power_above
-from tilefold.problem.canonical import Problem
 
 # docs/experiments/folds.md#apart:
 INPUT_BYTES = 4  # of input for each byte of states, at least: they are written and read once more

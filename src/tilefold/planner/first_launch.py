@@ -22,10 +22,10 @@ from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.geometry import Geometry, flattened, geometry_of
 from tilefold.planner.kept_dims import first_problem, states_count
 from tilefold.planner.plan import KeptDims, Stage
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import Reading, reading_of
 from tilefold.planner.second_launch import second_launch
 from tilefold.planner.sizes import VECTOR_BYTES
-from tilefold.problem.canonical import Problem
 
 # Not measured: where other orders are looked for.
 ROWS_BYTES = 16384  # of rows along the last output dim: from here on they are work for programs of their own

@@ -9,7 +9,7 @@ import torch
 from tilefold.algebra.program import Program, with_index_dtype
 from tilefold.planner.kept_dims import states_count, states_problem
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
-from tilefold.problem.canonical import Dim, Problem
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.runtime.caching import kept_outside_modes
 
 NARROW = 2**31 - 1  # by definition the greatest offset, size or number of programs that 32 bits hold

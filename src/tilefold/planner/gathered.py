@@ -13,11 +13,11 @@ import math
 from collections.abc import Sequence
 
 from tilefold.planner.plan import Stage
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.reading import Reading
 from tilefold.planner.rows import has_few_halves
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.stages.gathered import are_one_run, groups_of
-from tilefold.problem.canonical import Dim, Problem
 
 # docs/experiments/tiles.md#gathered:
 ITEMSIZES = (2, 4)  # of elements that shared memory hands out one by one

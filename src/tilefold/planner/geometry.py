@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from tilefold.planner.problem.canonical import Problem, merged
 from tilefold.planner.sizes import SECTOR
-from tilefold.problem.canonical import Problem, merged
 
 Steps = tuple[int, ...]
 

@@ -14,12 +14,12 @@ from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import NOMINAL, PORTABLE, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.products.row import Row
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.sizes import MAX_WARPS, WARP, power_above, power_below
 from tilefold.planner.stages.groups import Groups, problem_of_groups, summing
 from tilefold.planner.stages.maps import folding
-from tilefold.problem.canonical import Problem
 
 # docs/experiments/maps.md#backwards:
 WORDS, HELD_WORDS = 90, 96  # registers of a thread that hold elements and sums: of short rows, of long ones

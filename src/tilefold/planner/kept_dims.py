@@ -22,7 +22,7 @@ from dataclasses import replace
 import torch
 
 from tilefold.planner.plan import KeptDims
-from tilefold.problem.canonical import Dim, Problem, by_stride, merged, residue_classes
+from tilefold.planner.problem.canonical import Dim, Problem, by_stride, merged, residue_classes
 
 Places = tuple[tuple[int, ...], tuple[int, ...]]
 NO_PLACES: Places = ((), ())

@@ -15,6 +15,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.odd_columns import columns_together, narrow_run
 from tilefold.planner.plan import Stage
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import Reading, alone, reading_of, widest_vector
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.sizes import (
@@ -28,7 +29,6 @@ from tilefold.planner.sizes import (
 )
 from tilefold.planner.stages.maps import Dtypes, Elements, Windows, extras_beside
 from tilefold.planner.thread_order import asks_for_first, in_threads, keeps_positions, kept_in_threads
-from tilefold.problem.canonical import Problem
 
 VECTORS = 2  # that a thread of `map_elements` takes of the widest operand (docs/experiments/maps.md#blocks)
 

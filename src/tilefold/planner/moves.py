@@ -20,9 +20,9 @@ from dataclasses import replace
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
+from tilefold.planner.problem.canonical import Dim, Problem, of_input
 from tilefold.planner.sizes import LINE_BYTES, SECTOR, power_above, power_below
 from tilefold.planner.stages.moves import Move, Side, sizes_and_steps
-from tilefold.problem.canonical import Dim, Problem, of_input
 
 MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid at most (hardware)
 

@@ -11,13 +11,13 @@ import math
 from tilefold.algebra.program import Program
 from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.maps import rows_of
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import reading_of
 from tilefold.planner.ring_forms import PROGRAM_BYTES
 from tilefold.planner.rings import are_copied, vectors_of
 from tilefold.planner.sizes import VECTOR_BYTES, WARP
 from tilefold.planner.stages.maps import Dtypes, extras_of_rows
 from tilefold.planner.stages.rows import OffsetRows, span
-from tilefold.problem.canonical import Problem
 
 WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together, by definition two
 

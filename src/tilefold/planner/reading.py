@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.sizes import BLOCKS, LARGE, LINE_BYTES, LOADS, ONE_LAUNCH_BYTES, VECTOR_BYTES, run_of
-from tilefold.problem.canonical import Dim, Problem
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.blocks import LANES_TILE
 from tilefold.planner.device import Device
 from tilefold.planner.maps import LINE_LANES, long_vectors, rows_of, widens
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import Reading, reading_of
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.ring_forms import (
@@ -31,7 +32,6 @@ from tilefold.planner.ring_forms import (
 from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.maps import Dtypes, extras_beside
 from tilefold.planner.stages.rows import Rings
-from tilefold.problem.canonical import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 LONGEST = 1 << 30  # elements, by definition: places in a row have 32 bits

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 
 from tilefold.planner.device import Device
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import Reading
 from tilefold.planner.sizes import SECTOR, WARP, power_above, power_below
 from tilefold.planner.stages.scans import ScanTile
-from tilefold.problem.canonical import Problem
 
 # docs/experiments/scans.md#forms; words are 32-bit ones of states that a thread has of a tile. Rows:
 LANE_WORDS = 32  # of a row's tile

@@ -20,11 +20,11 @@ from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.moves import after_copies
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
+from tilefold.planner.problem.canonical import Dim, Problem, canonical, in_results_order, inputs_apart
 from tilefold.planner.reading import Reading, reading_of
 from tilefold.planner.scan_tiles import SHORT, Load, across_tile, scan_tile
 from tilefold.planner.sizes import SECTOR, power_above
 from tilefold.planner.stages.scans import Work, scan_program, shared_words, state_words
-from tilefold.problem.canonical import Dim, Problem, canonical, in_results_order, inputs_apart
 
 ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow (docs/experiments/scans.md#offset)
 # Of light states in vectors of more elements, rows that reach no further with what is read beside them have no vectors

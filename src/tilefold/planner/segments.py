@@ -23,10 +23,10 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.odd_columns import columns_together, loaded_run
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
+from tilefold.planner.problem.canonical import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above, power_below
 from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
-from tilefold.problem.canonical import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
 # docs/experiments/selections.md#segments:
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours

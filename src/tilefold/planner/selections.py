@@ -19,9 +19,9 @@ import torch
 
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Buffer, Launch, Plan, count
+from tilefold.planner.problem.canonical import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.stages.selections import Gathering, Selection
-from tilefold.problem.canonical import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
 # Definitions:
 MOST = 32  # entries that are selected

@@ -13,10 +13,10 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.maps import LINE_LANES, widens
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import BANK_BYTES, BANKS, Spans, dense_tensors, piece_vectors, span_vectors
-from tilefold.problem.canonical import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 

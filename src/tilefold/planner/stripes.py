@@ -14,6 +14,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import rows_of
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import reading_of
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.ring_forms import BUSY
@@ -21,7 +22,6 @@ from tilefold.planner.rings import ELEMENTS
 from tilefold.planner.sizes import SM_REGISTERS, VECTOR_BYTES, WARP
 from tilefold.planner.stages.maps import Dtypes, row_blocks
 from tilefold.planner.stages.rows import Stripes
-from tilefold.problem.canonical import Problem
 
 # Definitions and limits of the hardware:
 PERSISTENT_CLUSTERS = 1 << 16  # clusters that walk: as many as run at once, the launch knows

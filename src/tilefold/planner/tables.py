@@ -26,10 +26,10 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.stages.segments import Alone
 from tilefold.planner.stages.tables import Blocks
-from tilefold.problem.canonical import Dim, Problem
 
 # 2,000 bf16 tensors of 225M elements, their norms, on an H200 (2026-11-28), of the bytes' time: blocks of 32 KB and 16
 # elements a lane .857; blocks of 64 KB .830, of 128 KB .814; 32 elements a lane .674 (they take 165 registers, 16 take 47).

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilefold.algebra.program import Program
 from tilefold.planner.plan import Stage
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import Reading
 from tilefold.planner.sizes import EVICT_FIRST_BELOW, WARP
-from tilefold.problem.canonical import Problem
 
 # Bytes of a line: where a warp's load takes less of it, the rest is read by later ones
 # (docs/experiments/folds.md#ordered).

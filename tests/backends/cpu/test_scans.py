@@ -29,8 +29,8 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import scans
 from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.stages.scans import ScanTile, Work
-from tilefold.problem.canonical import Problem
 from tilefold.xray.machine import Outcome, all_programs
 from tilefold.xray.machine.counts import global_cost
 from xray import running

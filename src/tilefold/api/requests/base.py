@@ -11,7 +11,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
-from tilefold.problem.canonical import Problem
+from tilefold.planner.problem.canonical import Problem
 
 Tensor = torch.Tensor
 Result = tuple[tuple[int, ...], torch.dtype]  # shape and dtype

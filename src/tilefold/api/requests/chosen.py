@@ -10,7 +10,7 @@ from tilefold.api.requests.base import OfMonoid, Result, Tensor
 from tilefold.planner.chosen import chosen_problem, plan_chosen
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
-from tilefold.problem.canonical import Problem
+from tilefold.planner.problem.canonical import Problem
 
 
 @dataclass(frozen=True)

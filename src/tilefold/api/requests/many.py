@@ -11,8 +11,8 @@ from tilefold.algebra.program import Program
 from tilefold.api.requests.base import OfMonoid, Result, Tensor
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.tables import Group, many, plan_many
-from tilefold.problem.canonical import Problem
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import torch
 from tilefold.api.requests.base import Request, Result, Tensor
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.products import choose
 from tilefold.planner.products.epilogue import Epilogue
 from tilefold.planner.products.operands import check_on_gpu
-from tilefold.problem.canonical import Problem
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tilefold.api.requests.base import Request, Result, Tensor
 from tilefold.planner.device import Device
 from tilefold.planner.moves import plan_move
 from tilefold.planner.plan import Plan
-from tilefold.problem.canonical import Problem, canonical
+from tilefold.planner.problem.canonical import Problem, canonical
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from tilefold.planner.choose_map import planned_map, rows_in_order
 from tilefold.planner.device import Device
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.products.row import Row
-from tilefold.problem.canonical import Problem, canonical
 
 
 @dataclass(frozen=True)

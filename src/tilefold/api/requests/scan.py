@@ -10,8 +10,8 @@ from tilefold.api.requests.base import OfMonoid, Result, Tensor
 from tilefold.planner import scans
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.stages.scans import Work
-from tilefold.problem.canonical import Problem
 
 
 @dataclass(frozen=True)

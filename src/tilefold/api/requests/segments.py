@@ -9,8 +9,8 @@ from tilefold.algebra.program import Program
 from tilefold.api.requests.base import OfMonoid, Result, Tensor
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.segments import plan_segments, segmented
-from tilefold.problem.canonical import Problem
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from tilefold.api.requests.base import Request, Result, Tensor
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.selections import plan_selection, selection_problem
-from tilefold.problem.canonical import Problem
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from tilefold.backends.cpu.elementwise import Workspace
 from tilefold.backends.cpu.tiles import Inputs, Tile, inputs_of, narrow, tiles_in
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.stages.cpu import Tiles, in_parts
-from tilefold.problem.canonical import Problem
 
 _AS_THEY_ARE = (torch.float32, torch.float64, torch.int64)  # read and folded in the dtype that they have
 LEVEL = 64  # results side by side that are enough for torch to run along (not measured)

@@ -12,8 +12,8 @@ from tilefold.algebra.evaluate import convert, stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import element_dtype
 from tilefold.backends.cpu.elementwise import Workspace
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.stages.cpu import Geometry, cut_dim, in_parts
-from tilefold.problem.canonical import Dim, Problem
 
 Tensor = torch.Tensor
 Tile = tuple[tuple[int, int], ...]  # (start, length) of each dim

@@ -11,9 +11,9 @@ from tilefold.algebra.evaluate import as_stored, evaluate, stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.reference import read
+from tilefold.planner.problem.validate import shares
 from tilefold.planner.products.epilogue import Epilogue, accumulator_dtype
 from tilefold.planner.products.operands import EXACT_IN_FLOAT64, as_matrices, result_shape
-from tilefold.problem.validate import shares
 
 Tensor = torch.Tensor
 Product = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # of operands, in an accumulator's dtype

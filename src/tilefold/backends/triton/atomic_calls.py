@@ -8,7 +8,7 @@ from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, fold_call
 from tilefold.planner.atomics import atomic_of
 from tilefold.planner.plan import Launch, Plan
-from tilefold.problem.canonical import Problem
+from tilefold.planner.problem.canonical import Problem
 
 
 def atomic_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:

@@ -23,10 +23,10 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
 from tilefold.planner.kept_dims import first_problem
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.programs import chunk_of, constant_length, edges, has_one_tail, shared_inputs
 from tilefold.planner.sizes import VECTOR_BYTES, power_above
 from tilefold.planner.stages.gathered import are_one_run, groups_of
-from tilefold.problem.canonical import Dim, Problem
 
 _POINTERS = {
     "tl.uint8": "*u8", "tl.int8": "*i8", "tl.uint16": "*u16", "tl.int16": "*i16", "tl.uint32": "*u32", "tl.int32": "*i32",

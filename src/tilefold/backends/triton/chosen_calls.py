@@ -11,9 +11,9 @@ from tilefold.backends.triton.prelude import prelude
 from tilefold.backends.triton.records import ClassValues
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.products.row import row_of_elements
 from tilefold.planner.stages.chosen import Choosing
-from tilefold.problem.canonical import Dim, Problem
 
 
 def chosen_call(step: Launch, plan: Plan, problem: Problem, computation: Program, interpret: bool) -> Call:

@@ -21,9 +21,9 @@ from tilefold.backends.triton import cublas, instantiate
 from tilefold.backends.triton.call import Call, Pointer, nested
 from tilefold.backends.triton.launch import launcher
 from tilefold.planner.plan import Fill, LibraryCall, Plan, names
+from tilefold.planner.problem.canonical import contiguous_strides
 from tilefold.planner.products.epilogue import Epilogue
 from tilefold.planner.products.row import Row
-from tilefold.problem.canonical import contiguous_strides
 
 Tensor = torch.Tensor
 

@@ -15,11 +15,11 @@ from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.backends.triton.map_calls import mapped, of_rows, operands, sizes_of
 from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.products.row import Row
 from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.groups import Groups, problem_of_groups, summing
 from tilefold.planner.stages.maps import row_steps
-from tilefold.problem.canonical import Dim, Problem
 
 
 def groups_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:

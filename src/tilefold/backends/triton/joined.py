@@ -11,7 +11,7 @@ import torch
 from tilefold.backends.triton import executable as executables
 from tilefold.backends.triton.executable import Executable
 from tilefold.planner.plan import names
-from tilefold.problem.canonical import contiguous_strides
+from tilefold.planner.problem.canonical import contiguous_strides
 
 if TYPE_CHECKING:
     from tilefold.api.replays import Noted, Source

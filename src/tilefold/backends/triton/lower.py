@@ -26,10 +26,10 @@ from tilefold.backends.triton.shared_calls import offset_call, rings_call, spans
 from tilefold.backends.triton.table_calls import table_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.products.epilogue import Epilogue
 from tilefold.planner.products.folded import fold_of
 from tilefold.planner.products.operands import Contraction
-from tilefold.problem.canonical import Problem
 
 FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_atomically": atomic_call,

@@ -28,6 +28,7 @@ from tilefold.backends.triton.records import (
 )
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.products.row import Row, row_of_elements
 from tilefold.planner.programs import chunk_of, edges
 from tilefold.planner.sizes import VECTOR_BYTES, power_above
@@ -42,7 +43,6 @@ from tilefold.planner.stages.maps import (
     row_step,
 )
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
-from tilefold.problem.canonical import Dim, Problem
 
 # Of single elements, tiles of a block that are one load and one store where it has more of them than MANY_TILES: Triton's
 # compiler takes long for many loads (docs/experiments/scans.md#compiled).

@@ -7,9 +7,9 @@ from typing import Any
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.records import MoveTile, Strided
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import Move
-from tilefold.problem.canonical import Problem
 
 
 def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, interpret: bool) -> Call:

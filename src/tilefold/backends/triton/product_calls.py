@@ -10,12 +10,12 @@ from tilefold.backends.triton.emit import emit_epilogue, emit_products, emit_row
 from tilefold.backends.triton.records import PackedLines, Plane, ProductTile
 from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Dim
 from tilefold.planner.products.epilogue import Epilogue, sums_dtype
 from tilefold.planner.products.operands import Contraction
 from tilefold.planner.products.packing import lines_of, packed_problem, packed_shape, padded
 from tilefold.planner.products.plan import Finish, Packing, Tiling
 from tilefold.planner.products.steps import pitch_of
-from tilefold.problem.canonical import Dim
 
 # Tiles of results below each other: each number up to here has a kernel of its own (not measured).
 COUNTED_DOWN = 8

@@ -16,9 +16,9 @@ from tilefold.backends.triton.records import Lines, LineStates, LineSteps, Look,
 from tilefold.backends.triton.words import TL_DTYPES
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.scans import ScanTile, line_blocks, scan_program, state_words
-from tilefold.problem.canonical import Dim, Problem
 
 
 def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:

@@ -20,9 +20,9 @@ from tilefold.backends.triton.records import (
 )
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.sizes import VECTOR_BYTES, WARP
 from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
-from tilefold.problem.canonical import Dim, Problem
 
 Stage = Chunks | Columns | Alone | Pieces
 

@@ -10,10 +10,10 @@ import torch
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.records import SelectionTile, Strided
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import sizes_and_steps
 from tilefold.planner.stages.selections import AT_ONCE, Gathering, Selection, reaches_far, rows_walk
-from tilefold.problem.canonical import Problem
 
 
 def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any, interpret: bool) -> Call:

@@ -25,6 +25,7 @@ from tilefold.backends.triton.map_calls import (
 from tilefold.backends.triton.records import Results, Ring, Span, Walk
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.products.row import Row
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.stages.maps import row_blocks
@@ -37,7 +38,6 @@ from tilefold.planner.stages.rows import (
     Stripes,
     dense_tensors,
 )
-from tilefold.problem.canonical import Problem
 
 WAITS = 4  # for the turns of a row but its last one (not measured)
 

@@ -10,9 +10,9 @@ from tilefold.backends.triton.emit import emit
 from tilefold.backends.triton.words import STORED_DTYPES
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.sizes import VECTOR_BYTES
 from tilefold.planner.stages.tables import Blocks
-from tilefold.problem.canonical import Problem
 
 
 def table_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:

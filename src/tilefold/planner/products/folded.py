@@ -17,9 +17,9 @@ import torch
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program, specialize
 from tilefold.planner.plan import Plan
+from tilefold.planner.problem.canonical import Problem, by_stride, merged
 from tilefold.planner.products.epilogue import Epilogue
 from tilefold.planner.products.operands import Contraction, loads_of_elements
-from tilefold.problem.canonical import Problem, by_stride, merged
 from tilefold.runtime.caching import kept_outside_modes
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)

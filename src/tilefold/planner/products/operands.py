@@ -14,9 +14,9 @@ import torch
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FLOAT8
 from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError, is_one_of, shown
+from tilefold.planner.problem.canonical import Dim, Problem, alignment, merged
+from tilefold.planner.problem.validate import check_tensors
 from tilefold.planner.sizes import VECTOR_BYTES
-from tilefold.problem.canonical import Dim, Problem, alignment, merged
-from tilefold.problem.validate import check_tensors
 from tilefold.runtime.modes import converted, is_converted
 
 OPERANDS = (

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tilefold.planner.problem.canonical import Dim
 from tilefold.planner.products.operands import Contraction
 from tilefold.planner.products.plan import Packing
 from tilefold.planner.sizes import power_above
-from tilefold.problem.canonical import Dim
 
 PACKED = ("packed0", "packed1")
 MULTIPLE = 16  # elements: the largest divisor of an extent that Triton looks for, a limit of it

@@ -21,8 +21,8 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
 from tilefold.errors import ArgumentError, KindError, is_function
+from tilefold.planner.problem.instead import monoid_meant
 from tilefold.planner.products.functions import Role, Traced, traced
-from tilefold.problem.instead import monoid_meant
 from tilefold.runtime.caching import kept_outside_modes
 
 _ROLE = Role(

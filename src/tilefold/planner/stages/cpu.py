@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefold.planner.plan import count
-from tilefold.problem.canonical import Dim, Problem, split
+from tilefold.planner.problem.canonical import Dim, Problem, split
 
 # No record of other sizes: docs/experiments/cpu.md#folds has the times with these.
 SHORT = 64  # elements of a reduced dim up to which results are walked next to each other

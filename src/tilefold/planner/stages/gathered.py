@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above
-from tilefold.problem.canonical import Dim, Problem
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.expression import trace
 from tilefold.algebra.program import Program, specialize
 from tilefold.planner.plan import count
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.planner.products.row import Row
-from tilefold.problem.canonical import Dim, Problem
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage, count
+from tilefold.planner.problem.canonical import Dim, Problem, by_stride, merged
 from tilefold.planner.sizes import VECTOR_BYTES
-from tilefold.problem.canonical import Dim, Problem, by_stride, merged
 
 Dtypes = tuple[torch.dtype, ...]
 

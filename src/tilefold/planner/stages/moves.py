@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from tilefold.planner.plan import count
-from tilefold.problem.canonical import Dim
+from tilefold.planner.problem.canonical import Dim
 
 
 @dataclass(frozen=True)

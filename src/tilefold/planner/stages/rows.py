@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from tilefold.planner.plan import count
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.sizes import VECTOR_BYTES, WARP
-from tilefold.problem.canonical import Problem
 
 # Definitions and limits of the hardware:
 RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import count
-from tilefold.problem.canonical import Problem
+from tilefold.planner.problem.canonical import Problem
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import count
-from tilefold.problem.canonical import Dim, Problem
+from tilefold.planner.problem.canonical import Dim, Problem
 
 AT_ONCE = 256  # elements of a thread that are loaded without a loop (not measured)
 

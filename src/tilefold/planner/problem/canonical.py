@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeGuard
 import torch
 
 from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError, shown
-from tilefold.problem.validate import is_beyond_memory
+from tilefold.planner.problem.validate import is_beyond_memory
 
 Role = Literal["map", "reduce", "scan", "segment", "shard"]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from layouts import Layout, dims_of, layouts, shapes
 from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError
-from tilefold.problem.canonical import (
+from tilefold.planner.problem.canonical import (
     Dim,
     Problem,
     broadcast_shape,

@@ -22,7 +22,7 @@ from tilefold.errors import (
     is_one_of,
     shown,
 )
-from tilefold.problem.instead import monoid_meant, of_complex, of_nested
+from tilefold.planner.problem.instead import monoid_meant, of_complex, of_nested
 from tilefold.runtime.modes import is_dual, is_faked
 from tilefold.runtime.switch import is_explaining
 

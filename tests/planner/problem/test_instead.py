@@ -13,7 +13,7 @@ import torch
 import tilefold as tf
 from tilefold import errors, monoids
 from tilefold.errors import DtypeError, KindError, MemberError
-from tilefold.problem import instead
+from tilefold.planner.problem import instead
 
 X = torch.linspace(-2, 3, 24).view(4, 6)
 CALLS: dict[str, Callable[[Any], Any]] = {
