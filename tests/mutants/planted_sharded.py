@@ -207,13 +207,6 @@ SHARDED = (
         (f"{DTENSORS}::test_several_cotangents_at_once_are_refused",),
     ),
     Mutant(
-        "fields of one dtype that is moved as it is are taken for one of another width",
-        "distributed/exchange.py",
-        "self.is_moved = len(alike) == 1 and",
-        "self.is_moved =",
-        (f"{FILE}::test_a_sharded_fold_is_the_fold_of_the_whole",),
-    ),
-    Mutant(
         "ranks may ask for other gradients of a map",
         "distributed/reduce_map.py",
         '"what requires grad": asks_gradients(every),',
