@@ -169,27 +169,6 @@ def test_constants_and_operations_of_torchs() -> None:
     assert torch.equal(dispatch.noted(lambda x: [x + 1], x)[0], x + 1)
 
 
-def test_operations_and_constants_that_nothing_reads_are_forgotten() -> None:
-    x = torch.randn(3, 4)
-    tape = Tape((x,))
-    with dispatch.noting(tape):
-        kept, idle = dispatch.constant(torch.full((3, 1), 2.0)), dispatch.constant(torch.ones(1000, 4))
-        (joined,) = dispatch.noted(lambda a, b: [torch.cat([a, b], 1)], kept, x)
-        (wide,) = dispatch.noted(lambda a, b: [a + b], idle[:3], x)
-        dispatch.noted(lambda a: [a + 1], wide)
-    first, _ = tape.call(DOUBLED, [joined]) or []
-    tape.call(DOUBLED, [x])  # an executable may refuse its elements
-    again, held = tape.replay([first]), weakref.ref(idle)
-    assert again is not None
-    assert len(again.calls) == 3
-    (made,) = again((-x,)) or []
-    assert made is not None
-    torch.testing.assert_close(made, 2 * torch.cat([kept, -x], 1), rtol=0, atol=0)
-    del tape, idle, wide
-    gc.collect()
-    assert held() is None
-
-
 def test_a_tape_is_one_threads() -> None:
     x, tape = torch.randn(2, 3), Tape(())
     with dispatch.noting(tape):

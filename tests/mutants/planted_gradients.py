@@ -295,11 +295,4 @@ GRADIENTS = (
         "if any(0 in leaves(field) for field in fields if isinstance(field, tuple)):",
         ("tests/backends/test_offline.py::test_steps_of_1_are_constants_behind_loops_and_in_branches_too",),
     ),
-    Mutant(
-        "a backward that comes again keeps constants that nothing reads",
-        "api/replays.py",
-        "self.constants = [t for place, t in enumerate(self.constants) if place in read]",
-        "self.constants = [t for place, t in enumerate(self.constants) if place >= 0]",
-        ("tests/api/test_replays.py::test_operations_and_constants_that_nothing_reads_are_forgotten",),
-    ),
 )

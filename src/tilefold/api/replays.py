@@ -10,7 +10,7 @@ from two that are given, as one weight that is given twice, since in a later cal
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -131,8 +131,6 @@ class Tape:
         except UnknownError:
             return None
         read = {o.place for o in shown if o is not None}
-        if self._without_idle(calls, read):
-            return self.replay(outputs)
         ended = list[Noted]()
         for executable, sources, made in reversed(calls):
             last = {*made, *(s.place for s in sources)} - read
@@ -144,17 +142,6 @@ class Tape:
         join = getattr(made_again[0][0], "join", None) if made_again else None
         at_once = None if join is None else join(self.constants, self.given, made_again, shown)
         return Replay(tuple(self.constants), made_again, shown, at_once)
-
-    def _without_idle(self, calls: Sequence[tuple[Any, tuple[Source, ...], range]], read: Set[int]) -> bool:
-        """Forget what nothing reads: torch's operations, and constants, which need not be kept. Whether there was any."""
-        read, live = set(read), list[bool]()
-        for executable, sources, made in reversed(calls):
-            live.append(not isinstance(executable, Made) or not read.isdisjoint(made))
-            read |= {s.place for s in sources} if live[-1] else set()
-        before = len(self.constants), len(self.calls)
-        self.constants = [t for place, t in enumerate(self.constants) if place in read]
-        self.calls = [call for call, kept in zip(self.calls, reversed(live), strict=True) if kept]
-        return before != (len(self.constants), len(self.calls))
 
 
 def _is_of(t: Tensor, given: Tensor | None) -> bool:
