@@ -172,6 +172,13 @@ SHARDED = (
         AGAIN,
     ),
     Mutant(
+        "the number of segments may be a tensor's, which changes",
+        "distributed/segments.py",
+        "if cut.number is None or type(cut.number) is int:",
+        "if True:",
+        AGAIN,
+    ),
+    Mutant(
         "the state before a shard is that of an earlier call",
         "distributed/scan.py",
         "dispatch.noted(_as_states, t.squeeze(axis))[0]",
