@@ -51,7 +51,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "reduce, another": lambda x: tf.reduce(x, monoids.DESCRIBE),
     "explain_plan": lambda x: tf.explain_plan(x, monoids.SUM),
 }
-ROWS = [torch.randn(3, 2), torch.randn(1, 2), torch.randn(5, 2)]
+DRAWN = torch.randn(9, 2, generator=torch.Generator().manual_seed(0))
+ROWS = [t.clone() for t in DRAWN.split([3, 1, 5])]
 JAGGED: dict[str, Callable[[Any], Any]] = {
     **{n: CALLS[n] for n in ("sum", "prod", "amax", "amin", "any", "all", "count_nonzero", "argmax", "mean")},
     "logsumexp": CALLS["logsumexp"],
