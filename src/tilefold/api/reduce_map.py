@@ -29,6 +29,7 @@ from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.planner.problem.validate import (
     as_dtype,
     as_inputs,
+    as_tensors,
     check_count,
     check_inputs,
     check_out,
@@ -136,14 +137,7 @@ def as_extras(extras: Any) -> list[Tensor]:
     Raises:
         KindError: they are none.
     """
-    if isinstance(extras, Tensor) or overridden(extras):
-        return [extras]
-    if not isinstance(extras, Sequence) or isinstance(extras, str):
-        raise KindError(
-            f"reduce_map: `extras` must be a tensor or a sequence of tensors, got {type(extras).__name__}; "
-            "use torch.as_tensor"
-        )
-    return list(extras)
+    return as_tensors(extras, "`extras`", "reduce_map")
 
 
 def function_of_rows(

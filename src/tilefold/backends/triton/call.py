@@ -279,11 +279,9 @@ def _ended(argument: Any) -> Any:
     if not isinstance(argument, tuple):
         return argument
     fields, names = tuple(map(_ended, argument)), getattr(argument, "_fields", ())
-    if not names:
-        return fields
-    if any(1 in leaves(field) for field in fields if isinstance(field, tuple)):
-        fields, names = (*fields, 1), (*names, "end")
-    return namedtuple(type(argument).__name__, names)(*fields)
+    if names and any(1 in leaves(field) for field in fields if isinstance(field, tuple)):
+        return namedtuple(type(argument).__name__, (*names, "end"))(*fields, 1)  # type: ignore[call-arg]  # names as it runs
+    return nested(argument, fields)
 
 
 def signature_of(argument: Any) -> Any:

@@ -42,14 +42,22 @@ def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
         KindError: something else was given, or the monoid is not one.
     """
     check_monoid(monoid, call)
-    if isinstance(inputs, torch.Tensor) or has_torch_function((inputs,)):
-        return [inputs]
-    if not isinstance(inputs, Sequence) or isinstance(inputs, str):
+    return as_tensors(inputs, "inputs", call)
+
+
+def as_tensors(given: Any, what: str, call: str) -> list[torch.Tensor]:
+    """One tensor, or several, as a list.
+
+    Raises:
+        KindError: something else was given.
+    """
+    if isinstance(given, torch.Tensor) or has_torch_function((given,)):
+        return [given]
+    if not isinstance(given, Sequence) or isinstance(given, str):
         raise KindError(
-            f"{call}: inputs must be a tensor or a sequence of tensors, got {type(inputs).__name__}; "
-            "use torch.as_tensor"
+            f"{call}: {what} must be a tensor or a sequence of tensors, got {type(given).__name__}; use torch.as_tensor"
         )
-    return list(inputs)
+    return list(given)
 
 
 def check_inputs(
