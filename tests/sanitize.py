@@ -6,7 +6,8 @@ compute-sanitizer. cuBLAS's kernels are not ours: no product here is left to it.
 Inputs lie between elements that are written too: kernels read whole vectors of 16 bytes where a row ends within one, and
 leave out what is beyond it, so initcheck then reports only what a kernel should have been given or should have written.
 
-`--only maps` makes the calls whose name has that text; `--part 2/5` every fifth of them from the second on.
+`--only maps` makes the calls whose name has that text; `--part 2/5` every fifth of them from the second on. Several of these
+at a time need ports of their own: `--port 20000 --launch-timeout 0`, 22000, ...
 `python tests/sanitize.py run` makes them without the sanitizer: that fills Triton's cache, since compiling takes most of the
 time.
 """
@@ -18,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice
@@ -27,6 +29,18 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 HAZARD = re.compile(r"Race reported|Uninitialized|Invalid|hazard detected|Error:")
 DETAIL = re.compile(r"and (Write|Read) access|^=+ +at |SUMMARY|Traceback|^\w*Error")
+# What a tool says of right kernels, by "TOOL CALL: LINE": counted, and shown with the reason at the end.
+HARMLESS = {
+    r"racecheck .*Warning: Race reported between Write access at map_offset.* in clusters\.py": (
+        "a warp writes a cluster's barrier under thread 0's predicate, and no other thread reaches it"
+    ),
+    r"racecheck .*Warning: Race reported between Read access at map_spans.* in primitives\.py": (
+        "threads of rows beyond the tensors' read the last row again while its own thread writes there: nobody reads theirs"
+    ),
+    r"initcheck segments of .*descending": (
+        "where offsets do not ascend some states are not written, and results are unspecified"
+    ),
+}
 FOLDS = [
     "sum", "max", "argmax", "any", "logsumexp", "welford", "describe", "pair", "attention", "affine", "sum without identity",
 ]  # fmt: skip
@@ -167,7 +181,8 @@ def _losses() -> Calls:
         weight = framed(torch.ones(shape[1], device="cuda"))
         torch.autograd.grad(tilefold.cross_entropy(x, target, weight, ignore_index=-1), x)
 
-    for shape in ((1, 1), (300, 1000), (129, 4099)):
+    # Whole vectors of rows, as in BACKWARDS.
+    for shape in ((1, 1), (300, 1000), (132, 4099)):
         for dtype in (torch.bfloat16, torch.float32):
             yield f"cross_entropy of {shape}, {dtype}", partial(loss, shape, dtype)
 
@@ -329,9 +344,12 @@ def _segments() -> Calls:
 
     for shape in ((100_003,), (100_003, 5), (100_003, 200)):
         for guarantee in ("run_to_run", "batch_invariant"):
-            for borders in (offsets, offsets - 100, offsets.flip(0)):
-                name = f"segments of {shape}, {guarantee}, from {int(borders[0])}"
-                yield name, partial(segments, shape, guarantee, borders)
+            for said, borders in (
+                ("", offsets),
+                (", from -100", offsets - 100),
+                (", descending", offsets.flip(0)),
+            ):
+                yield f"segments of {shape}, {guarantee}{said}", partial(segments, shape, guarantee, borders)
 
 
 def _tables() -> Calls:
@@ -397,18 +415,22 @@ def main(tool: str, part: str, only: str, options: list[str]) -> int:
         text=True,
     )
     assert process.stdout
-    now, shown, calls, hazards = "", "", 0, 0
+    now, shown, calls, hazards, harmless = "", "", 0, 0, Counter[str]()
     for line in process.stdout:
         text = line.strip().removeprefix("========= ").strip()
         if line.startswith("@ "):
             now, calls = line[2:].strip(), calls + 1
         elif HAZARD.search(line):
-            hazards += 1
-            print(f"{now}: {text}" if now != shown else f"    {text}", flush=True)
-            shown = now
+            why = [reason for said, reason in HARMLESS.items() if re.match(said, f"{tool} {now}: {text}")]
+            harmless.update(why)
+            if not why:
+                hazards += 1
+                print(f"{now}: {text}" if now != shown else f"    {text}", flush=True)
+                shown = now
         elif DETAIL.search(line):
             print(f"    {text}", flush=True)
     code = process.wait()
+    print(*(f"{times} times: {why}" for why, times in harmless.items()), sep="\n")
     print(f"{tool}: {calls - 1} calls, {hazards} hazards, exit {code}, last {now!r}")
     return int(bool(hazards or code or now != "done"))
 

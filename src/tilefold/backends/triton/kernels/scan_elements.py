@@ -311,7 +311,7 @@ def read_tile(rows, RESULTS: tl.constexpr, begin, keep, span, SCAN: tl.constexpr
     """`tile_elements` of a scan that writes so many results."""
     return tile_elements(
         rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, MASKED, SCAN.MASK_LINES,
-        8 if SCAN.SUMS and SCAN.CHUNK > 16 else 4 if SCAN.SUMS or SCAN.CHUNK * (1 + RESULTS) > 32 else 1,
+        8 if SCAN.SUMS and SCAN.CHUNK > 16 else 4 if SCAN.SUMS or SCAN.CHUNK * (1 + RESULTS) > 64 else 1,
     )  # fmt: skip
 
 

@@ -254,7 +254,7 @@ def store_mixed_sums(
 
     Elements are read again, in a loop: it is rare, and is to need few registers and little code.
     """
-    STEP: tl.constexpr = min(SCAN.CHUNK, SCAN.RUN) if SCAN.BY_ROWS else 1
+    STEP: tl.constexpr = min(SCAN.CHUNK, 2 * SCAN.RUN) if SCAN.BY_ROWS else 1
     total = start
     for k in range(0, SCAN.CHUNK, STEP):
         part = begin + (SCAN.CHUNK - STEP - k if SCAN.REVERSE else k)
