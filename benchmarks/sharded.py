@@ -1,11 +1,11 @@
 """Sharded calls beside the whole tensor's, and their time beside what they are made of.
 
-    PYTHONPATH=src torchrun --nproc-per-node 2 benchmarks/sharded.py [--tiny] [--rounds N]
+    PYTHONPATH=src torchrun --nproc-per-node 2 benchmarks/sharded.py [--tiny] [--rounds N] [--parts folds products ...]
 
 On GPUs by NCCL, elsewhere by gloo, with tiny shapes. First each call and its gradient are compared with those of the whole
-tensor: "pass" or "FAIL" a line, and exit code 1. Then times, in microseconds, of the slowest rank: medians of rounds in which
-all candidates take turns, each a batch of calls between two device events; "graph" is the same in a CUDA graph. The columns
-are named; the last one is the first candidate's time over each of the others'.
+tensor, in each dtype that is among the parts: "pass" or "FAIL" a line, and exit code 1. Then times, in microseconds, of the
+slowest rank: medians of rounds in which all candidates take turns, each a batch of calls between two device events; "graph"
+is the same in a CUDA graph. The columns are named; the last one is the first candidate's time over each of the others'.
 """
 
 from __future__ import annotations
@@ -94,10 +94,13 @@ def cases(
     )
 
 
-def check(device: str) -> bool:
+TOLERANCES = {"float64": 1e-11, "float32": 1e-5, "bfloat16": 2e-2}
+
+
+def check(device: str, dtypes: list[str]) -> bool:
     """Compare all cases; one line each."""
     good, lines = True, list[str]()
-    for dtype, tolerance in ((torch.float64, 1e-11), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
+    for dtype, tolerance in ((getattr(torch, name), TOLERANCES[name]) for name in dtypes):
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(64, 4099, generator=generator, dtype=torch.float64).to(device, dtype)
         w = torch.randn(4099, generator=generator, dtype=torch.float64).to(device, dtype)
@@ -203,25 +206,24 @@ def report(title: str, calls: dict[str, Call], rounds: int, cuda: bool, count: i
                 print(f"{title:<44} {kind:<6} {name:<28} {us:10.1f} us   {first / us:5.2f}", flush=True)
 
 
-def of_folds(device: str, shapes: list[tuple[int, int]], rounds: int) -> None:
+def of_folds(device: str, rows: int, columns: int, rounds: int) -> None:
     """A fold over a sharded dim beside its local fold and one bare all-gather of as many bytes as its states."""
     size, cuda = dist.get_world_size(), device != "cpu"
-    for rows, columns in shapes:
-        x = torch.randn(rows, columns, device=device).bfloat16()
-        states = torch.zeros(rows * 2, device=device)
-        every = torch.empty(size * rows * 2, device=device)
+    x = torch.randn(rows, columns, device=device).bfloat16()
+    states = torch.zeros(rows * 2, device=device)
+    every = torch.empty(size * rows * 2, device=device)
 
-        def bare(x: Tensor = x, states: Tensor = states, every: Tensor = every) -> None:
-            tilefold.logsumexp(x, 1)
-            dist.all_gather_into_tensor(every, states)
+    def bare() -> None:
+        tilefold.logsumexp(x, 1)
+        dist.all_gather_into_tensor(every, states)
 
-        calls: dict[str, Call] = {
-            "distributed.logsumexp": lambda x=x: sharded.logsumexp(x, 1, sharded_dim=1),
-            "local fold + all-gather": bare,
-            "local fold": lambda x=x: tilefold.logsumexp(x, 1),
-            "all-gather": lambda s=states, e=every: dist.all_gather_into_tensor(e, s),
-        }
-        report(f"logsumexp {rows}x({columns}x{size}) bf16", calls, rounds, cuda, 20, True)
+    calls: dict[str, Call] = {
+        "distributed.logsumexp": lambda: sharded.logsumexp(x, 1, sharded_dim=1),
+        "local fold + all-gather": bare,
+        "local fold": lambda: tilefold.logsumexp(x, 1),
+        "all-gather": lambda: dist.all_gather_into_tensor(every, states),
+    }
+    report(f"logsumexp {rows}x({columns}x{size}) bf16", calls, rounds, cuda, 20, True)
 
 
 def of_rows(device: str, rows: int, columns: int, rounds: int) -> None:
@@ -329,6 +331,17 @@ def of_losses(device: str, rows: int, classes: int, rounds: int) -> None:
     report(f"cross_entropy {rows}x{classes} bf16, both", calls, rounds, cuda, 3, True)
 
 
+# Of each part what measures it, and the arguments it has on a CPU and on GPUs.
+MEASURES: dict[str, tuple[Callable[..., None], list[tuple[int, ...]], list[tuple[int, ...]]]] = {
+    "folds": (of_folds, [(64, 256)], [(16384, 8192), (16384, 512)]),
+    "products": (of_products, [(8, 64, 32)], [(16, 16384, 8192), (64, 16384, 8192), (2048, 16384, 4096)]),
+    "segments": (of_segments, [(64, 32, 5)], [(65536, 1024, 333)]),
+    "rows": (of_rows, [(64, 256)], [(16384, 8192)]),
+    "losses": (of_losses, [(32, 512)], [(8192, 131072)]),
+}
+PARTS = [*TOLERANCES, *MEASURES]
+
+
 def main() -> int:
     """Checks, then times."""
     parser = argparse.ArgumentParser(
@@ -336,6 +349,7 @@ def main() -> int:
     )
     parser.add_argument("--tiny", action="store_true", help="small shapes, which a CPU has always")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     asked = parser.parse_args()
     cuda = torch.cuda.is_available() and torch.cuda.device_count() >= int(
         os.environ.get("LOCAL_WORLD_SIZE", "1")
@@ -346,17 +360,14 @@ def main() -> int:
     else:
         torch.set_num_threads(1)
     dist.init_process_group("nccl" if cuda else "gloo", device_id=torch.device(device) if cuda else None)
-    good = check(device)
+    good = check(device, [part for part in asked.parts if part in TOLERANCES])
     tiny = asked.tiny or not cuda
     if dist.get_rank() == 0:
         name = torch.cuda.get_device_name() if cuda else "CPU, gloo"
         print(f"{dist.get_world_size()} ranks, {name}, torch {torch.__version__}", flush=True)
-    of_folds(device, [(64, 256)] if tiny else [(16384, 8192), (16384, 512)], asked.rounds)
-    for m, k, n in [(8, 64, 32)] if tiny else [(16, 16384, 8192), (64, 16384, 8192), (2048, 16384, 4096)]:
-        of_products(device, m, k, n, asked.rounds)
-    of_segments(device, *((64, 32, 5) if tiny else (65536, 1024, 333)), asked.rounds)
-    of_rows(device, *((64, 256) if tiny else (16384, 8192)), asked.rounds)
-    of_losses(device, *((32, 512) if tiny else (8192, 131072)), asked.rounds)
+    for part, (measure, small, full) in MEASURES.items():
+        for shape in (small if tiny else full) if part in asked.parts else ():
+            measure(device, *shape, asked.rounds)
     dist.destroy_process_group()
     return 0 if good else 1
 
