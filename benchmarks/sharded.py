@@ -206,6 +206,40 @@ def report(title: str, calls: dict[str, Call], rounds: int, cuda: bool, count: i
                 print(f"{title:<44} {kind:<6} {name:<28} {us:10.1f} us   {first / us:5.2f}", flush=True)
 
 
+def pulled(states: Tensor, every: Tensor) -> Call:
+    """An all-gather without NCCL: each rank writes to symmetric memory, and reads the others' there once all have come."""
+    import torch.distributed._symmetric_memory as symmetric
+
+    group = dist.group.WORLD
+    symmetric.enable_symm_mem_for_group(group.group_name)
+    own = symmetric.empty(states.shape, dtype=states.dtype, device=states.device)
+    handle = symmetric.rendezvous(own, group.group_name)
+    peers = [handle.get_buffer(rank, states.shape, states.dtype) for rank in range(dist.get_world_size())]
+
+    def exchange() -> None:
+        own.copy_(states)
+        handle.barrier(channel=0)
+        torch.cat(peers, out=every)
+        handle.barrier(channel=1)  # nobody writes again before all have read
+
+    exchange()
+    wanted = torch.empty_like(every)
+    dist.all_gather_into_tensor(wanted, states)
+    assert torch.equal(every, wanted)
+    return exchange
+
+
+def of_exchanges(device: str, rows: int, fields: int, rounds: int) -> None:
+    """The exchange of small states alone: by NCCL and by symmetric memory."""
+    size, cuda = dist.get_world_size(), device != "cpu"
+    states = torch.rand(rows * fields, device=device) + dist.get_rank()
+    every = torch.empty(size * rows * fields, device=device)
+    calls: dict[str, Call] = {"all-gather": lambda: dist.all_gather_into_tensor(every, states)}
+    if cuda:
+        calls["by symmetric memory"] = pulled(states, torch.empty_like(every))
+    report(f"states of {rows} rows, {fields} float32", calls, rounds, cuda, 20, True)
+
+
 def of_folds(device: str, rows: int, columns: int, rounds: int) -> None:
     """A fold over a sharded dim beside its local fold and one bare all-gather of as many bytes as its states."""
     size, cuda = dist.get_world_size(), device != "cpu"
@@ -334,6 +368,7 @@ def of_losses(device: str, rows: int, classes: int, rounds: int) -> None:
 # Of each part what measures it, and the arguments it has on a CPU and on GPUs.
 MEASURES: dict[str, tuple[Callable[..., None], list[tuple[int, ...]], list[tuple[int, ...]]]] = {
     "folds": (of_folds, [(64, 256)], [(16384, 8192), (16384, 512)]),
+    "exchanges": (of_exchanges, [(64, 2)], [(16384, 2), (16384, 1)]),
     "products": (of_products, [(8, 64, 32)], [(16, 16384, 8192), (64, 16384, 8192), (2048, 16384, 4096)]),
     "segments": (of_segments, [(64, 32, 5)], [(65536, 1024, 333)]),
     "rows": (of_rows, [(64, 256)], [(16384, 8192)]),
