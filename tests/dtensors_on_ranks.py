@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 import random
 from typing import Any
@@ -227,6 +228,25 @@ def losses(seed: int, count: int) -> int:
             )
     assert not wrong, "\n".join(wrong)
     return count
+
+
+def plain_targets() -> None:
+    """On a mesh of one dim plain targets and weights are every rank's, in calls that come again and in a graph, too."""
+    kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    mesh = dist.device_mesh.init_device_mesh(kind, (dist.get_world_size(),))
+    torch.manual_seed(8)
+    x, weight = (here(torch.randn(n, dtype=torch.float64)) for n in ((6, 9, 3), 9))
+    weight = weight.abs()
+    for target in (here(torch.randint(0, 9, (6, 3))), here(torch.rand(6, 9, 3, dtype=torch.float64))):
+        for dim, reduction in itertools.product(range(3), ("none", "mean", "sum")):
+            whole, own = both(x, mesh, [Shard(dim)])
+            call = functools.partial(tilefold.cross_entropy, reduction=reduction)
+            for _ in range(3):
+                compared(call(whole, target, weight), call(own, target, weight), [whole], [own], x.dtype)
+                with torch.no_grad():
+                    close([call(whole, target, weight)], [whole_of(call(own, target, weight))], x.dtype)
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    compared(call(whole, target, weight), compiled(own, target, weight), [whole], [own], x.dtype)
 
 
 def products(seed: int, count: int) -> int:

@@ -60,6 +60,10 @@ def test_calls_like_earlier_ones_are_those_of_their_own_elements(four):
     four.run(dtensors_on_ranks.again)
 
 
+def test_plain_targets_and_weights_are_every_ranks(four):
+    four.run(dtensors_on_ranks.plain_targets)
+
+
 @pytest.mark.parametrize(
     ("name", "sent"),
     [

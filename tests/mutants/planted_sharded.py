@@ -32,6 +32,13 @@ SHARDED = (
         MAPPED,
     ),
     Mutant(
+        "plain targets are taken on a mesh of two dims alone",
+        "distributed/dtensors.py",
+        "mesh is not None and mesh.ndim == 1",
+        "mesh is not None and mesh.ndim == 2",
+        (f"{DTENSORS}::test_plain_targets_and_weights_are_every_ranks",),
+    ),
+    Mutant(
         "what a short part lacks is selected before other ranks' equal elements",
         "distributed/topk.py",
         "missing.flatten().to(torch.uint8).argsort(stable=True)",

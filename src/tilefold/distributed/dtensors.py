@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 
 from tilefold import monoids
 from tilefold.algebra.monoid import Monoid, monoid_of
@@ -230,6 +230,20 @@ def _loss(input: Any, target: Any, weight: Any, *options: Any) -> list[Tensor]:
     return [whole, *shown]
 
 
+def _loss_of(input: Any, target: Any, *others: Any) -> list[Tensor]:
+    """`_loss`. On a mesh of one dim a plain target or weight is every rank's, as torch's `loss_parallel` has it."""
+    mesh = input.device_mesh if type(input) is DTensor else None
+    weight, *options = others
+    if mesh is not None and mesh.ndim == 1:
+        target, weight = [
+            t
+            if t is None or type(t) is DTensor
+            else DTensor.from_local(t, mesh, [Replicate()], run_check=False)
+            for t in (target, weight)
+        ]
+    return _loss(input, target, weight, *options)
+
+
 def _counted(own: Sequence[Tensor], weight: Any, loss: Loss) -> Tensor:
     """The weights of this rank's rows, summed."""
     x, target = own[:2]
@@ -339,7 +353,7 @@ SHARDED.update(
     scan=_scan,
     segment_reduce=_segments,
     topk=_select,
-    cross_entropy=_loss,
+    cross_entropy=_loss_of,
     matmul=_product,
     norms=_norms,
 )
