@@ -177,6 +177,17 @@ def test_what_is_absent_is_no_extreme(shape: tuple[int, int], sign: int) -> None
     assert torch.equal(got.max, x.amax(1))
 
 
+@pytest.mark.parametrize("length", [192, 1887])
+def test_a_block_of_many_tiles_of_single_elements(length: int) -> None:
+    """Four tiles are one load there, and come apart."""
+    x = torch.randn(length + 1, generator=torch.Generator().manual_seed(3))[1:]
+    with tilefold.backend("interpret"):
+        got = tilefold.log_softmax(x, 0)
+    assert "block_rows" in str(tilefold.last_plan())
+    wanted = x.double().log_softmax(0)
+    torch.testing.assert_close(got.double(), wanted, rtol=2**-21, atol=0)
+
+
 def test_no_arithmetic_warns() -> None:
     """As on a GPU: inf - inf is NaN, and no warning."""
     x = torch.tensor([[math.inf, -math.inf, 1.0], [1.0, 2.0, 3.0]])

@@ -107,11 +107,15 @@ def apart(x, COUNT: tl.constexpr):
     if COUNT == 1:
         tiles = (x,)
     elif LANES_LAST:
-        flat = tl.reshape(tl.trans(x, (0, 2, 3, 1)), (x.shape[2], x.shape[3], COUNT))
-        tiles = [tl.reshape(t, (1, 1, t.shape[0], t.shape[1])) for t in in_halves(flat, COUNT)]
+        parts = in_halves(tl.reshape(tl.trans(x, (0, 2, 3, 1)), (x.shape[2], x.shape[3], COUNT)), COUNT)
+        tiles = ()
+        for t in tl.static_range(COUNT):
+            tiles = tiles + (tl.reshape(parts[t], (1, 1, x.shape[2], x.shape[3])),)
     else:
-        flat = tl.reshape(x, (x.shape[1], x.shape[2], COUNT))
-        tiles = [tl.reshape(t, (1, t.shape[0], t.shape[1], 1)) for t in in_halves(flat, COUNT)]
+        parts = in_halves(tl.reshape(x, (x.shape[1], x.shape[2], COUNT)), COUNT)
+        tiles = ()
+        for t in tl.static_range(COUNT):
+            tiles = tiles + (tl.reshape(parts[t], (1, x.shape[1], x.shape[2], 1)),)
     return tiles
 
 
