@@ -401,6 +401,9 @@ def named() -> None:
             wanted = getattr(tilefold, name)(x, *order, dim=1)
             same(wanted, getattr(sharded, name)(own, *order, dim=1, sharded_dim=1))
     assert sharded.mean(own, 1, dtype=torch.float32, sharded_dim=1).dtype == torch.float32
+    for dtype in (torch.int64, torch.uint8, torch.bool):
+        x = here(torch.randint(0, 4, (3, 7)).to(dtype))
+        same(tilefold.logsumexp(x, 1), sharded.logsumexp(x.split(sizes, 1)[rank], 1, sharded_dim=1))
 
 
 def meshes() -> None:

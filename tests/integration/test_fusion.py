@@ -181,6 +181,24 @@ def test_halves_are_not_rounded_in_between(seen: Seen) -> None:
     torch.testing.assert_close(made.double(), exact, rtol=2**-8, atol=0)
 
 
+@pytest.mark.parametrize("fused", [False, True], ids=["left", "fused"])
+def test_extremes_of_elements_that_are_rounded_elsewhere_have_gradients(fused: bool, seen: Seen) -> None:
+    """A graph stores halves that it did not round where it folded them: what a backward compares may be others."""
+    fusion.switch(fused, ("cpu",))
+    x, w = (torch.randn(*shape, generator=SEEDED).bfloat16() for shape in ((70, 24), (24,)))
+
+    def call(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x.tanh()
+        least, _ = tilefold.aminmax(y + w, dim=0)
+        return y, tilefold.amax(y + w, 0), least
+
+    asked = [t.requires_grad_() for t in (x, w)]
+    made = torch.compile(call, fullgraph=True)(*asked)
+    of_x, of_w = torch.autograd.grad([t.sum() for t in made[1:]], asked)
+    assert of_x.isfinite().all()
+    torch.testing.assert_close(of_w, torch.full_like(w, 2.0), rtol=2**-6, atol=0)  # shares of each extreme add up to 1
+
+
 def mixed(x: Tensor, n: Tensor) -> Tensor:
     return tilefold.sum(x * n, 1)
 

@@ -7,6 +7,20 @@ from mutants.mutant import Mutant
 TANGENTS = "tests/api/test_tangents.py::test_tangents_are_those_of_the_backward"
 GRADIENTS = (
     Mutant(
+        "a graph compares elements with extremes that were folded elsewhere",
+        "api/gradients.py",
+        "and not self.ends.inits and not is_seen(()))",
+        "and not self.ends.inits)",
+        ("tests/integration/test_fusion.py::test_extremes_of_elements_that_are_rounded_elsewhere_have_gradients",),
+    ),
+    Mutant(
+        "elements that tie are counted as one",
+        "api/ends.py",
+        "math.where(a[f] == state[f], a[n + i], 0) + math.where(b[f] == state[f], b[n + i], 0)",
+        "math.where(a[f] == state[f], a[n + i], b[n + i])",
+        ("tests/api/test_gradients.py::test_ties_in_a_graph_share_their_gradient",),
+    ),
+    Mutant(
         "states are not compared where a side of two comes second",
         "algebra/derivatives/folds.py",
         "sides = (a, b, c), (combine(a, d), b, c), (a, combine(b, d), c), (a, b, combine(c, d))",

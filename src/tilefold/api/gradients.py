@@ -33,6 +33,7 @@ from tilefold.planner.library import LibraryMap, backward_of_fold
 from tilefold.planner.problem.canonical import normalize_dims
 from tilefold.planner.products.functions import of_graph
 from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import is_seen
 
 # ------------------------------------------------------------------------------------------------------------ folds
 
@@ -141,7 +142,7 @@ class Fold(Call):
         if (
             self.form == "result"
             or of_library
-            or (self.form == "ties" and self.ends.gradient.shows_extremes and not self.ends.inits)
+            or (self.form == "ties" and self.ends.gradient.shows_extremes and not self.ends.inits and not is_seen(()))
         ):
             return [*tensors, *(made[i] for i in self.ends.shown)]
         return [*tensors]
@@ -344,6 +345,12 @@ class Wide:
         What is chosen by other means beside them goes to the one that was chosen. `results` are the extremes, if known.
         """
         gradient = ends.gradient
+        if is_seen(()) and not (results or ends.inits or len(gradient.floats) > len(gradient.extremes)):
+            # A graph may round elements here as it did not where they were folded: their extremes are found with them.
+            return maps.map_tensors(
+                self.placed(gradient), ends.with_ties, of_graph(ends.tied(wrt)), self.dims,
+                extras=[t.expand(self.shape) for t in g], guarantee=self.guarantee, call=call,
+            )  # fmt: skip
         total = [] if results and not ends.inits else self.states(gradient, call)
         whole = total or [t.reshape(g[0].shape) for t in results]
         whole = cells(ends.combined, [*total, *before]) if ends.inits else whole
