@@ -11,7 +11,14 @@ GRADIENTS = (
         "api/gradients.py",
         "and not self.ends.inits and not is_seen(()))",
         "and not self.ends.inits)",
-        ("tests/integration/test_fusion.py::test_extremes_of_elements_that_are_rounded_elsewhere_have_gradients",),
+        ("tests/integration/test_fusion.py::test_extremes_of_elements_that_are_rounded_elsewhere",),
+    ),
+    Mutant(
+        "a graph guards lengths that elements decide",
+        "runtime/modes.py",
+        "    return guard_or_false(condition)",
+        "    return bool(condition)",
+        ("tests/integration/test_unknown_lengths.py",),
     ),
     Mutant(
         "elements that tie are counted as one",

@@ -311,8 +311,10 @@ class Ends:
 
     @functools.cached_property
     def with_ties(self) -> Monoid:
-        """elements -> their row's state, and how many are each extreme."""
-        return monoid_of_algebra(replace(with_ties(self.gradient.states, self.gradient.extremes), project=None))
+        """Of elements: their row's state, and how many are each extreme."""
+        return monoid_of_algebra(
+            replace(with_ties(self.gradient.states, self.gradient.extremes), project=None)
+        )
 
     @kept_outside_modes(512)
     def tied(self, wrt: tuple[int, ...]) -> Graph:
@@ -323,7 +325,9 @@ class Ends:
         def run(*v: Any) -> tuple[Any, ...]:
             whole, gs = v[k : k + n], self.of_state(v[k : k + n], v[end:])
             counts = [math.where(count == 0, 0.0, count) for count in v[k + n : end]]
-            return tuple(shared(*v[:k], *(whole[f] for f in fields), *counts, *(as_float(gs[f]) for f in fields)))
+            return tuple(
+                shared(*v[:k], *(whole[f] for f in fields), *counts, *(as_float(gs[f]) for f in fields))
+            )
 
         return trace(run, end + len(self.places))
 

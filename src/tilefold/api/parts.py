@@ -5,13 +5,10 @@ Both travel as text (`Monoid.text`), so that operations of torch's graphs hold t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from tilefold import math
 from tilefold.algebra import program as programs
 from tilefold.algebra import text
 from tilefold.algebra.algebra import Algebra
