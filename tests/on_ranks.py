@@ -406,6 +406,19 @@ def named() -> None:
         same(tilefold.logsumexp(x, 1), sharded.logsumexp(x.split(sizes, 1)[rank], 1, sharded_dim=1))
 
 
+def symbols(correction: float) -> None:
+    """A compiled call's number, which is a symbol under dynamic=True."""
+    x, rank = here(torch.arange(21.0).view(3, 7)), dist.get_rank()
+    own = x.split(sizes_of(4, 1, 0, 2), 1)[rank]
+    compiled = torch.compile(
+        lambda t, c: sharded.var(t, 1, correction=c, sharded_dim=1),
+        backend="aot_eager",
+        dynamic=True,
+        fullgraph=True,
+    )
+    same(tilefold.var(x, 1, correction=correction), compiled(own, correction))
+
+
 def meshes() -> None:
     """Sharded over one dim of a mesh of two: the other one's ranks hold other rows."""
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))

@@ -116,7 +116,7 @@ def var(
 ) -> Tensor:
     """Variance of the elements of all ranks."""
     need_float(x.dtype, "distributed.var")
-    return _one(x, powers.spread(float(correction), False, False), dim, keepdim, "var", shards)
+    return _one(x, powers.spread(float(correction).__float__(), False, False), dim, keepdim, "var", shards)
 
 
 def std(
@@ -124,7 +124,7 @@ def std(
 ) -> Tensor:
     """Standard deviation of the elements of all ranks."""
     need_float(x.dtype, "distributed.std")
-    return _one(x, powers.spread(float(correction), True, False), dim, keepdim, "std", shards)
+    return _one(x, powers.spread(float(correction).__float__(), True, False), dim, keepdim, "std", shards)
 
 
 def vector_norm(

@@ -534,7 +534,7 @@ def _check_groups(x: Tensor, groups: Any, weight: Any, bias: Any) -> int:
         raise KindError(
             f"group_norm: `num_groups` must be an int, got {shown(groups)}; say how many there are"
         )
-    channels, number = x.shape[1], int(groups)
+    channels, number = x.shape[1], int(as_number(groups) or 0)
     if number < 1 or channels % number:
         raise ShapeError(
             f"group_norm: `num_groups` must divide the input's {channels} channels, got {shown(number)}; take a divisor"
