@@ -401,6 +401,22 @@ def named() -> None:
             wanted = getattr(tilefold, name)(x, *order, dim=1)
             same(wanted, getattr(sharded, name)(own, *order, dim=1, sharded_dim=1))
     assert sharded.mean(own, 1, dtype=torch.float32, sharded_dim=1).dtype == torch.float32
+    for dtype in (torch.int64, torch.uint8, torch.bool):
+        x = here(torch.randint(0, 4, (3, 7)).to(dtype))
+        same(tilefold.logsumexp(x, 1), sharded.logsumexp(x.split(sizes, 1)[rank], 1, sharded_dim=1))
+
+
+def symbols(correction: float) -> None:
+    """A compiled call's number, which is a symbol under dynamic=True."""
+    x, rank = here(torch.arange(21.0).view(3, 7)), dist.get_rank()
+    own = x.split(sizes_of(4, 1, 0, 2), 1)[rank]
+    compiled = torch.compile(
+        lambda t, c: sharded.var(t, 1, correction=c, sharded_dim=1),
+        backend="aot_eager",
+        dynamic=True,
+        fullgraph=True,
+    )
+    same(tilefold.var(x, 1, correction=correction), compiled(own, correction))
 
 
 def meshes() -> None:

@@ -623,3 +623,32 @@ def test_moments_of_long_rows_are_read_once_by_a_gpu(
     y = call(x, 1)
     plan = asked(lambda: torch.autograd.grad(y, x, torch.empty_like(y)))[2]
     assert (plan.strategy, len(plan.launched)) == ("whole", 1)
+
+
+@pytest.mark.parametrize("dim", [0, 1, (0, 1)], ids=str)
+def test_ties_in_a_graph_share_their_gradient(dim: Any) -> None:
+    x = torch.randint(0, 3, (6, 9), generator=torch.Generator().manual_seed(7)).double()
+    x[0, 0], x[1], x[2, 3], x[3] = INF, -INF, INF, 2.0
+    if dim == 1:
+        x[5, 1] = float("nan")
+
+    def call(x: Tensor) -> list[Tensor]:
+        ends = tilefold.reduce(x, EXTREMES, dim)
+        return [tilefold.amax(x, dim), tilefold.amin(x, dim), tilefold.vector_norm(x, INF, dim), *ends]
+
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+    for i, like in enumerate(call(x)):
+        slopes = [
+            torch.autograd.grad(f(t := x.clone().requires_grad_())[i], t, torch.rand_like(like).fill_(3.0))[0]
+            for f in (compiled, call)
+        ]
+        torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-12, atol=0, equal_nan=True)
+
+
+EXTREMES = Monoid(
+    lambda a, b: (math.minimum(a.low, b.low), math.maximum(a.high, b.high)),
+    (INF, -INF),
+    fields=("low", "high"),
+    lift=lambda x: (x, x * 2),
+    project=lambda low, high: (low, high, high - low),
+)

@@ -198,6 +198,11 @@ def test_named_folds_are_those_of_the_whole(four):
     four.run(on_ranks.named)
 
 
+@pytest.mark.parametrize("correction", [2, 2.5])
+def test_numbers_that_are_symbols_of_a_graph(four, correction):
+    four.run(on_ranks.symbols, correction)
+
+
 def test_meshes_of_two_dims(four):
     four.run(on_ranks.meshes)
 

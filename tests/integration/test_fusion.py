@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,7 +29,7 @@ class Seen:
         self.graphs: list[list[str]] = []
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        called = [n for n in graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+        called = [n for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
         self.graphs.append([str(n.target).split(".")[-2] for n in called if "squeeze" not in str(n.target)])
 
 
@@ -179,6 +178,37 @@ def test_halves_are_not_rounded_in_between(seen: Seen) -> None:
     assert made.dtype == torch.bfloat16
     assert (made - exact).abs().max() <= (call(x, w) - exact).abs().max()
     torch.testing.assert_close(made.double(), exact, rtol=2**-8, atol=0)
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["left", "fused"])
+def test_extremes_of_elements_that_are_rounded_elsewhere(fused: bool, seen: Seen) -> None:
+    """A graph stores halves that it did not round where it folded them: what a backward compares may be others."""
+    fusion.switch(fused, ("cpu",))
+    x, w = (torch.randn(*shape, generator=SEEDED).bfloat16() for shape in ((70, 24), (24,)))
+
+    def call(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x.tanh()
+        least, _ = tilefold.aminmax(y + w, dim=0)
+        return y, tilefold.amax(y + w, 0), least
+
+    asked = [t.requires_grad_() for t in (x, w)]
+    made = torch.compile(call, fullgraph=True)(*asked)
+    of_x, of_w = torch.autograd.grad([t.sum() for t in made[1:]], asked)
+    assert of_x.isfinite().all()
+    # Shares of each extreme add up to 1.
+    torch.testing.assert_close(of_w, torch.full_like(w, 2.0), rtol=2**-6, atol=0)
+
+
+def test_lengths_that_elements_decide(seen: Seen) -> None:
+    def call(x: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        rows = x[kept]
+        return tilefold.sum((rows * 2).sigmoid(), 0), tilefold.softmax(rows * 3, 1) * 2
+
+    kept = X[:, 0] > 0
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        made = torch.compile(call, fullgraph=True)(X, kept)
+    assert "reduce_map" in seen.graphs[0]
+    near(made, call(wide(X), kept))
 
 
 def mixed(x: Tensor, n: Tensor) -> Tensor:

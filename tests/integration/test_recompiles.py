@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 
+import torch
+
 import support
+import tilefold
 
 CODE = f"""
 import sys
@@ -32,3 +35,20 @@ def test_torch_logs_no_graph_break_and_no_recompilation() -> None:
         [sys.executable, "-c", CODE], env=logged, capture_output=True, text=True, check=True
     )
     assert done.stdout + done.stderr == ""
+
+
+def test_numbers_that_a_graph_holds_as_symbols() -> None:
+    """Under dynamic=True numbers are symbols; what a monoid is made of is a number, which the graph guards."""
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(46))
+    for groups in (2, 4):
+        torch._dynamo.reset()
+
+        def call(x: torch.Tensor, groups: int) -> list[torch.Tensor]:
+            return [
+                tilefold.group_norm(x, groups),
+                tilefold.var(x, 1, correction=groups),
+                tilefold.topk(x, groups, 1)[0],
+            ]
+
+        compiled = torch.compile(call, backend="aot_eager", dynamic=True, fullgraph=True)
+        torch.testing.assert_close(compiled(x, groups), call(x, groups), rtol=1e-6, atol=1e-7)

@@ -7,6 +7,27 @@ from mutants.mutant import Mutant
 TANGENTS = "tests/api/test_tangents.py::test_tangents_are_those_of_the_backward"
 GRADIENTS = (
     Mutant(
+        "a graph compares elements with extremes that were folded elsewhere",
+        "api/gradients.py",
+        "                and not is_seen(())\n",
+        "",
+        ("tests/integration/test_fusion.py::test_extremes_of_elements_that_are_rounded_elsewhere",),
+    ),
+    Mutant(
+        "a graph guards lengths that elements decide",
+        "runtime/modes.py",
+        "    return guard_or_false(condition)",
+        "    return bool(condition)",
+        ("tests/integration/test_unknown_lengths.py",),
+    ),
+    Mutant(
+        "elements that tie are counted as one",
+        "api/ends.py",
+        "math.where(a[f] == state[f], a[n + i], 0) + math.where(b[f] == state[f], b[n + i], 0)",
+        "math.where(a[f] == state[f], a[n + i], b[n + i])",
+        ("tests/api/test_gradients.py::test_ties_in_a_graph_share_their_gradient",),
+    ),
+    Mutant(
         "states are not compared where a side of two comes second",
         "algebra/derivatives/folds.py",
         "sides = (a, b, c), (combine(a, d), b, c), (a, combine(b, d), c), (a, b, combine(c, d))",

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from tilefold import math
 from tilefold.algebra.algebra import Algebra, FieldDtype, elementwise
 from tilefold.algebra.derivatives.folds import Gradient
@@ -34,6 +36,40 @@ def function_of(graph: Graph, dtypes: Sequence[FieldDtype] = ()) -> Monoid:
 def needs_total_alone(gradient: Gradient, after: Any) -> bool:
     """Whether a gradient, or that of what a map makes of the results (`after`), reads x and the total alone."""
     return gradient.needs_total_alone(after)
+
+
+def with_ties(algebra: Algebra, extremes: Sequence[int]) -> Algebra:
+    """The algebra whose state also counts the elements that are each extreme."""
+    n, m = len(algebra.fields), len(extremes)
+
+    def lift(*v: Any) -> tuple[Any, ...]:
+        state = algebra.lift(*v)
+        return (*state, *(math.where(state[f] == state[f], 1, 0) for f in extremes))  # NaN ties with nothing
+
+    def combine(*v: Any) -> tuple[Any, ...]:
+        a, b = v[: n + m], v[n + m :]
+        state = algebra.combine(*a[:n], *b[:n])
+        counts = [
+            math.where(a[f] == state[f], a[n + i], 0) + math.where(b[f] == state[f], b[n + i], 0)
+            for i, f in enumerate(extremes)
+        ]
+        return (*state, *counts)
+
+    project = algebra.project or trace(lambda *v: v, n)
+    return replace(
+        algebra,
+        fields=(*algebra.fields, *(f"ties{f}" for f in extremes)),
+        identity=(*(algebra.identity or ()), *["int 0"] * m),
+        dtypes=(*algebra.dtypes, *[torch.int64] * m),
+        lift=trace(lift, algebra.inputs + algebra.index),
+        combine=trace(combine, 2 * (n + m)),
+        project=trace(lambda *v: project(*v[:n]), n + m),
+        absorb=None,
+        begin=None,
+        derives=False,
+        quick=None,
+        sums=None,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,6 +308,28 @@ class Ends:
             return tuple(as_float(found[i]) for i in wrt)
 
         return trace(run, k + m * (3 + self.inits))
+
+    @functools.cached_property
+    def with_ties(self) -> Monoid:
+        """Of elements: their row's state, and how many are each extreme."""
+        return monoid_of_algebra(
+            replace(with_ties(self.gradient.states, self.gradient.extremes), project=None)
+        )
+
+    @kept_outside_modes(512)
+    def tied(self, wrt: tuple[int, ...]) -> Graph:
+        """(elements, `with_ties` of their row, cotangents) -> elements' cotangents."""
+        k, n, fields = self.gradient.program.lift.graph.arity, self.gradient.n, self.gradient.extremes
+        shared, end = self.shared(wrt), k + n + len(fields)
+
+        def run(*v: Any) -> tuple[Any, ...]:
+            whole, gs = v[k : k + n], self.of_state(v[k : k + n], v[end:])
+            counts = [math.where(count == 0, 0.0, count) for count in v[k + n : end]]
+            return tuple(
+                shared(*v[:k], *(whole[f] for f in fields), *counts, *(as_float(gs[f]) for f in fields))
+            )
+
+        return trace(run, end + len(self.places))
 
     @kept_outside_modes(512)
     def shared_before(self, wrt: tuple[int, ...]) -> Monoid:

@@ -33,6 +33,7 @@ from tilefold.planner.library import LibraryMap, backward_of_fold
 from tilefold.planner.problem.canonical import normalize_dims
 from tilefold.planner.products.functions import of_graph
 from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import has_none, is_known, is_seen
 
 # ------------------------------------------------------------------------------------------------------------ folds
 
@@ -104,9 +105,9 @@ class Fold(Call):
     def form(self) -> str:
         """By which rule the inputs' cotangents are made: what each needs is kept."""
         ends = self.ends
-        if 0 not in self.shape and self.reduced and ends.gradient.shares_ties:
+        if not has_none(self.shape) and self.reduced and ends.gradient.shares_ties:
             return "ties"
-        if 0 in self.shape or all(self.shape[d] == 1 for d in self.reduced):
+        if has_none(self.shape) or all(is_known(self.shape[d] == 1) for d in self.reduced):
             return "alone"
         if not (ends.inits or ends.state) and ends.gradient.origins is not None:
             return "origins"
@@ -141,7 +142,12 @@ class Fold(Call):
         if (
             self.form == "result"
             or of_library
-            or (self.form == "ties" and self.ends.gradient.shows_extremes and not self.ends.inits)
+            or (
+                self.form == "ties"
+                and self.ends.gradient.shows_extremes
+                and not self.ends.inits
+                and not is_seen(())
+            )
         ):
             return [*tensors, *(made[i] for i in self.ends.shown)]
         return [*tensors]
@@ -301,8 +307,8 @@ class Wide:
 
         `after` is what a map makes of the results.
         """
-        ends, several = ends_of(gradient), any(self.shape[d] != 1 for d in self.dims)
-        if gradient.shares_ties and several and 0 not in self.shape:
+        ends, several = ends_of(gradient), not all(is_known(self.shape[d] == 1) for d in self.dims)
+        if gradient.shares_ties and several and not has_none(self.shape):
             rows = [_row(t, self.dims) for t in cotangents]
             return self.of_ties(ends, rows, (), (), tuple(wrt), (), call)
         return self.of_ends(ends, cotangents, (), tuple(wrt), call, after)
@@ -317,7 +323,7 @@ class Wide:
         """
         gradient, g = ends.gradient, [t.expand(self.shape) for t in cotangents]
         first = [t.expand(self.shape) for t in before]
-        if all(self.shape[d] == 1 for d in self.dims) or 0 in self.shape:
+        if all(is_known(self.shape[d] == 1) for d in self.dims) or has_none(self.shape):
             x = self.placed(gradient)
             if after is None and ends.total_is_enough:  # as of longer rows, also of one NaN
                 return cells(function_of(ends.by_total(wrt)), [*x, *cells(lifts_of(gradient), x), *g, *first])
@@ -344,6 +350,12 @@ class Wide:
         What is chosen by other means beside them goes to the one that was chosen. `results` are the extremes, if known.
         """
         gradient = ends.gradient
+        if is_seen(()) and not (results or ends.inits or len(gradient.floats) > len(gradient.extremes)):
+            # A graph may round elements here as it did not where they were folded: their extremes are found with them.
+            return maps.map_tensors(
+                self.placed(gradient), ends.with_ties, of_graph(ends.tied(wrt)), self.dims,
+                extras=[t.expand(self.shape) for t in g], guarantee=self.guarantee, call=call,
+            )  # fmt: skip
         total = [] if results and not ends.inits else self.states(gradient, call)
         whole = total or [t.reshape(g[0].shape) for t in results]
         whole = cells(ends.combined, [*total, *before]) if ends.inits else whole

@@ -25,6 +25,7 @@ from tilefold.api.map_rules import Rules, rules_of
 from tilefold.planner.library import LibraryMap, backward_of
 from tilefold.planner.problem.canonical import normalize_dims
 from tilefold.planner.products.functions import Traced
+from tilefold.runtime.modes import has_none
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Map(Call):
     @functools.cached_property
     def is_of_rows(self) -> bool:
         """Whether the backward is one map of elements and values of their row."""
-        return bool(self.dims) and 0 not in self.shape and self.rules.needs_row_alone
+        return bool(self.dims) and not has_none(self.shape) and self.rules.needs_row_alone
 
     @functools.cached_property
     def stores_rows(self) -> bool:

@@ -5,13 +5,10 @@ Both travel as text (`Monoid.text`), so that operations of torch's graphs hold t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from tilefold import math
 from tilefold.algebra import program as programs
 from tilefold.algebra import text
 from tilefold.algebra.algebra import Algebra
@@ -22,6 +19,7 @@ from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.fields import declared_dtypes
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api import gradients
+from tilefold.api.ends import with_ties
 from tilefold.runtime.caching import kept_outside_modes
 from tilefold.runtime.uncompiled import constant_in_graphs
 
@@ -32,40 +30,7 @@ def algebra_of(written: str, elements: Dtypes, ties: bool) -> Algebra:
     """The total algebra of a monoid's text; with `ties` its state also counts the elements that are each extreme."""
     monoid = monoid_of(written)
     gradient = gradients.derived(monoid, elements)
-    return _with_ties(monoid.total, gradient.extremes) if ties and gradient.shares_ties else monoid.total
-
-
-def _with_ties(algebra: Algebra, extremes: Sequence[int]) -> Algebra:
-    n, m = len(algebra.fields), len(extremes)
-
-    def lift(*v: Any) -> tuple[Any, ...]:
-        state = algebra.lift(*v)
-        return (*state, *(math.where(state[f] == state[f], 1, 0) for f in extremes))  # NaN ties with nothing
-
-    def combine(*v: Any) -> tuple[Any, ...]:
-        a, b = v[: n + m], v[n + m :]
-        state = algebra.combine(*a[:n], *b[:n])
-        counts = [
-            math.where(a[f] == state[f], a[n + i], 0) + math.where(b[f] == state[f], b[n + i], 0)
-            for i, f in enumerate(extremes)
-        ]
-        return (*state, *counts)
-
-    project = algebra.project or trace(lambda *v: v, n)
-    return replace(
-        algebra,
-        fields=(*algebra.fields, *(f"ties{f}" for f in extremes)),
-        identity=(*(algebra.identity or ()), *["int 0"] * m),
-        dtypes=(*algebra.dtypes, *[torch.int64] * m),
-        lift=trace(lift, algebra.inputs + algebra.index),
-        combine=trace(combine, 2 * (n + m)),
-        project=trace(lambda *v: project(*v[:n]), n + m),
-        absorb=None,
-        begin=None,
-        derives=False,
-        quick=None,
-        sums=None,
-    )
+    return with_ties(monoid.total, gradient.extremes) if ties and gradient.shares_ties else monoid.total
 
 
 def with_base(algebra: Algebra) -> Algebra:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +39,7 @@ from tilefold.errors import GradientError
 from tilefold.monoids import SUM
 from tilefold.planner.problem.canonical import broadcast_shape, normalize_dims
 from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import has_none
 
 GROUPED = "of states whose fields depend on how they were grouped (sums about a pivot)"
 
@@ -133,7 +133,7 @@ class Scanned(Call):
             ]
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
         shape = broadcast_shape(tensors[: self.count], self.call) or (1,)
-        if math.prod(shape) == 0:
+        if has_none(shape):
             return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(tensors)]
         dims = normalize_dims(self.dim, len(shape), self.call)
         if not gradient.keeps_fields:
@@ -244,7 +244,7 @@ def pushed(
     kept = [n for d, n in enumerate(shape) if d not in dims]
     wide = Wide(tensors[: call.count], shape, dims, call.convert, call.guarantee)
     found: list[Tensor | None] = [None] * results
-    if math.prod(shape) == 0 or not gradient.floats:
+    if has_none(shape) or not gradient.floats:
         return found, [None] * gradient.n
     if not gradient.keeps_fields:
         return call.moved_by_prefixes(tensors, given, shape, dims, found), [None] * gradient.n

@@ -23,6 +23,7 @@ from tilefold.api.ends import Ends, ends_of, function_of, monoid_of_algebra
 from tilefold.api.gradients import Wide, as_inputs, cells, check_grouping, gradient_of_call, states_of
 from tilefold.planner.problem.canonical import broadcast_shape
 from tilefold.runtime.caching import kept_outside_modes
+from tilefold.runtime.modes import has_none
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Segmented(Call):
         shape = broadcast_shape(inputs, self.call)
         dim = segments.dim_of(self.dim, len(shape))
         places = Places.of(offsets, shape[dim], dim, len(shape))
-        if 0 in shape or not places.count:
+        if has_none(shape) or not places.count:
             return [torch.zeros_like(t) if i in wrt else None for i, t in enumerate(inputs)]
         ends = ends_of(gradient_of_call(self.monoid, inputs, None))
         wide = Wide(inputs, shape, (dim,), None, self.guarantee)

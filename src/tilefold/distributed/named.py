@@ -105,9 +105,10 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False, **shards: U
 
 
 def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False, **shards: Unpack[Shards]) -> Tensor:
-    """Logarithm of the sum of all ranks' exponentials."""
-    need_float(x.dtype, "distributed.logsumexp")
-    return _one(x, monoids.LOGSUMEXP, dim, keepdim, "logsumexp", shards)
+    """Logarithm of the sum of all ranks' exponentials. Integers and bool are read as torch's default dtype."""
+    has_kind = x.dtype.is_floating_point or x.dtype.is_complex
+    dtype = None if has_kind else torch.get_default_dtype()
+    return _one(x, monoids.LOGSUMEXP, dim, keepdim, "logsumexp", shards, dtype)
 
 
 def var(
@@ -115,7 +116,7 @@ def var(
 ) -> Tensor:
     """Variance of the elements of all ranks."""
     need_float(x.dtype, "distributed.var")
-    return _one(x, powers.spread(float(correction), False, False), dim, keepdim, "var", shards)
+    return _one(x, powers.spread(float(correction).__float__(), False, False), dim, keepdim, "var", shards)
 
 
 def std(
@@ -123,7 +124,7 @@ def std(
 ) -> Tensor:
     """Standard deviation of the elements of all ranks."""
     need_float(x.dtype, "distributed.std")
-    return _one(x, powers.spread(float(correction), True, False), dim, keepdim, "std", shards)
+    return _one(x, powers.spread(float(correction).__float__(), True, False), dim, keepdim, "std", shards)
 
 
 def vector_norm(

@@ -14,6 +14,7 @@ from tilefold.algebra.typing import GIVEN
 from tilefold.errors import DtypeError, EmptyError, KindError, shown
 from tilefold.planner.problem.canonical import is_listed, whole_number, wrapped_dims
 from tilefold.planner.problem.instead import of_complex
+from tilefold.runtime.modes import is_known
 from tilefold.runtime.overrides import listed, overridden, override
 from tilefold.runtime.uncompiled import uncompiled
 
@@ -88,9 +89,9 @@ def every(dim: Dims) -> Dims:
 
 def need_elements(x: Tensor, dim: Dims, call: str) -> None:
     """Refuse to choose among no elements: before a dim that is named twice, as in torch, and with torch's own words."""
-    if x.numel():
+    if is_known(x.numel() != 0):
         return
-    empty = next((d for d in wrapped_dims(dim, x.ndim, call) if x.shape[d] == 0), None)
+    empty = next((d for d in wrapped_dims(dim, x.ndim, call) if is_known(x.shape[d] == 0)), None)
     if empty is not None:
         expected = "be specified for input.numel() == 0" if dim is None else "have non-zero size"
         which = "dim" if dim is None else f"dim {empty}"

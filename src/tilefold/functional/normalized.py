@@ -23,6 +23,7 @@ from tilefold.planner.library import LibraryMap
 from tilefold.planner.problem.canonical import is_listed, normalize_dims, whole_number
 from tilefold.planner.problem.validate import as_dtype, check_is_tensor, check_memory, check_out
 from tilefold.planner.products.functions import Traced
+from tilefold.runtime.modes import has_none
 from tilefold.runtime.overrides import overridden
 from tilefold.runtime.switch import named_key
 
@@ -84,7 +85,7 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
     if made is not None:
         return made[0]
     dims, dtype = checked_shares(call, x, dim, dtype)
-    if not (x.numel() or dtype or out is not None or x.is_floating_point()):
+    if not (x.is_floating_point() or dtype or out is not None or x.numel()):
         return torch.empty_like(x)  # torch checks nothing if there are no elements
     need_float(dtype or x.dtype, call)
     monoid, apply = shares(logarithm)
@@ -488,7 +489,7 @@ def group_norm(
     need_float(input.dtype, "group_norm")
     small = as_epsilon(eps, input.dtype, "group_norm")
     # Rows of nothing have no groups to be split into. From torch 2.15 on `in` of symbols is one, which no constant takes.
-    whole = not any(n == 0 for n in input.shape)
+    whole = not has_none(input.shape)
     extras = [t for t in (weight, bias) if t is not None and whole]
     which = (weight is not None and whole, bias is not None and whole)
     monoid, apply = kept(_norms, "layer_norm", 0, small, which, False)
@@ -533,7 +534,7 @@ def _check_groups(x: Tensor, groups: Any, weight: Any, bias: Any) -> int:
         raise KindError(
             f"group_norm: `num_groups` must be an int, got {shown(groups)}; say how many there are"
         )
-    channels, number = x.shape[1], int(groups)
+    channels, number = x.shape[1], int(as_number(groups) or 0)
     if number < 1 or channels % number:
         raise ShapeError(
             f"group_norm: `num_groups` must divide the input's {channels} channels, got {shown(number)}; take a divisor"

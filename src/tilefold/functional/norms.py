@@ -25,6 +25,7 @@ from tilefold.functional.arguments import (
 )
 from tilefold.planner.problem.canonical import normalize_dims
 from tilefold.planner.problem.validate import as_dtype, check_is_tensor, check_memory
+from tilefold.runtime.modes import is_known
 from tilefold.runtime.overrides import overridden
 
 
@@ -112,7 +113,9 @@ def _vector_norm(
     dim = every(dim)
     if order < 0 or order == INFINITY:
         need_elements(x, dim, call)
-    alone = order not in (0, 1) and all(x.shape[d] == 1 for d in normalize_dims(dim, x.ndim, call) if x.ndim)
+    alone = order not in (0, 1) and all(
+        is_known(x.shape[d] == 1) for d in normalize_dims(dim, x.ndim, call) if x.ndim
+    )
     # One element's norm is its magnitude: no power overflows.
     monoid = monoids.NORM(INFINITY if alone else order)
     return fold_tensors([x], monoid, dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]

@@ -23,6 +23,7 @@ from tilefold.functional.arguments import (
     no_dim,
     redirected,
 )
+from tilefold.planner.problem.canonical import wrapped_dims
 from tilefold.planner.problem.instead import of_complex
 from tilefold.planner.problem.validate import as_dtype, check_is_tensor, check_out
 from tilefold.runtime.overrides import overridden
@@ -135,7 +136,9 @@ def mean(
     total = fold_tensors(
         [input], monoids.SUM, every(dim), given(keepdim), dtype=wide, convert=dtype, call="mean"
     )[0]
-    count = input.numel() // total.numel() if total.numel() else 1
+    count = 1
+    for d in wrapped_dims(every(dim), input.ndim, "mean") if input.ndim else ():
+        count *= input.shape[d]
     value = (total / count).to(result)
     targets = check_out(out, [result], value.shape, [input], "mean")
     return value if targets is None else targets[0].copy_(value)

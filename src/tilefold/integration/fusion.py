@@ -39,6 +39,7 @@ from tilefold.planner.products.functions import Traced, of_graph, of_text
 aten, prims, ours = torch.ops.aten, torch.ops.prims, torch.ops.tilefold
 MOST_STEPS, MOST_TENSORS = 64, 8  # operations and tensors of one function: beyond, registers run out
 LONGEST, FEWEST = 1 << 16, 64  # of rows that a map holds on a GPU, a fold that becomes one has
+UNTOLD = 8192  # a length that depends on elements, as Inductor has it where it must guess
 _TAKEN = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool)
 _GAP = object()
 
@@ -129,7 +130,10 @@ def _bytes(nodes: Iterable[Node]) -> int:
 
 
 def _hint(size: Any) -> int:
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+    if not isinstance(size, torch.SymInt) or size.node.hint is not None:
+        return int(size.node.hint if isinstance(size, torch.SymInt) else size)
+    expression = size.node.expr  # of lengths that only a call tells
+    return int(expression.subs(dict.fromkeys(expression.free_symbols, UNTOLD)))
 
 
 def _shape(node: Node) -> tuple[str, ...]:

@@ -187,6 +187,20 @@ def is_seen(tensors: Sequence[Any]) -> bool:
     )
 
 
+def is_known(condition: Any) -> bool:
+    """Whether a condition on sizes holds: in a graph, one on a length that elements decide (`x[x > 0]`) is not known to."""
+    if not (torch.compiler.is_compiling() or isinstance(condition, torch.SymBool)):
+        return bool(condition)
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # imports sympy
+
+    return guard_or_false(condition)
+
+
+def has_none(shape: Sequence[Any]) -> bool:
+    """Whether a tensor of that shape is known to have no elements."""
+    return any(is_known(n == 0) for n in shape)
+
+
 def is_plain() -> bool:
     """Whether tensors made now are plain ones: no mode of dispatch or of functions, no transform, no inference
     mode. Only those may be kept for later calls."""
