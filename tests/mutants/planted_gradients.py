@@ -7,6 +7,27 @@ from mutants.mutant import Mutant
 TANGENTS = "tests/api/test_tangents.py::test_tangents_are_those_of_the_backward"
 GRADIENTS = (
     Mutant(
+        "a result of a scan that only the state before changes has no gradient",
+        "api/scan_gradients.py",
+        "return result in gradient.shown(len(tensors) > self.count) or result >= outputs",
+        "return result in gradient.results or result >= outputs",
+        ("tests/api/test_monoid_gradients.py::test_results_that_only_the_state_before_changes",),
+    ),
+    Mutant(
+        "a result of a scan that only the state before changes has no forward derivative",
+        "api/scan_gradients.py",
+        "for r in gradient.shown(begins):",
+        "for r in gradient.results:",
+        ("tests/api/test_monoid_gradients.py::test_results_that_only_the_state_before_changes",),
+    ),
+    Mutant(
+        "a backward reads values in the wrapper of a transform that has ended",
+        "api/differentiated.py",
+        "saved = [torch._C._functorch.unwrap_if_dead(t) for t in saved]",
+        "saved = [*saved]",
+        ("tests/api/test_gradients.py::test_a_backward_after_its_transform_has_ended",),
+    ),
+    Mutant(
         "states are not compared where a side of two comes second",
         "algebra/derivatives/folds.py",
         "sides = (a, b, c), (combine(a, d), b, c), (a, combine(b, d), c), (a, b, combine(c, d))",

@@ -52,11 +52,7 @@ class Ends:
     @functools.cached_property
     def shown(self) -> list[int]:
         """The results that have a cotangent: of a state before, also those that no element changes."""
-        project, floats = self.gradient.program.project, set(self.gradient.floats)
-        if not self.inits:
-            return self.gradient.results
-        made = enumerate(project.output_dtypes)
-        return [i for i, dtype in made if is_float(dtype) and project.graph.reads(i) & floats]
+        return self.gradient.shown(self.inits)
 
     @functools.cached_property
     def held(self) -> list[int]:
