@@ -7,6 +7,20 @@ from mutants.mutant import Mutant
 TANGENTS = "tests/api/test_tangents.py::test_tangents_are_those_of_the_backward"
 GRADIENTS = (
     Mutant(
+        "a map's whole results are folded again as float32",
+        "api/tangents.py",
+        "dtype=unrounded(every[:n])",
+        "dtype=torch.float32",
+        ("tests/api/test_tangents.py::test_results_of_whole_numbers_are_not_rounded",),
+    ),
+    Mutant(
+        "a map's results are folded again in the narrowest float's dtype",
+        "api/gradients.py",
+        "return max(floats, key=lambda dtype: dtype.itemsize, default=None)",
+        "return min(floats, key=lambda dtype: dtype.itemsize, default=None)",
+        ("tests/api/test_tangents.py::test_results_of_mixed_dtypes_are_not_rounded",),
+    ),
+    Mutant(
         "a result of a scan that only the state before changes has no gradient",
         "api/scan_gradients.py",
         "return result in gradient.shown(len(tensors) > self.count) or result >= outputs",
