@@ -13,7 +13,6 @@ from tilefold.algebra.algebra import Algebra, FieldDtype, elementwise
 from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.derivatives.linear import add, as_float, chosen
 from tilefold.algebra.derivatives.pullback import pullback
-from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import Monoid, restored
 from tilefold.runtime.caching import kept_outside_modes

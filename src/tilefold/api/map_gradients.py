@@ -207,7 +207,13 @@ class Map(Call):
         if any(rules.values[p][0] == "row" and ("row", rules.values[p][1]) not in kept for p in reads):
             x = [self._read(kept["tensor", i], i) for i in range(self.count)]
             again = folds.fold_tensors(
-                x, rules.of_rows, self.dims, True, dtype=unrounded(x), guarantee=self.guarantee, call=self.call
+                x,
+                rules.of_rows,
+                self.dims,
+                True,
+                dtype=unrounded(x),
+                guarantee=self.guarantee,
+                call=self.call,
             )
         for p in reads:
             kind, i = rules.values[p]
