@@ -449,6 +449,22 @@ def test_transforms_of_torch_func() -> None:
     torch.testing.assert_close(torch.func.jacrev(torch.func.jacrev(loss))(x), torch.func.hessian(like)(x))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own, at its import
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.MAX, monoids.LOGSUMEXP], ids=lambda m: m.name)
+def test_a_backward_after_its_transform_has_ended(monoid: Monoid) -> None:
+    """What torch.func.vjp gives is called outside of it, and its values are wrapped in a level that is no more."""
+    x, state = drawn(3, 4), tuple(drawn(3, seed=at) for at in range(len(monoid.fields)))
+
+    def call(x: Tensor, *state: Tensor) -> Tensor:
+        found: Tensor = tilefold.reduce(x, monoid, 1, init=[t.exp() for t in state])
+        return found
+
+    made, back = torch.func.vjp(call, x.detach(), *(t.detach() for t in state))
+    want = torch.autograd.grad(call(x, *state).sum(), (x, *state))
+    for got, one in zip(back(torch.ones_like(made)), want, strict=True):
+        torch.testing.assert_close(got, one)
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -232,6 +232,26 @@ def test_chunks_have_the_gradient_of_the_whole(monoid: Monoid) -> None:
     assert_alike(chunked, whole, drawn(3, 6))
 
 
+COUNTED = Monoid(
+    lambda a, b: (a.count + b.count, a.total + b.total), (0, 0), fields=("count", "total"),
+    lift=lambda x: (1.0, x), project=lambda count, total: (count * count, total / count),
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own, at its import
+@pytest.mark.parametrize("options", [{}, {"exclusive": True}, {"reverse": True}], ids=str)
+def test_results_that_only_the_state_before_changes(options: dict[str, bool]) -> None:
+    """By finite differences, twice, and forward."""
+    x, total = drawn(2, 3), drawn(2, seed=1)
+    count = torch.tensor([1.5, 2.0], dtype=F64, requires_grad=True)
+
+    def call(x: Tensor, *state: Tensor) -> list[Tensor]:
+        return as_list(tilefold.scan(x, COUNTED, 1, init=state, **options))
+
+    assert gradcheck(call, (x, count, total), check_forward_ad=True)
+    assert gradgradcheck(call, (x, count, total))
+
+
 OF_WHOLE_NUMBERS = ("bits", "hashes", "products of a modulus")
 
 

@@ -204,6 +204,32 @@ def test_dual_tensors(dtype: torch.dtype) -> None:
     assert g.shape == x.shape
 
 
+def test_results_of_whole_numbers_are_not_rounded() -> None:
+    """A map's forward derivative folds elements again: a sum beyond 2^24 keeps its last bit."""
+    x, e = torch.full((3, 5), 2**28 + 1), drawn(3, 5)
+    parity = lambda e: tilefold.reduce_map(x, monoids.SUM, lambda x, total, e: (total % 7) * e, 1, extras=e)  # noqa: E731
+    made, got = jvp(parity, (e,), (e,))
+    assert torch.equal(got, e * (5 * (2**28 + 1) % 7))
+    assert torch.equal(made, got)
+
+
+@pytest.mark.parametrize("first", [torch.int64, torch.float32], ids=str)
+def test_results_of_mixed_dtypes_are_not_rounded(first: torch.dtype) -> None:
+    """Nor those of float64 behind another dtype, in a gradient and in its forward derivative."""
+    x, y = torch.arange(1, 13).reshape(3, 4).to(first), drawn(3, 4)
+    pair = Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y)
+
+    def ours(y: Tensor) -> Tensor:
+        found: Tensor = tilefold.reduce_map((x, y), pair, lambda x, y, total: y * (total * total), 1)
+        return found.sum()
+
+    def like(y: Tensor) -> Tensor:
+        return (y * (x * y).sum(1, keepdim=True) ** 2).sum()
+
+    assert_close(grad(ours)(y), grad(like)(y))
+    assert_close(hessian(ours)(y), hessian(like)(y))
+
+
 def test_finite_differences() -> None:
     """torch's own check, forward too."""
     for name in ("logsumexp", "rms_norm", "affine", "matmul"):

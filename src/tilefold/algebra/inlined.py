@@ -93,7 +93,6 @@ _counted = constant_in_graphs(positional_count)
 def _defaults(function: Any) -> int:
     """How many of a function's arguments have a default."""
     try:
-        function.__globals__  # noqa: B018
         given = function.__defaults__
         return 0 if given is None else len(given)
     except AttributeError:  # written inside: of one with a closure Dynamo of torch 2.13 tells none

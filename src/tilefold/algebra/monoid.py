@@ -112,7 +112,12 @@ class Monoid:
 
     def __new__(cls, *given: Any, **named: Any) -> Monoid:
         """Inside of a graph that torch.compile makes, the monoid is a constant of it."""
-        if is_dynamo_compiling() and cls.__init__ is Monoid.__init__:
+        if is_dynamo_compiling():
+            if cls.__init__ is not Monoid.__init__:
+                refuse(
+                    f"{cls.__name__}: inside of a compiled function a class of monoids must have Monoid's own __init__, got "
+                    "one of its own; make the monoid outside, or by a function that returns Monoid(...)"
+                )
             return _in_a_graph(cls, *given, **named)
         return object.__new__(cls)
 
@@ -134,11 +139,6 @@ class Monoid:
     ) -> None:
         """Trace the functions, try the laws."""
         if is_dynamo_compiling():  # `__new__` has made it
-            if type(self).__init__ is not Monoid.__init__:
-                refuse(
-                    f"{type(self).__name__}: inside of a compiled function a class of monoids must have Monoid's own "
-                    "__init__, got one of its own; make the monoid outside, or by a function that returns Monoid(...)"
-                )
             return
         self._by_name: tuple[Callable[[str], Monoid], tuple[str]] | None = None  # how it is pickled
         self._hash: int | None = None

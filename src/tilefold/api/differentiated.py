@@ -237,6 +237,8 @@ class Differentiated:
         return made
 
     def _unkept(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
+        # Of a transform that has ended, as before a call of what torch.func.vjp gave, torch's own operations read the same.
+        saved = [torch._C._functorch.unwrap_if_dead(t) for t in saved]
         if self._dual is not None:
             tensors, saved = saved[: self._count], saved[self._count :]
             saved = self._dual.read(self.rule, tensors, self._wrt) or saved

@@ -15,7 +15,6 @@ from tilefold.algebra.algebra import Algebra, FieldDtype, elementwise
 from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.derivatives.linear import add, as_float, chosen
 from tilefold.algebra.derivatives.pullback import pullback
-from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import Monoid, restored
 from tilefold.runtime.caching import kept_outside_modes
@@ -88,11 +87,7 @@ class Ends:
     @functools.cached_property
     def shown(self) -> list[int]:
         """The results that have a cotangent: of a state before, also those that no element changes."""
-        project, floats = self.gradient.program.project, set(self.gradient.floats)
-        if not self.inits:
-            return self.gradient.results
-        made = enumerate(project.output_dtypes)
-        return [i for i, dtype in made if is_float(dtype) and project.graph.reads(i) & floats]
+        return self.gradient.shown(self.inits)
 
     @functools.cached_property
     def held(self) -> list[int]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tilefold.algebra.algebra import Quick
 from tilefold.algebra.derivatives.folds import Gradient, opposite
-from tilefold.algebra.dtypes import element_dtype
+from tilefold.algebra.dtypes import compute_dtype, element_dtype
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.api import dispatch
@@ -244,6 +244,12 @@ def summed(t: Tensor, size: Sequence[int]) -> Tensor:
 def converted(t: Tensor, dtype: torch.dtype) -> Tensor:
     """A tensor of that dtype."""
     return t if t.dtype == dtype else dispatch.noted(lambda t: [t.to(dtype)], t)[0]
+
+
+def unrounded(tensors: Sequence[Tensor]) -> torch.dtype | None:
+    """The dtype in which results of a fold of these come as they were computed."""
+    floats = {compute_dtype(t.dtype) for t in tensors if t.is_floating_point()}
+    return max(floats, key=lambda dtype: dtype.itemsize, default=None)
 
 
 def check_grouping(gradient: Gradient, call: str) -> None:

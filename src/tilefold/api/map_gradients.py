@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from tilefold.algebra.monoid import Monoid
-from tilefold.algebra.typing import compute_dtype
 from tilefold.api import dispatch
 from tilefold.api import reduce as folds
 from tilefold.api import reduce_map as maps
 from tilefold.api.differentiated import Call
-from tilefold.api.gradients import Wide, cells, converted, lifts_of, summed
+from tilefold.api.gradients import Wide, cells, converted, lifts_of, summed, unrounded
 from tilefold.api.map_rules import Rules, rules_of
 from tilefold.planner.library import LibraryMap, backward_of
 from tilefold.planner.problem.canonical import normalize_dims
@@ -208,9 +207,14 @@ class Map(Call):
         rules, again, found = self.rules, list[Tensor](), list[Tensor]()
         if any(rules.values[p][0] == "row" and ("row", rules.values[p][1]) not in kept for p in reads):
             x = [self._read(kept["tensor", i], i) for i in range(self.count)]
-            wide = compute_dtype(x[0].dtype) if x[0].is_floating_point() else None
             again = folds.fold_tensors(
-                x, rules.of_rows, self.dims, True, dtype=wide, guarantee=self.guarantee, call=self.call
+                x,
+                rules.of_rows,
+                self.dims,
+                True,
+                dtype=unrounded(x),
+                guarantee=self.guarantee,
+                call=self.call,
             )
         for p in reads:
             kind, i = rules.values[p]

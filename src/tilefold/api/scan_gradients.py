@@ -96,9 +96,10 @@ class Scanned(Call):
         return separated_of(self.monoid, tuple([self.convert or t.dtype for t in tensors[: self.count]]))
 
     def moves(self, result: int, tensors: Sequence[Tensor]) -> bool:
-        """Whether a result changes with an element."""
+        """Whether a result changes with an element or with the state before."""
         gradient = gradient_of_call(self.monoid, tensors[: self.count], self.convert)
-        return result in gradient.results or result >= len(gradient.program.project.graph.outputs)
+        outputs = len(gradient.program.project.graph.outputs)
+        return result in gradient.shown(len(tensors) > self.count) or result >= outputs
 
     def _chosen(self) -> int | None:
         """The result that says which elements the prefixes are, where they are elements and no more is asked for.
@@ -117,7 +118,8 @@ class Scanned(Call):
         if origins is not None:
             return [made[origins]]
         gradient = gradient_of_call(self.monoid, self.like[: self.count], self.convert)
-        return tensors if not gradient.keeps_fields or _reads_elements(gradient) else []
+        begins = len(self.like) > self.count
+        return tensors if not gradient.keeps_fields or _reads_elements(gradient, begins) else []
 
     def backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], wrt: Sequence[int]) -> list[Any]:
         """The inputs' cotangents, and those of the state before each row."""
@@ -144,9 +146,9 @@ class Scanned(Call):
         ]
         first = self._first(gradient, tensors[self.count :], shape, dims, rows[0])
         results = len(gradient.program.project.graph.outputs)
-        of_prefixes = [self._row(grads[i].reshape(shape), dims) for i in gradient.results]
-        after = [g.reshape(-1, 1) for g in grads[results:]]
         begins = len(tensors) > self.count
+        of_prefixes = [self._row(grads[i].reshape(shape), dims) for i in gradient.shown(begins)]
+        after = [g.reshape(-1, 1) for g in grads[results:]]
         found, of_first = _adjoint(
             gradient, rows, first, begins, of_prefixes, after, self.exclusive, self.guarantee
         )
@@ -279,7 +281,7 @@ def pushed(
     shown, moved_states = made, whole
     if call.exclusive:
         shown, moved_states = before, {f: torch.cat([start[f], t[:, :-1]], 1) for f, t in whole.items()}
-    function, places = _projected(gradient)
+    function, places = _projected(gradient, len(tensors) > call.count)
     if places:
         pairs = cells(function, [*shown, *(moved_states[f] for f in gradient.floats)])
         for place, t in zip(places, pairs, strict=True):
@@ -310,7 +312,7 @@ def _added(gradient: Gradient) -> Monoid:
 
 
 @kept_outside_modes(512)
-def _projected(gradient: Gradient) -> tuple[Monoid, tuple[int, ...]]:
+def _projected(gradient: Gradient, begins: bool) -> tuple[Monoid, tuple[int, ...]]:
     """(states, tangents of the float fields) -> tangents of the results that have some; and which these are."""
     n, project = gradient.n, gradient.program.project
     count, kept = len(project.graph.outputs), list[int]()
@@ -318,7 +320,7 @@ def _projected(gradient: Gradient) -> tuple[Monoid, tuple[int, ...]]:
     def run(*v: Any) -> tuple[Any, ...]:
         kept.clear()
         made = []
-        for r in gradient.results:
+        for r in gradient.shown(begins):
             slopes = pullback(project, v[:n], [float(i == r) for i in range(count)])
             total: Any = 0
             for f, t in zip(gradient.floats, v[n:], strict=True):
@@ -347,12 +349,12 @@ def _adjoint(
     """
     n, floats = gradient.n, gradient.floats
     before = made = [f.expand(x[0].shape) for f in first]
-    if _reads_states(gradient):
+    if _reads_states(gradient, begins):
         before_rows = [f[:, 0] for f in first] if begins else None
         made = scans.scan_tensors(x, states_of(gradient), 1, init=before_rows, guarantee=guarantee)
         before = [_earlier(f, t) for f, t in zip(first, made, strict=True)]
     shown = before if exclusive else made
-    of_shown = dict(zip(floats, cells(_of_states(gradient), [*shown, *of_results]), strict=True))
+    of_shown = dict(zip(floats, cells(_of_states(gradient, begins), [*shown, *of_results]), strict=True))
     own = {f: _later(g) if exclusive else g for f, g in of_shown.items()}
     for f, g in enumerate(of_last):
         if f in own:
@@ -379,18 +381,18 @@ def _adjoint(
 
 
 @kept_outside_modes(512)
-def _reads_states(gradient: Gradient) -> bool:
+def _reads_states(gradient: Gradient, begins: bool) -> bool:
     """Whether prefixes are needed at all: those of a sum are not."""
-    functions = _of_states(gradient), _steps(gradient)[0], _of_inputs(gradient)
+    functions = _of_states(gradient, begins), _steps(gradient)[0], _of_inputs(gradient)
     return any(place < gradient.n for function in functions for place in _places(function))
 
 
 @kept_outside_modes(512)
-def _reads_elements(gradient: Gradient) -> bool:
+def _reads_elements(gradient: Gradient, begins: bool) -> bool:
     """Whether elements, or the state before them, are needed."""
     end = gradient.n + gradient.program.lift.graph.arity
     functions = _steps(gradient)[0], _of_inputs(gradient)
-    return _reads_states(gradient) or any(place < end for f in functions for place in _places(f))
+    return _reads_states(gradient, begins) or any(place < end for f in functions for place in _places(f))
 
 
 def _places(function: Monoid) -> set[int]:
@@ -487,15 +489,15 @@ def sum_of(values: Any) -> Any:
 
 
 @kept_outside_modes(512)
-def _of_states(gradient: Gradient) -> Monoid:
+def _of_states(gradient: Gradient, begins: bool) -> Monoid:
     """(states, cotangents of the results) -> cotangents of the float fields."""
     n = gradient.n
 
     def run(*v: Any) -> tuple[Any, ...]:
-        gs = pullback(gradient.program.project, v[:n], gradient.of_results(v[n:]))
+        gs = pullback(gradient.program.project, v[:n], gradient.of_results(v[n:], begins))
         return tuple(as_float(gs[f]) for f in gradient.floats)
 
-    return function_of(trace(run, n + len(gradient.results)))
+    return function_of(trace(run, n + len(gradient.shown(begins))))
 
 
 @kept_outside_modes(512)

@@ -105,8 +105,8 @@ def segment_reduce(
             looked at do not ascend from 0 to N (with `partial` in [0, N]), or keys are not in [0, num_segments).
         EmptyError: a segment that is looked at is empty, and the monoid has no identity. On a GPU, without `validate`,
             the result of this segment is unspecified.
-        GradientError: `out` is given while a gradient or a forward derivative is asked; or the fold is to
-            extremes, whose ties have no rule yet.
+        GradientError: `out` is given while a gradient or a forward derivative is asked; or without a project fields of
+            states depend on how they were grouped.
 
     Example:
         >>> x = torch.tensor([3, 5, 8, 1])

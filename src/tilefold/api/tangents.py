@@ -27,7 +27,7 @@ from tilefold.api import segment_reduce as segments
 from tilefold.api import transpose as transposes
 from tilefold.api.differentiated import Call
 from tilefold.api.ends import function_of
-from tilefold.api.gradients import Fold, Like, cells, converted, fold_of
+from tilefold.api.gradients import Fold, Like, cells, converted, fold_of, unrounded
 from tilefold.api.linear import Linear
 from tilefold.api.losses import Loss
 from tilefold.api.map_gradients import Map
@@ -170,10 +170,9 @@ def _of_map(
     every = [call._read(t, i) for i, t in enumerate(tensors)]
     moved = [None if t is None else call._read(t, i) for i, t in enumerate(given)]
     row = call.rules.row
-    wide = torch.float64 if every[0].dtype == torch.float64 else torch.float32
     results = folds.fold_tensors(
-        every[:n], call.monoid, call.dims, True, dtype=wide, guarantee=call.guarantee, call=call.call
-    )
+        every[:n], call.monoid, call.dims, True, dtype=unrounded(every[:n]), guarantee=call.guarantee, call=call.call
+    )  # fmt: skip
     like = tuple(Like(t.shape, t.dtype, t.device) for t in every[:n])
     fold = fold_of(call.monoid, call.dims, None, call.guarantee, n, False, like, call.call)
     of_results = _of_fold(fold, every[:n], results, moved[:n])

@@ -137,6 +137,14 @@ class Gradient:
             if is_float(dtype) and project.graph.reads(i) & moved
         ]
 
+    def shown(self, inits: bool) -> list[int]:
+        """`results`, and with a state before the elements (`inits`) those that this alone changes."""
+        if not inits:
+            return self.results
+        project, floats = self.program.project, set(self.floats)
+        made = enumerate(project.output_dtypes)
+        return [i for i, dtype in made if is_float(dtype) and project.graph.reads(i) & floats]
+
     @functools.cached_property
     def moved(self) -> set[int]:
         """Fields that change with a float element."""
@@ -379,10 +387,10 @@ class Gradient:
         of_state = pullback(combine, [*before, *s], of_middle)[n:]
         return pullback(self.program.lift, x, of_state)
 
-    def of_results(self, g: Sequence[Any]) -> list[Any]:
-        """Cotangents of all results, 0 of those that have none, from those of `results`."""
+    def of_results(self, g: Sequence[Any], inits: bool) -> list[Any]:
+        """Cotangents of all results, 0 of those that have none, from those of `shown`."""
         every: list[Any] = [0] * len(self.program.project.graph.outputs)
-        for i, one in zip(self.results, g, strict=True):
+        for i, one in zip(self.shown(inits), g, strict=True):
             every[i] = one
         return every
 

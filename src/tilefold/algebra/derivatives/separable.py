@@ -117,7 +117,9 @@ def _both(gradient: Gradient, found: Separated) -> Graph:
     def run(*v: Any) -> tuple[Any, ...]:
         x, total, g = v[:k], v[k : k + gradient.n], v[-1]
         gs = pullback(
-            project, total, gradient.of_results([g * (1.0 + at) for at, _ in enumerate(gradient.results)])
+            project,
+            total,
+            gradient.of_results([g * (1.0 + at) for at, _ in enumerate(gradient.results)], False),
         )
         one, two = gradient.by_total(x, total, gs)[0], dict[int, Any]()
         for term, c in zip(found.terms, coefficients(*total), strict=True):
