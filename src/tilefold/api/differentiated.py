@@ -237,7 +237,7 @@ class Differentiated:
         return made
 
     def _unkept(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> Sequence[Any]:
-        # torch.func.vjp's backward is called after its transform: torch's own operations unwrap what was saved within it, too.
+        # torch.func.vjp's backward is called after its transform: torch's own operations unwrap what it saved, too.
         saved = [torch._C._functorch.unwrap_if_dead(t) for t in saved]
         if self._dual is not None:
             tensors, saved = saved[: self._count], saved[self._count :]
