@@ -98,7 +98,9 @@ def test_both_forms_are_torchs_derivative(name: str) -> None:
                 v[:n],
                 v[n : n + k],
                 v[n + k : 2 * n + k],
-                lambda whole: pullback(gradient.program.project, whole, gradient.of_results(v[2 * n + k :])),
+                lambda whole: pullback(
+                    gradient.program.project, whole, gradient.of_results(v[2 * n + k :], False)
+                ),
             ),
             [*before, *own, *after, *g],
         )
@@ -106,7 +108,8 @@ def test_both_forms_are_torchs_derivative(name: str) -> None:
             torch.testing.assert_close(one, other[at], rtol=1e-9, atol=1e-12)
         if alone:
             gs = by_graph(
-                lambda *v: pullback(gradient.program.project, v[:n], gradient.of_results(v[n:])), [*total, *g]
+                lambda *v: pullback(gradient.program.project, v[:n], gradient.of_results(v[n:], False)),
+                [*total, *g],
             )
             got = by_graph(
                 lambda *v: gradient.by_total(v[:k], v[k : k + n], v[k + n :])[0], [*own, *total, *gs]
