@@ -19,6 +19,7 @@ from tilefold.backends.reference import finish
 from tilefold.backends.steps import run_steps
 from tilefold.backends.triton import cublas, instantiate
 from tilefold.backends.triton.call import Call, Pointer, nested
+from tilefold.backends.triton.interpreted import masks_of_truth
 from tilefold.backends.triton.launch import launcher
 from tilefold.planner.plan import Fill, LibraryCall, Plan, names
 from tilefold.planner.problem.canonical import contiguous_strides
@@ -181,7 +182,7 @@ def interpret_call(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tenso
     """
     kernel = instantiate.kernel(call.kernel, call.source, True)
     tensors = [_seen(t) for t in (*inputs, *outputs)]
-    with _interpreter, np.errstate(all="ignore"):
+    with _interpreter, np.errstate(all="ignore"), masks_of_truth():
         kernel[(call.grid, *call.across)](
             *_with_tensors(call.arguments, iter(tensors)), **dict(call.constants)
         )

@@ -6,13 +6,14 @@ carry of what it rounds to float8.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 import triton.language as tl
-from triton.runtime.interpreter import TensorHandle
+from triton.runtime.interpreter import TensorHandle, interpreter_builder
 
 from tilefold.algebra import arithmetic
 
@@ -43,6 +44,24 @@ def convert(x: Any, TYPE: Any) -> Any:  # what `scalars` calls it
     exact = _tensor_of(x if x.dtype in _FLOATS else x.to(tl.float32)).to(_FLOATS[target])
     codes = {2: torch.uint16, 1: torch.uint8}.get(exact.itemsize) if target in _CODED else None
     return _value((exact if codes is None else exact.view(codes)).numpy(), target, x)
+
+
+@contextlib.contextmanager
+def masks_of_truth() -> Iterator[None]:
+    """Within it masks of loads and stores are truth values: `&` of a tensor and a number makes int32 of these, and from
+    Triton 3.9 on a mask must not be that."""
+    builder = interpreter_builder
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    def of_truth(mask: Any) -> Any:
+        return TensorHandle(mask.data.astype(bool), tl.int1)
+
+    builder.create_masked_load = lambda x, mask, *rest: load(x, of_truth(mask), *rest)
+    builder.create_masked_store = lambda y, x, mask, *rest: store(y, x, of_truth(mask), *rest)
+    try:
+        yield
+    finally:
+        del builder.create_masked_load, builder.create_masked_store
 
 
 def rescale(x: Any, factor: Any) -> Any:
