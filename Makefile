@@ -122,9 +122,9 @@ $(NEWEST_INSTALLED): $(INSTALLED)
 	@touch $@
 
 xray-newest: export PYTHONPATH := $(NEWEST)$(if $(PYTHONPATH),:$(PYTHONPATH))
-xray-newest: $(if $(filter Linux,$(shell uname -s)),$(NEWEST_INSTALLED)) ## the X-ray's tests under the newest Triton (Linux)
+xray-newest: $(if $(filter Linux,$(shell uname -s)),$(NEWEST_INSTALLED)) ## the X-ray's tests and some of the interpreter's under the newest Triton (Linux)
 	@$(PY) -c 'import triton; print("Triton", triton.__version__)'
-	$(PY) -m pytest -n $(WORKERS) tests/xray --ignore=tests/xray/page/test_browser.py $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) tests/xray tests/backends/test_interpret.py --ignore=tests/xray/page/test_browser.py $(PYTEST_ARGS)
 
 cuda-families: $(INSTALLED) ## the library's kernels as CUDA, executed beside Triton's PTX; needs nvcc (CUDA_FAMILIES='spans windows')
 	PYTHONPATH=src:tests $(PY) -W ignore tests/xray/cuda/families.py $(CUDA_FAMILIES)

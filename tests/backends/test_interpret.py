@@ -188,6 +188,16 @@ def test_a_block_of_many_tiles_of_single_elements(length: int) -> None:
     torch.testing.assert_close(got.double(), wanted, rtol=2**-21, atol=0)
 
 
+def test_masks_of_a_tensor_and_a_number() -> None:
+    """They are truth values, which Triton's interpreter does not make of them itself."""
+    x = torch.randn(80, 5, generator=torch.Generator().manual_seed(4))
+    with tilefold.backend("interpret"):
+        sums = tilefold.segment_reduce(x, tilefold.monoids.SUM, torch.tensor([0, 3, 80]))
+        shares = tilefold.softmax(x.flatten()[1:334].view(3, 111).bfloat16(), 1)
+    torch.testing.assert_close(sums, torch.stack([x[:3].sum(0), x[3:].sum(0)]))
+    torch.testing.assert_close(shares.float().sum(1), torch.ones(3), rtol=1e-2, atol=0)
+
+
 def test_no_arithmetic_warns() -> None:
     """As on a GPU: inf - inf is NaN, and no warning."""
     x = torch.tensor([[math.inf, -math.inf, 1.0], [1.0, 2.0, 3.0]])
