@@ -430,7 +430,8 @@ def main(tool: str, part: str, only: str, options: list[str]) -> int:
         elif DETAIL.search(line):
             print(f"    {text}", flush=True)
     code = process.wait()
-    print(*(f"{times} times: {why}" for why, times in harmless.items()), sep="\n")
+    for why, times in harmless.items():
+        print(f"{times} times: {why}")
     print(f"{tool}: {calls - 1} calls, {hazards} hazards, exit {code}, last {now!r}")
     return int(bool(hazards or code or now != "done"))
 

@@ -207,7 +207,10 @@ def test_dual_tensors(dtype: torch.dtype) -> None:
 def test_results_of_whole_numbers_are_not_rounded() -> None:
     """A map's forward derivative folds elements again: a sum beyond 2^24 keeps its last bit."""
     x, e = torch.full((3, 5), 2**28 + 1), drawn(3, 5)
-    parity = lambda e: tilefold.reduce_map(x, monoids.SUM, lambda x, total, e: (total % 7) * e, 1, extras=e)  # noqa: E731
+
+    def parity(e):
+        return tilefold.reduce_map(x, monoids.SUM, lambda x, total, e: (total % 7) * e, 1, extras=e)
+
     made, got = jvp(parity, (e,), (e,))
     assert torch.equal(got, e * (5 * (2**28 + 1) % 7))
     assert torch.equal(made, got)

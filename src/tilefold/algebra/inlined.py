@@ -92,16 +92,8 @@ _counted = constant_in_graphs(positional_count)
 
 def _defaults(function: Any) -> int:
     """How many of a function's arguments have a default."""
-    try:
-        given = function.__defaults__
-        return 0 if given is None else len(given)
-    except AttributeError:  # written inside: of one with a closure Dynamo of torch 2.13 tells none
-        return 0 if function.__code__.co_freevars else _constant_defaults(function)
-
-
-@constant_in_graphs
-def _constant_defaults(function: Any) -> int:
-    return len(function.__defaults__ or ())
+    given = function.__defaults__
+    return 0 if given is None else len(given)
 
 
 @constant_in_graphs

@@ -230,10 +230,9 @@ def _loss(input: Any, target: Any, weight: Any, *options: Any) -> list[Tensor]:
     return [whole, *shown]
 
 
-def _loss_of(input: Any, target: Any, *others: Any) -> list[Tensor]:
+def _loss_of(input: Any, target: Any, weight: Any, *options: Any) -> list[Tensor]:
     """`_loss`. On a mesh of one dim a plain target or weight is every rank's, as torch's `loss_parallel` has it."""
     mesh = input.device_mesh if type(input) is DTensor else None
-    weight, *options = others
     if mesh is not None and mesh.ndim == 1:
         target, weight = [
             t

@@ -106,8 +106,7 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False, **shards: U
 
 def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False, **shards: Unpack[Shards]) -> Tensor:
     """Logarithm of the sum of all ranks' exponentials. Integers and bool are read as torch's default dtype."""
-    has_kind = x.dtype.is_floating_point or x.dtype.is_complex
-    dtype = None if has_kind else torch.get_default_dtype()
+    dtype = None if x.dtype.is_floating_point or x.dtype.is_complex else torch.get_default_dtype()
     return _one(x, monoids.LOGSUMEXP, dim, keepdim, "logsumexp", shards, dtype)
 
 

@@ -23,9 +23,9 @@ from tilefold.functional.arguments import (
     no_dim,
     redirected,
 )
-from tilefold.planner.problem.canonical import wrapped_dims
 from tilefold.planner.problem.instead import of_complex
 from tilefold.planner.problem.validate import as_dtype, check_is_tensor, check_out
+from tilefold.runtime.modes import is_known
 from tilefold.runtime.overrides import overridden
 
 
@@ -136,9 +136,7 @@ def mean(
     total = fold_tensors(
         [input], monoids.SUM, every(dim), given(keepdim), dtype=wide, convert=dtype, call="mean"
     )[0]
-    count = 1
-    for d in wrapped_dims(every(dim), input.ndim, "mean") if input.ndim else ():
-        count *= input.shape[d]
+    count = 1 if is_known(total.numel() == 0) else input.numel() // total.numel()
     value = (total / count).to(result)
     targets = check_out(out, [result], value.shape, [input], "mean")
     return value if targets is None else targets[0].copy_(value)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefold.errors import BackendError
@@ -189,7 +190,7 @@ def is_seen(tensors: Sequence[Any]) -> bool:
 
 def is_known(condition: Any) -> bool:
     """Whether a condition on sizes holds: in a graph, one on a length that elements decide (`x[x > 0]`) is not known to."""
-    if not (torch.compiler.is_compiling() or isinstance(condition, torch.SymBool)):
+    if not (is_dynamo_compiling() or isinstance(condition, torch.SymBool)):
         return bool(condition)
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # imports sympy
 

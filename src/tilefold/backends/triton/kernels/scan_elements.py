@@ -308,7 +308,7 @@ def tile_elements(
 
 
 def read_tile(rows, RESULTS: tl.constexpr, begin, keep, span, SCAN: tl.constexpr, MASKED: tl.constexpr):
-    """`tile_elements` of a scan that writes so many results."""
+    """`tile_elements` of a scan that writes so many results; many places are one load (experiments/scans.md#compiled)."""
     return tile_elements(
         rows, begin, keep, span, SCAN.BY_ROWS, SCAN.RUN, SCAN.SHIFT, SCAN.CHUNK, MASKED, SCAN.MASK_LINES,
         8 if SCAN.SUMS and SCAN.CHUNK > 16 else 4 if SCAN.SUMS or SCAN.CHUNK * (1 + RESULTS) > 64 else 1,
