@@ -663,6 +663,7 @@ def again() -> None:
     """Calls like earlier ones, of other elements: results and gradients of the whole, and the same checks."""
     torch.manual_seed(17)
     dispatch._unrepeated.clear()
+    dispatch._executables.clear()
     rank, sizes, others = dist.get_rank(), sizes_of(3, 0, 2, 4), sizes_of(3, 1, 1, 4)
     target, cuts = here(torch.tensor([0, 4, 8])), here(torch.tensor([0, 2, 2, 5, 9]))
     keys = here(torch.tensor([0, 0, 0, 1, 3, 3, 3, 3, 4]))
