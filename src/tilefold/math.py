@@ -86,7 +86,7 @@ def erf(x: Any) -> Any:
 
 def sigmoid(x: Any) -> Any:
     """1 / (1 + e**-x)."""
-    return 1.0 / (1.0 + exp(-x))
+    return apply("sigmoid", x)
 
 
 def pow(x: Any, y: Any) -> Any:

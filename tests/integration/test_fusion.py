@@ -77,6 +77,20 @@ FUSED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], list[str]]] = {
         lambda x, y: (tilefold.sum(x * y, 1), tilefold.sum(x * x, 1, keepdim=True), tilefold.amax(y, 1)), (X, Y),
         ["reduce"],
     ),
+    "a cosine of rows": (
+        lambda x, y: tilefold.sum(x * y, 1) / (tilefold.sum(x * x, 1).sqrt() * tilefold.sum(y * y, 1).sqrt()), (X, Y),
+        ["reduce"],
+    ),
+    "a mean of what is masked, where there is such": (
+        lambda x, m: torch.where(tilefold.any(m, 1), tilefold.sum(torch.where(m, x, 0.0), 1), 0.0), (X, KEPT), ["reduce"],
+    ),
+    "a loss of all": (lambda x, y: (tilefold.sum((x - y).abs(), (0, 1)) / x.numel()).sqrt() * 3, (X, Y), ["reduce"]),
+    "a result and what is made of it": (
+        lambda x: ((s := tilefold.sum(x * x, 1, keepdim=True)), tilefold.amax(x * x, 1).sqrt() * 2), (X,), ["reduce"],
+    ),
+    "a fold that two steps take": (lambda x: ((s := tilefold.var(x, 1)).sqrt(), s * 2), (X,), ["reduce", "sqrt", "mul"]),
+    "a column of rows' results": (lambda x, r: tilefold.logsumexp(x * 2, 1, keepdim=True) * 2 + r, (X, ROWS), ["reduce", "add"]),
+    "a norm, scaled": (lambda x: tilefold.vector_norm(x, 2, 1) * 0.5, (X,), ["reduce"]),
     "a softmax of what is masked": (
         lambda x, m: tilefold.softmax(torch.where(m, x * 0.125, -1e4), 1), (X, KEPT), ["reduce_map"],
     ),
@@ -167,6 +181,25 @@ def test_so_are_gradients_and_any_number_of_rows(name: str, seen: Seen) -> None:
         near(slopes(compiled, some), slopes(function, [wide(t) for t in some]))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_folds_with_results_of_several_dtypes_are_one(dtype: torch.dtype, seen: Seen) -> None:
+    def call(x: Tensor, m: Tensor) -> tuple[Tensor, ...]:
+        total, most, count = (
+            tilefold.sum(x * m, 1),
+            tilefold.amax(x.float() * m, 1),
+            tilefold.sum(m.float(), 1),
+        )
+        return total, most, total / count
+
+    x = torch.randn(70, 24, generator=SEEDED).to(dtype)
+    made, exact = torch.compile(call, fullgraph=True)(x, KEPT), call(wide(x), KEPT)
+    assert seen.graphs[0] == ["reduce", "convert_element_type"]
+    assert [r.dtype for r in made] == [dtype, torch.float32, torch.float32]
+    for got, want in zip(made, exact, strict=True):
+        eps = torch.finfo(got.dtype).eps
+        torch.testing.assert_close(got.double(), want.double(), rtol=eps, atol=eps * 1e-3, equal_nan=True)
+
+
 def test_halves_are_not_rounded_in_between(seen: Seen) -> None:
     x = (torch.randn(64, 512, generator=SEEDED) * 3).bfloat16()
     w = torch.randn(512, generator=SEEDED).bfloat16()
@@ -253,7 +286,20 @@ def test_drawn_graphs(seed: int, seen: Seen) -> None:
         return choices[int(torch.randint(len(choices), (), generator=drawn))]
 
     steps = [
-        pick("tanh", "mul", "add", "sigmoid", "where", "clamp", "sub", "keep", "softmax", "norm", "both")
+        pick(
+            "tanh",
+            "mul",
+            "add",
+            "sigmoid",
+            "where",
+            "clamp",
+            "sub",
+            "keep",
+            "softmax",
+            "norm",
+            "both",
+            "ratio",
+        )
         for _ in range(7)
     ]
     last = [pick("sum", "amax", "logsumexp", "softmax", "var") for _ in range(2)]
@@ -278,6 +324,11 @@ def test_drawn_graphs(seed: int, seen: Seen) -> None:
                     x, other = tilefold.softmax(x, 1), x
                 case "norm":
                     x = layer(x, w)
+                case "ratio":
+                    kept.append(
+                        (tilefold.sum(x * other, 1) + 0.5)
+                        / (tilefold.amax(x, 1, keepdim=True).exp().squeeze(1) + 1)
+                    )
                 case _:
                     kept.append(tilefold.logsumexp(x, 1))
                     x = tilefold.log_softmax(x, 1) + other

@@ -55,7 +55,7 @@ _INSTEAD = {
     ),
     "tan": "use tilefold.math.sin(x) / tilefold.math.cos(x)",
 }  # fmt: skip
-_COMPOSED = ("sigmoid", "sign")  # of tilefold.math, and no rows
+_COMPOSED = ("sign",)  # of tilefold.math, and no row
 _ARGUMENTS = {1: "x", 2: "a, b", 3: "condition, a, b"}
 
 

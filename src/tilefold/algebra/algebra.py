@@ -130,6 +130,20 @@ def elementwise(graph: Graph) -> Algebra:
     )  # fmt: skip
 
 
+def finished(algebra: Algebra, function: Graph) -> Algebra:
+    """The algebra whose results are a function of the old ones."""
+
+    def then(project: Graph | None, fields: int) -> Graph:
+        first = project or (lambda *state: state)
+        return expression.trace(lambda *v: function(*first(*v)), project.arity if project else fields)
+
+    quick = algebra.quick
+    if quick is not None:
+        form = replace(quick.algebra, project=then(quick.algebra.project, len(quick.algebra.fields)))
+        quick = replace(quick, algebra=form, project=quick.project and then(quick.project, 0))
+    return replace(algebra, project=then(algebra.project, len(algebra.fields)), quick=quick, sums=None)
+
+
 def _parse_number(text: str) -> Number:
     kind, _, literal = text.partition(" ")
     return literal == "True" if kind == "bool" else int(literal) if kind == "int" else float(literal)

@@ -173,6 +173,9 @@ def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
             return a if condition.node.value else b
         if a.position == b.position:
             return a
+    if op == "add" and 1 in constants and (bent := [v.node for v in nodes if v.node.op == "tanh"]):
+        # 1 + tanh(u), a GELU's, loses all digits where the tangent is near -1.
+        return 2.0 * _apply("sigmoid", [2.0 * Value(tracer, bent[0].args[0])])
     if op in ("and", "or"):
         settled = _settled_logic(op, nodes)
         if settled is not None:

@@ -153,6 +153,11 @@ def root(x: Number) -> float:
     return math.sqrt(x) if x >= 0 else math.nan
 
 
+def sigmoid(x: Number) -> float:
+    """1 / (1 + e**-x)."""
+    return math.exp(min(x, 0.0)) / (1.0 + math.exp(-abs(x)))
+
+
 def plain_number(number: Number) -> Number:
     """Without what a subclass adds (numpy's float64 is a float with another repr)."""
     return number if isinstance(number, bool) else int(number) if isinstance(number, int) else float(number)

@@ -186,6 +186,10 @@ ROWS = (
     Op("cos", 1, "float", ieee(math.cos), Torch(torch.cos), Triton("tl.cos({0})"),
        _smooth(-1, 1, ulps=4)),
     Op("tanh", 1, "float", math.tanh, Torch(torch.tanh), Triton("libdevice.tanh({0})"), _smooth(-1, 1, ulps=8)),
+    # An operation, and no quotient of exponentials: a derivative's would be infinite times 0 where e**-x is infinite.
+    Op("sigmoid", 1, "float", numbers.sigmoid, Torch(torch.sigmoid, by_place=True),
+       Triton("1.0 / (1.0 + tl.exp({0} * -1.0))", device_float32=f"RECIPROCAL(1.0 + EXP2({{0}} * {-_LOG2_E!r}))"),
+       _smooth(0, 1, ulps=200)),
     Op("erf", 1, "float", math.erf, Torch(torch.erf), Triton("tl.erf({0})"), _smooth(-1, 1, ulps=4)),
     # ------------------------------------------------------------------------------------------------ comparisons
     _comparison("lt", operator.lt, Torch(torch.lt, orders=True), "<", _COMPARED),

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra.algebra import finished
 from tilefold.algebra.derivatives.folds import Gradient
 from tilefold.algebra.derivatives.linear import add, as_float, div, is_zero, mul, neg
 from tilefold.algebra.derivatives.pullback import pullback
@@ -171,14 +172,7 @@ class Rules:
         monoid, function = self.saving
         rows, total = function.rows, monoid.total
         assert rows is not None
-        quick = total.quick
-        if quick is not None:
-            form = replace(quick.algebra, project=_then(quick.algebra.project, rows))
-            scaled = quick.project and _then(quick.project, rows)
-            quick = replace(quick, algebra=form, project=scaled)
-        n = len(total.fields)
-        project = total.project or trace(lambda *s: s, n)
-        return monoid_of_algebra(replace(total, project=_then(project, rows), quick=quick))
+        return monoid_of_algebra(finished(total, rows))
 
     # --------------------------------------------------------------------------------------------------- the graphs
 
@@ -325,8 +319,3 @@ class Rules:
 
 def _step(op: str, operands: Sequence[Any], value: Any) -> Any:
     return _LINEAR[op](*operands) if op in _LINEAR else apply(op, *operands, value=value)
-
-
-def _then(first: Graph | None, rows: Graph) -> Graph:
-    assert first is not None
-    return trace(lambda *v: rows(*first(*v)), first.arity)

@@ -7,12 +7,14 @@ A fold or a map reads tensors once, whatever function of their elements it takes
 p need not be stored: the fold takes x and w, and its lift is the old one after sigmoid(x * w). In the same way a map's
 function takes in what is computed of its results, with further tensors beside. Folds and maps over the same dims, of the same
 tensors, become one, whose state is the states of all. What others need besides is stored on the way: the fold becomes a map.
+What is computed of a fold's results alone becomes part of its projection.
 
 Values between are not rounded to a half precision, as Inductor does not round between the operations that it fuses.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math as numbers
 import operator
@@ -29,7 +31,7 @@ from torch.fx import Node
 from torch.fx.operator_schemas import normalize_function
 
 from tilefold import math
-from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.algebra import Algebra, finished
 from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import monoid_of
 from tilefold.api.ends import monoid_of_algebra
@@ -74,7 +76,7 @@ _OPERATIONS: dict[Any, Callable[..., Any]] = {
     aten.logical_and: lambda x, y: (x != 0) & (y != 0), aten.logical_or: lambda x, y: (x != 0) | (y != 0),
     aten.logical_not: lambda x: x == 0,
     aten.bitwise_and: operator.and_, aten.bitwise_or: operator.or_, aten.bitwise_not: operator.invert,
-    prims.convert_element_type: lambda x, dtype: x,  # of floats; truth values become 0 and 1
+    aten.squeeze: lambda x, dims: x, prims.convert_element_type: lambda x, dtype: x,  # of floats; truth values become 0 and 1
 }  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def _number(argument: Any) -> Any:
 def _is_pointwise(node: Any) -> bool:
     """Whether a node is one function of elements that graphs here can have: of floats and truth values, not of integers."""
     value = _value(node)
-    if not isinstance(value, torch.Tensor) or node.op != "call_function" or value.ndim == 0:
+    if not isinstance(value, torch.Tensor) or node.op != "call_function":
         return False
     if (
         getattr(node.target, "overloadpacket", None) not in _OPERATIONS
@@ -182,7 +184,7 @@ def _producers(outputs: Sequence[Node], readers: Container[Node], stored: Contai
     pending = list(outputs)
     while pending and len(steps) < MOST_STEPS:
         node = pending.pop()
-        if node in steps or not _is_pointwise(node):
+        if node in steps or not _is_pointwise(node) or _value(node).ndim == 0:
             continue
         alone = all(u in readers or u in steps for u in node.users)
         if alone or node in stored or _bytes(_taken_by(node)) <= _bytes([node]):
@@ -379,6 +381,9 @@ def fuse(graph: torch.fx.Graph, devices: Container[str] = ("cuda",)) -> int:
             _join(graph, [call])
     while _join_two(graph, devices):
         pass
+    for node in [n for n in graph.nodes if n.target is ours.reduce.default]:
+        if (call := _call(node, devices)) is not None:
+            _finish(graph, call)
     return count - len(graph.nodes)
 
 
@@ -463,12 +468,7 @@ def _join(graph: torch.fx.Graph, calls: Sequence[Call]) -> bool:
     rows = [n for c in calls for n in c.rows]
     written, given = monoid_of_algebra(algebra).text, calls[0].given
     if not exits and not any(c.is_map for c in calls):
-        floats = {d for n in rows if (d := _value(n).dtype).is_floating_point}
-        if len(floats) > 1:
-            return False
-        arguments = {
-            **given, "inputs": leaves, "monoid": written, "keepdim": True, "dtype": next(iter(floats), None),
-        }  # fmt: skip
+        arguments = {**given, "inputs": leaves, "monoid": written, **_one_dtype(rows)}
         taken = {n: cuts[k] + i for k, c in enumerate(calls) for n, i in c.rows.items()}
         return _replace(graph, calls, ours.reduce.default, arguments, taken)
     if not exits or (not alone and any(c.summed for c in calls)):
@@ -504,6 +504,36 @@ def _join(graph: torch.fx.Graph, calls: Sequence[Call]) -> bool:
         "convert": None, "guarantee": given["guarantee"], "library": "",
     }  # fmt: skip
     return _replace(graph, calls, ours.reduce_map.default, arguments, taken)
+
+
+def _one_dtype(rows: Iterable[Node]) -> dict[str, Any]:
+    """Arguments of a fold whose results are some nodes: those of floats come in the widest of their dtypes."""
+    floats = {d for n in rows if (d := _value(n).dtype).is_floating_point}
+    return {"keepdim": True, "dtype": functools.reduce(torch.promote_types, floats) if floats else None}
+
+
+def _finish(graph: torch.fx.Graph, call: Call) -> bool:
+    """Make what is computed of a fold's results alone part of it; whether there was such, and results were no more then."""
+    dims, steps = list(call.given["dims"]), set[Node]()
+    for node in graph.nodes:
+        taken = _taken_by(node)
+        if len(steps) == MOST_STEPS or not taken or not all(t in call.rows or t in steps for t in taken):
+            continue
+        drops = node.target is aten.squeeze.dims and node.args[1] == dims
+        if (drops and _value(taken[0]).ndim == len(call.shape)) or (
+            _is_pointwise(node) and all(_shape(t) == _shape(node) for t in taken)
+        ):
+            steps.add(node)
+    exits = [n for n in (*call.rows, *steps) if any(u not in steps for u in n.users)]
+    if len(exits) > len(call.rows) or all(n.target is aten.squeeze.dims for n in steps):
+        return False
+
+    def results(*of_row: Any) -> list[Any]:
+        return Function(exits, steps, [])({n: of_row[i] for n, i in call.rows.items()})
+
+    algebra = finished(call.algebra, trace(results, call.folded))
+    arguments = {**call.given, "monoid": monoid_of_algebra(algebra).text, **_one_dtype(exits)}
+    return _replace(graph, [call], ours.reduce.default, arguments, {n: i for i, n in enumerate(exits)})
 
 
 def _consumers(
@@ -543,12 +573,7 @@ def _replace(
     }
     with mode:
         made = target(**values)
-    stays = target is ours.reduce.default  # of maps, what is one value a row comes as it was computed
-    dropped = {n for c in calls for n in c.rows if not c.is_map and not c.given["keepdim"]}
-    if any(
-        made[i].dtype != _value(n).dtype and (stays or not _value(n).is_floating_point())
-        for n, i in taken.items()
-    ):
+    if any(made[i].dtype != _value(n).dtype and not _value(n).is_floating_point() for n, i in taken.items()):
         return False
     old = calls[0].node
     with graph.inserting_before(old), mode:
@@ -559,7 +584,7 @@ def _replace(
         for node, place in taken.items():
             value, like = made[place], _value(node)
             got = _node(graph, operator.getitem, (new, place), value)
-            if node in dropped:
+            if value.ndim != like.ndim:
                 value = value.squeeze(list(arguments["dims"]))
                 got = _node(graph, aten.squeeze.dims, (got, list(arguments["dims"])), value)
             if value.dtype != like.dtype:

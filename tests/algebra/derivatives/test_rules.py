@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from tilefold import math as m
 from tilefold.algebra.derivatives.linear import add, as_float, mul
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.derivatives.rules import FLAT, RULES
@@ -92,3 +93,34 @@ def test_powers_at_their_corners(base: float, power: float) -> None:
     assert got.item() == pytest.approx(
         power * math.copysign(abs(base) ** max(power - 1, 0), base ** max(power - 1, 0))
     )
+
+
+FAR = torch.tensor(
+    [s * x for x in (0.0, 1e-30, 1.0, 20.0, 87.0, 89.0, 104.0, 1e4, 1e18, 1e30, math.inf) for s in (1, -1)]
+)
+OF_ONE = {
+    name: (lambda x, n=name: apply(n, x), getattr(torch, name))
+    for name in FLOATS
+    if OPS[name].arity == 1 and hasattr(torch, name)
+}
+COMPOSED = {
+    "silu": (lambda x: x * m.sigmoid(x), torch.nn.functional.silu),
+    "a logistic of a difference": (lambda x: m.sigmoid(3.0 - x), lambda x: torch.sigmoid(3 - x)),
+    "a gate by tanh": (lambda x: 1.0 + m.tanh(x), lambda x: 2 * torch.sigmoid(2 * x)),
+    "the same, turned": (lambda x: m.tanh(x * 0.5) + 1, lambda x: 2 * torch.sigmoid(x)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*OF_ONE, *COMPOSED])
+def test_values_and_derivatives_far_away(name: str) -> None:
+    """Where an exponential overflows or vanishes, too; where torch's is a number, ours is the same."""
+    ours, theirs = (OF_ONE | COMPOSED)[name]
+    x = FAR[1:] if name in ("sqrt", "rsqrt") else FAR  # its own rule at 0
+    x = x.double().float().requires_grad_()
+    graph = trace(ours, 1)
+    (value,), want = evaluate(infer(graph, [torch.float32]), [x.detach()]), theirs(x)
+    torch.testing.assert_close(value, want.detach(), rtol=2e-5, atol=0, equal_nan=True)
+    (slope,) = torch.autograd.grad(want.sum(), x)
+    (got,) = gradient(graph, x.detach())
+    known = slope.isfinite()
+    torch.testing.assert_close(got[known], slope[known].double(), rtol=2e-5, atol=1e-40)

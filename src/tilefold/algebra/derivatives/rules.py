@@ -84,6 +84,7 @@ RULES: dict[str, Rule] = {
     "sin": lambda g, v, r: (mul(g, apply("cos", v[0])),),
     "cos": lambda g, v, r: (neg(mul(g, apply("sin", v[0]))),),
     "tanh": lambda g, v, r: (mul(g, 1.0 - r * r),),
+    "sigmoid": lambda g, v, r: (mul(g, r * (1.0 - r)),),
     "erf": lambda g, v, r: (mul(mul(g, 2 / math.sqrt(math.pi)), apply("exp", -(v[0] * v[0]))),),
     "where": lambda g, v, r: (0, chosen(v[0], g), chosen(v[0], g, False)),
     "cast": lambda g, v, r: (g,),  # between floats; whole numbers have no cotangent

@@ -440,6 +440,7 @@ _REAL: dict[str, Callable[..., Number]] = {
     "log1p": _monotone(_log1p, exact=operator.not_),
     "sqrt": _sqrt, "rsqrt": _rsqrt,
     "sin": _wave(_sin), "cos": _wave(lambda x: _sin(x, 1)), "tanh": _wave(_tanh), "erf": _wave(_erf),
+    "sigmoid": _monotone(lambda x: 1 / (1 + (-x).exp()), exact=operator.not_),
 }  # fmt: skip
 _WHOLE: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "abs": abs,
