@@ -86,10 +86,12 @@ FUSED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], list[str]]] = {
     ),
     "a loss of all": (lambda x, y: (tilefold.sum((x - y).abs(), (0, 1)) / x.numel()).sqrt() * 3, (X, Y), ["reduce"]),
     "a result and what is made of it": (
-        lambda x: ((s := tilefold.sum(x * x, 1, keepdim=True)), tilefold.amax(x * x, 1).sqrt() * 2), (X,), ["reduce"],
+        lambda x: (tilefold.sum(x * x, 1, keepdim=True), tilefold.amax(x * x, 1).sqrt() * 2), (X,), ["reduce"],
     ),
     "a fold that two steps take": (lambda x: ((s := tilefold.var(x, 1)).sqrt(), s * 2), (X,), ["reduce", "sqrt", "mul"]),
-    "a column of rows' results": (lambda x, r: tilefold.logsumexp(x * 2, 1, keepdim=True) * 2 + r, (X, ROWS), ["reduce", "add"]),
+    "a column of rows' results": (
+        lambda x, r: tilefold.logsumexp(x * 2, 1, keepdim=True) * 2 + r, (X, ROWS), ["reduce", "add"],
+    ),
     "a norm, scaled": (lambda x: tilefold.vector_norm(x, 2, 1) * 0.5, (X,), ["reduce"]),
     "a softmax of what is masked": (
         lambda x, m: tilefold.softmax(torch.where(m, x * 0.125, -1e4), 1), (X, KEPT), ["reduce_map"],

@@ -196,6 +196,13 @@ GRADIENTS = (
         ("tests/algebra/derivatives/test_rules.py::test_values_and_derivatives_far_away[silu]",),
     ),
     Mutant(
+        "a cut at zero has a slope there",
+        "planner/products/epilogue.py",
+        "math.maximum(0, x)",
+        "math.maximum(x, 0)",
+        ("tests/planner/products/test_matmul.py::test_slopes_of_named_epilogues_at_0_and_far_away",),
+    ),
+    Mutant(
         "1 + tanh is as it is written",
         "algebra/expression.py",
         'if op == "add" and 1 in constants',

@@ -238,6 +238,19 @@ def test_named_epilogues(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(got.double(), want, rtol=4 * ROUNDING[dtype], atol=1e-4)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("name", list(NAMED))
+def test_slopes_of_named_epilogues_at_0_and_far_away(name: str, backend: str) -> None:
+    far = torch.tensor([[0.0, 1e-30, 1.0, 20.0, 87.0, 89.0, 104.0, 1e4]])
+    a, unit = torch.cat([far, -far]).requires_grad_(), torch.eye(8)
+    with tilefold.backend(backend):
+        made = tilefold.matmul(a, unit, epilogue=name)
+        (got,) = torch.autograd.grad(made.sum(), a)
+    exact = a.detach().double().requires_grad_()
+    (want,) = torch.autograd.grad(NAMED[name](exact).sum(), exact)
+    assert (got - want).abs().max() < 1e-6
+
+
 def test_an_epilogue_of_extra_tensors() -> None:
     a, b = filled((2, 3, 8), torch.float32), filled((8, 5), torch.float32, 1)
     residual, scale = filled((3, 5), torch.bfloat16, 2), filled((2, 1, 5), torch.float64, 3)

@@ -32,7 +32,7 @@ def _gelu(x: Any) -> Any:
 
 
 NAMED: dict[str, Callable[..., Any]] = {
-    "relu": lambda x: math.maximum(x, 0),
+    "relu": lambda x: math.maximum(0, x),  # whose slope at 0 is the number's, as torch has it
     "gelu": _gelu,
     "silu": lambda x: x * math.sigmoid(x),
     "sigmoid": math.sigmoid,
@@ -47,7 +47,6 @@ IN_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-_RELU = trace(NAMED["relu"], 1)
 _ROLE = Role(
     "an epilogue",
     "an epilogue must take the accumulator and each of `epilogue_args`",
@@ -85,7 +84,9 @@ class Epilogue:
     @property
     def only_relu(self) -> bool:
         """Whether the accumulator is cut at zero, and nothing else."""
-        return not self.elements and self.row is None and self.typed.graph == _RELU
+        nodes = self.typed.graph.nodes
+        is_maximum = [node.op for node in nodes] == ["input", "const", "maximum"]
+        return not self.elements and self.row is None and is_maximum and nodes[1].value == 0
 
 
 def accumulator_dtype(operand: torch.dtype) -> torch.dtype:
