@@ -61,6 +61,10 @@ def _count(value: Tensor, dims: Sequence[int]) -> int:
     return torch.Size([value.shape[dim] for dim in dims]).numel()  # a number, also while torch.jit traces
 
 
+def _sigmoid(x: Tensor) -> Tensor:
+    return (torch.exp(-x) + 1.0).reciprocal()  # bits of torch.sigmoid depend on where an element lies
+
+
 def _no_number(x: Number) -> Number:
     raise AssertionError("a block operation has no answer on numbers alone")
 
@@ -187,7 +191,7 @@ ROWS = (
        _smooth(-1, 1, ulps=4)),
     Op("tanh", 1, "float", math.tanh, Torch(torch.tanh), Triton("libdevice.tanh({0})"), _smooth(-1, 1, ulps=8)),
     # An operation, and no quotient of exponentials: a derivative's would be infinite times 0 where e**-x is infinite.
-    Op("sigmoid", 1, "float", numbers.sigmoid, Torch(torch.sigmoid, by_place=True),
+    Op("sigmoid", 1, "float", numbers.sigmoid, Torch(_sigmoid, out=False),
        Triton("1.0 / (1.0 + tl.exp({0} * -1.0))", device_float32=f"RECIPROCAL(1.0 + EXP2({{0}} * {-_LOG2_E!r}))"),
        _smooth(0, 1, ulps=200)),
     Op("erf", 1, "float", math.erf, Torch(torch.erf), Triton("tl.erf({0})"), _smooth(-1, 1, ulps=4)),
