@@ -232,6 +232,36 @@ def test_chunks_have_the_gradient_of_the_whole(monoid: Monoid) -> None:
     assert_alike(chunked, whole, drawn(3, 6))
 
 
+ORDERS, EQUAL = (-3.0, -1.0, 0.5, 1.5, 2.0, 3.0), (2.0, -2.0, 1.0, 2.0, -1.0, 1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"exclusive": True}, {"reverse": True}], ids=str)
+@pytest.mark.parametrize("p", ORDERS)
+def test_equal_magnitudes_share_the_slopes_of_prefixes_norms(p: float, options: dict[str, bool]) -> None:
+    """A combine that is right by its values alone would give one of them all."""
+    first = int("exclusive" in options)
+
+    def norms(x: Tensor) -> list[Tensor]:
+        x = x.flip(1) if options.get("reverse") else x
+        made = torch.stack([torch.linalg.vector_norm(x[:, : i + 1], p, 1) for i in range(6 - first)], 1)
+        return [made.flip(1) if options.get("reverse") else made]
+
+    def scanned(x: Tensor) -> list[Tensor]:
+        return [tilefold.scan(x, monoids.NORM(p), 1, **options)[:, first:]]
+
+    assert_alike(scanned, norms, torch.tensor([EQUAL], dtype=F64, requires_grad=True))
+
+
+@pytest.mark.parametrize("p", ORDERS)
+def test_equal_magnitudes_of_chunks_share_the_slope_of_their_norm(p: float) -> None:
+    def chunked(x: Tensor) -> list[Tensor]:
+        state = tilefold.reduce(x[:3], monoids.NORM(p), 0, return_state=True)[1]
+        return [tilefold.reduce(x[3:], monoids.NORM(p), 0, init=state)]
+
+    x = torch.tensor(EQUAL, dtype=F64, requires_grad=True)
+    assert_alike(chunked, lambda x: [torch.linalg.vector_norm(x, p, 0)], x)
+
+
 COUNTED = Monoid(
     lambda a, b: (a.count + b.count, a.total + b.total), (0, 0), fields=("count", "total"),
     lift=lambda x: (1.0, x), project=lambda count, total: (count * count, total / count),

@@ -203,6 +203,20 @@ GRADIENTS = (
         ("tests/planner/products/test_matmul.py::test_slopes_of_named_epilogues_at_0_and_far_away",),
     ),
     Mutant(
+        "norms of equal magnitudes have the slopes of what their combine decides",
+        "algebra/powers.py",
+        "    differentiate_as(made.algebra.combine, expression.trace(combine_with_slopes, 4))\n",
+        "",
+        ("tests/api/test_monoid_gradients.py::test_equal_magnitudes_share_the_slopes_of_prefixes_norms",),
+    ),
+    Mutant(
+        "infinity, the least magnitude of no element, has a slope",
+        "algebra/powers.py",
+        "total * (ratio if p > 0 else math.where(own == INFINITY, 0.0, ratio))",
+        "total * ratio",
+        ("tests/api/test_monoid_gradients.py::test_equal_magnitudes_share_the_slopes_of_prefixes_norms",),
+    ),
+    Mutant(
         "1 + tanh is as it is written",
         "algebra/expression.py",
         'if op == "add" and 1 in constants',

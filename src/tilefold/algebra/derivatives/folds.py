@@ -41,14 +41,14 @@ FAR = 1e300  # an end of a domain beyond it is none
 
 
 # Combines that have no slope where two states tie, and what has the same values and all slopes.
-_FORMS: dict[Graph, tuple[Graph, Graph]] = {}
+_FORMS: dict[Graph, tuple[Graph, Graph | None]] = {}
 
 
-def differentiate_as(combine: Graph, form: Graph, joined: Graph) -> None:
+def differentiate_as(combine: Graph, form: Graph, joined: Graph | None = None) -> None:
     """Take the derivatives of `form` for those of `combine`, whose values it has.
 
-    And for those of (a total, the first field of an element of it) `joined`, in which a total has the extremes of its
-    elements, whose other fields are as the first monoid's of that combine.
+    And, unless they are found, for those of (a total, the first field of an element of it) `joined`, in which a total has the
+    extremes of its elements, whose other fields are as the first monoid's of that combine.
     """
     _FORMS[combine] = form, joined
 
@@ -188,8 +188,8 @@ class Gradient:
         """combine(T, lift(x)) of a total T that x is part of: where a field is the larger of both sides', it is T's own."""
         n, program = self.n, self.program
         taken = [*program.state, *program.lift.input_dtypes]
-        if (form := _FORMS.get(self.algebra.combine)) is not None:
-            return infer(trace(lambda *v: form[1](*v[:n], program.lift.graph(*v[n:])[0]), len(taken)), taken)
+        if (joined := _FORMS.get(self.algebra.combine, (None, None))[1]) is not None:
+            return infer(trace(lambda *v: joined(*v[:n], program.lift.graph(*v[n:])[0]), len(taken)), taken)
         block = specialize(self.states, self.elements_read).absorb if self.algebra.commutative else None
         largest = _extremes(program.combine.graph, n)
         counts = _counts(program.lift.graph, program.combine.graph, n)
