@@ -20,7 +20,6 @@ from torch.compiler import is_dynamo_compiling
 from tilefold import math
 from tilefold.algebra import expression
 from tilefold.algebra.algebra import Quick
-from tilefold.algebra.derivatives.folds import differentiate_as
 from tilefold.algebra.inlined import Inlined, function_of, inlined
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.symbols import fixed
@@ -537,17 +536,10 @@ def powers(p: float, project: Function, name: str) -> Monoid:
         other = math.minimum(a.extreme, b.extreme) if p > 0 else math.maximum(a.extreme, b.extreme)
         first = a.extreme > b.extreme if p > 0 else a.extreme < b.extreme
         kept, moved = math.where(first, a.sum, b.sum), math.where(first, b.sum, a.sum)
-        return of, kept + moved * math.where(a.extreme == b.extreme, 1.0, part(other, of))
-
-    def combine_with_slopes(a: Any, sum_a: Any, b: Any, sum_b: Any) -> tuple[Any, Any]:
-        of = extreme(a, b)
-
-        def moved(own: Any, total: Any) -> Any:
-            # Of negative powers it is infinite of no element: then there is nothing to move, and infinity has no slope.
-            ratio = part(own, of)
-            return total * (ratio if p > 0 else math.where(own == INFINITY, 0.0, ratio))
-
-        return of, moved(a, sum_a) + moved(b, sum_b)
+        ratio = part(other, of)
+        if p < 0:  # no element: infinity has no slope
+            ratio = math.where(other == INFINITY, 0.0, ratio)
+        return of, kept + moved * math.where(a.extreme == b.extreme, 1.0, ratio)
 
     def absorb(state: Any, x: Any) -> tuple[Any, Any]:
         of = extreme(state.extreme, block(abs(x * 1.0)))
@@ -570,7 +562,6 @@ def powers(p: float, project: Function, name: str) -> Monoid:
         check=False,
         name=name,
     )
-    differentiate_as(made.algebra.combine, expression.trace(combine_with_slopes, 4))
     sums = _sums_of(lambda x: math.pow(abs(x), p), 0)
 
     def finish_quick(total: Any) -> Any:

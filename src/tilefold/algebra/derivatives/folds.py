@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.derivatives import ties
 from tilefold.algebra.derivatives.linear import add, as_float, div, is_zero, mul, neg, number
 from tilefold.algebra.derivatives.pullback import pullback
 from tilefold.algebra.domain import ANY
@@ -29,6 +30,7 @@ from tilefold.algebra.operations import EXTREMES, OPS, values_of
 from tilefold.algebra.program import specialize
 from tilefold.algebra.typing import TypedGraph, infer
 from tilefold.algebra.written import as_written
+from tilefold.errors import GradientError
 from tilefold.runtime.modes import outside_modes
 
 F64 = torch.float64
@@ -41,14 +43,14 @@ FAR = 1e300  # an end of a domain beyond it is none
 
 
 # Combines that have no slope where two states tie, and what has the same values and all slopes.
-_FORMS: dict[Graph, tuple[Graph, Graph | None]] = {}
+_FORMS: dict[Graph, tuple[Graph, Graph]] = {}
 
 
-def differentiate_as(combine: Graph, form: Graph, joined: Graph | None = None) -> None:
+def differentiate_as(combine: Graph, form: Graph, joined: Graph) -> None:
     """Take the derivatives of `form` for those of `combine`, whose values it has.
 
-    And, unless they are found, for those of (a total, the first field of an element of it) `joined`, in which a total has the
-    extremes of its elements, whose other fields are as the first monoid's of that combine.
+    And for those of (a total, the first field of an element of it) `joined`, in which a total has the extremes of its
+    elements, whose other fields are as the first monoid's of that combine.
     """
     _FORMS[combine] = form, joined
 
@@ -110,12 +112,46 @@ class Gradient:
     def program(self) -> Any:
         """Its graphs, typed; of the algebra's own projection."""
         program = as_written(self.states, self.elements_read)
-        if (form := _FORMS.get(self.algebra.combine)) is not None:
-            program = replace(program, combine=infer(form[0], program.combine.input_dtypes))
-        if self.algebra.project is None:
-            return program
-        project = _PROJECTIONS.get(self.algebra.project, self.algebra.project)
-        return replace(program, project=infer(project, program.state))
+        known = _FORMS.get(self.algebra.combine)
+        form = self._at_ties if known is None else known[0]
+        if form is not None:
+            program = replace(program, combine=infer(form, program.combine.input_dtypes))
+        return (
+            program
+            if self._project is None
+            else replace(program, project=infer(self._project, program.state))
+        )
+
+    @functools.cached_property
+    def _project(self) -> Graph | None:
+        project = self.algebra.project
+        return None if project is None else _PROJECTIONS.get(project, project)
+
+    @functools.cached_property
+    def _at_ties(self) -> Graph | None:
+        """The combine with the slopes that its values have where states have equal fields; None where its own has them.
+
+        Raises:
+            GradientError: neither has them.
+        """
+        exact = self._exact
+        if (form := ties.resolved(exact.combine, self.n)) is None:
+            return None
+        with outside_modes():
+            rows = [t[:, :3].clone() for t in self._samples(torch.Generator().manual_seed(0))[0]]
+            for sample in range(SAMPLES):  # of every other one all inputs are equal, or one of them
+                one, other = ((0, 1), (1, 2), (0, 2))[sample % 3]
+                for t in rows if sample % 2 else [rows[sample // 6 % len(rows)]]:
+                    t[sample, other] = t[sample, one]
+            project = self._project or trace(lambda *state: state, self.n)
+            combines = [exact.combine, infer(form, exact.combine.input_dtypes)]
+            own, resolved = ties.slopes_agree(exact.lift, combines, infer(project, exact.state), rows)
+        if not own and not resolved:
+            raise GradientError(
+                "gradient: a combine must have the slopes of its values where two states have equal fields, got one that "
+                "compares them and has others; write it without the comparison, or give the monoid `grad=`"
+            )
+        return None if own else form
 
     @property
     def n(self) -> int:
@@ -188,9 +224,11 @@ class Gradient:
         """combine(T, lift(x)) of a total T that x is part of: where a field is the larger of both sides', it is T's own."""
         n, program = self.n, self.program
         taken = [*program.state, *program.lift.input_dtypes]
-        if (joined := _FORMS.get(self.algebra.combine, (None, None))[1]) is not None:
-            return infer(trace(lambda *v: joined(*v[:n], program.lift.graph(*v[n:])[0]), len(taken)), taken)
-        block = specialize(self.states, self.elements_read).absorb if self.algebra.commutative else None
+        if (form := _FORMS.get(self.algebra.combine)) is not None:
+            return infer(trace(lambda *v: form[1](*v[:n], program.lift.graph(*v[n:])[0]), len(taken)), taken)
+        # A block form that is derived compares as the combine does.
+        blocks = self.algebra.commutative and (self.algebra.absorb is not None or self._at_ties is None)
+        block = specialize(self.states, self.elements_read).absorb if blocks else None
         largest = _extremes(program.combine.graph, n)
         counts = _counts(program.lift.graph, program.combine.graph, n)
 
