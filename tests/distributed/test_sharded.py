@@ -143,7 +143,7 @@ def test_compiled_segments_are_one_graph_forward_and_backward(four):
         ("offsets", "`offsets` must begin at 0 and end at the dim's length 8, got 0 and 7"),
         ("lengths", "`lengths` must sum to the dim's length 8, got 9"),
         ("both", "segments must be given by `offsets`, by `lengths` or by `by`, got both"),
-        ("empty", "an empty segment and first without one"),
+        ("empty", "got the empty segment 0 and first without one"),
     ],
 )
 def test_segments_that_are_refused(four, what, said):
