@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -161,6 +162,35 @@ def scans() -> None:
                     [t.split(sizes, 1)[rank] for t in listed(fold(tilefold.scan, whole, monoid, 0, **form))],
                     along_rows,
                 )
+
+
+def scan_gradients(names: list[str]) -> None:
+    """A rank's part of the whole scan's gradient: of elements that tie, and of NaN on any rank."""
+    torch.manual_seed(18)
+    sizes, rank = sizes_of(2, 0, 3, 1), dist.get_rank()
+    whole = here(torch.randint(-1, 2, (40, 6)).double())
+    whole = whole.masked_fill(here(torch.rand(40, 6) < 0.1), float("nan"))
+    whole[:6] = here(torch.arange(6.0).masked_fill(torch.eye(6, dtype=torch.bool), float("nan")))
+    own, seed = whole.split(sizes, 1)[rank].clone(), here(torch.randint(1, 9, (40, 6)).double())
+    of = {**CATALOGUE, "no identity": tilefold.Monoid(tilefold.math.maximum, None)}
+    whole.requires_grad_(), own.requires_grad_()
+    for name, reverse in itertools.product(names, (False, True)):
+        for exclusive in (False, True)[: 1 + (of[name].algebra.identity is not None)]:
+            form = {"exclusive": exclusive, "reverse": reverse}
+            wanted = listed(tilefold.scan(whole, of[name], 1, **form))
+            (of_whole,) = torch.autograd.grad(
+                [t for t in wanted if t.requires_grad], whole, seeds_of(wanted, seed)
+            )
+            for place in ({"sharded_dim": 1}, {"sharded_dim": (1, 1), "mesh": on_mesh()}):
+                got = listed(sharded.scan(own, of[name], 1, **form, **place))
+                part = seed.split(sizes, 1)[rank]
+                (of_own,) = torch.autograd.grad([t for t in got if t.requires_grad], own, seeds_of(got, part))
+                same(of_whole.split(sizes, 1)[rank], of_own)
+
+
+def seeds_of(made: list[torch.Tensor], seed: torch.Tensor) -> list[torch.Tensor]:
+    """A cotangent of each result that has one."""
+    return [seed * (1 + i) for i, t in enumerate(made) if t.requires_grad]
 
 
 def named() -> None:

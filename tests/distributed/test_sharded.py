@@ -202,6 +202,15 @@ def test_scans_begin_with_the_state_of_the_ranks_before(four):
     four.run(on_ranks.scans)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [["MAX", "MIN"], ["MINMAX", "NORM(inf)", "no identity"], ["CUMMIN", "MAX_WITH_INDEX", "LAST"]],
+    ids=lambda names: ",".join(names),
+)
+def test_gradients_of_scans_are_the_shards_of_the_whole_ones(four, names):
+    four.run(on_ranks.scan_gradients, names)
+
+
 def test_named_folds_are_those_of_the_whole(four):
     four.run(on_ranks.named)
 
