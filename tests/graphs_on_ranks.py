@@ -50,6 +50,15 @@ def compiled(names: list[str]) -> None:
             backend="aot_eager",
         )
         same(x.logcumsumexp(1).split([3, 2], 1)[rank], several(x.split([3, 2], 1)[rank]))
+        largest = torch.compile(
+            lambda t: sharded.scan(t, monoids.MAX, 1, sharded_dim=1, group=group),
+            fullgraph=True,
+            backend="aot_eager",
+        )
+        own, seed = x.split([3, 2], 1)[rank].clone().requires_grad_(), 1 + x.square()
+        (a,) = torch.autograd.grad(tilefold.scan(whole, monoids.MAX, 1), whole, seed)
+        (b,) = torch.autograd.grad(largest(own), own, seed.split([3, 2], 1)[rank])
+        same(a.split([3, 2], 1)[rank], b)
         best = torch.compile(
             lambda t: sharded.topk(t, 3, 1, sharded_dim=1, group=group), fullgraph=True, backend="aot_eager"
         )

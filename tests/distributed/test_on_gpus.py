@@ -86,6 +86,10 @@ def test_scans_begin_with_the_state_of_the_ranks_before(two):
     two.run(on_ranks.scans)
 
 
+def test_gradients_of_scans_are_the_shards_of_the_whole_ones(two):
+    two.run(on_ranks.scan_gradients, ["MAX", "MINMAX", "no identity", "CUMMAX"])
+
+
 def test_named_folds_are_those_of_the_whole(two):
     two.run(on_ranks.named)
 
