@@ -147,6 +147,46 @@ def test_a_map_with_extra_tensors_of_every_shape() -> None:
     )
 
 
+SELECTIONS = {
+    "max": monoids.MAX,
+    "min": monoids.MIN,
+    "no identity": Monoid(math.maximum, None),
+    "a choice": Monoid(lambda a, b: math.where((b >= a) | math.isnan(b), b, a), -INF),
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_state_before_a_scan_is_selected_as_an_element_is(
+    name: str, exclusive: bool, reverse: bool
+) -> None:
+    """Of elements that tie, and of NaN, one has the cotangent, whether it stands before the others or among them."""
+    x = torch.randint(-1, 2, (20, 5), generator=torch.Generator().manual_seed(3)).double()
+    x[5:15, 2], first = float("nan"), torch.zeros(20, 1, dtype=F64)
+    first[10:] = float("nan")
+    parts = [x, first] if reverse else [first, x]
+    whole, g = torch.cat(parts, 1).requires_grad_(), torch.arange(1.0, 101, dtype=F64).view(20, 5)
+    wanted = tilefold.scan(whole, SELECTIONS[name], 1, reverse=reverse).narrow(
+        1, int(reverse == exclusive), 5
+    )
+    init, form = first[:, 0].requires_grad_(), {"reverse": reverse, "exclusive": exclusive}
+    got = tilefold.scan(x.requires_grad_(), SELECTIONS[name], 1, init=init, **form)
+    of_x, of_init = torch.autograd.grad(got, (x, init), g)
+    made = [of_x, of_init[:, None]] if reverse else [of_init[:, None], of_x]
+    torch.testing.assert_close(torch.cat(made, 1), torch.autograd.grad(wanted, whole, g)[0])
+
+
+def test_scans_of_equal_elements_have_torchs_gradient() -> None:
+    """The last one has it: in the other direction, the first."""
+    x = drawn(20, 5).detach().round()
+    for own, of_torch in ((monoids.MAX, torch.cummax), (monoids.MIN, torch.cummin)):
+        like = lambda x, f=of_torch: f(x, 1).values  # noqa: E731  # one call
+        assert_alike(lambda x, m=own: tilefold.scan(x, m, 1), like, x.clone().requires_grad_())
+        back = lambda x, f=like: f(x.flip(1)).flip(1)  # noqa: E731  # one call
+        assert_alike(lambda x, m=own: tilefold.scan(x, m, 1, reverse=True), back, x.clone().requires_grad_())
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("dim", [0, 1])

@@ -548,9 +548,9 @@ def test_what_gives_the_segments_is_named_where_it_is_no_tensor(name: str) -> No
 def test_nothing_waits_for_a_gpu_unless_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets that lie there are looked at where `validate` says so."""
     module = importlib.import_module("tilefold.api.segment_reduce")
-    looked, own = [], module._are_looked_at
+    looked, own = [], module.are_looked_at
     monkeypatch.setattr(
-        module, "_are_looked_at", lambda n, validate: looked.append(validate) or own(n, validate)
+        module, "are_looked_at", lambda n, validate: looked.append(validate) or own(n, validate)
     )
     x = torch.ones(4)
     tilefold.segment_reduce(x, monoids.SUM, torch.tensor([0, 4]))

@@ -7,7 +7,9 @@ import torch
 
 import drawn_on_ranks
 import dtensors_on_ranks
+import graphs_on_ranks
 import on_ranks
+import refused_on_ranks
 from ranks import Ranks
 
 pytestmark = [
@@ -53,7 +55,7 @@ def test_gradients_are_the_shards_of_the_whole_one(two, names):
 
 
 def test_compiled_maps_are_one_graph_forward_and_backward(two):
-    two.run(on_ranks.compiled_maps)
+    two.run(graphs_on_ranks.compiled_maps)
 
 
 def test_segments_of_dtensors_are_those_of_the_whole(two):
@@ -61,7 +63,7 @@ def test_segments_of_dtensors_are_those_of_the_whole(two):
 
 
 def test_compiled_segments_are_one_graph_forward_and_backward(two):
-    two.run(on_ranks.compiled_segments)
+    two.run(graphs_on_ranks.compiled_segments)
 
 
 def test_plain_calls_of_dtensors_are_those_of_the_whole(two):
@@ -84,12 +86,16 @@ def test_scans_begin_with_the_state_of_the_ranks_before(two):
     two.run(on_ranks.scans)
 
 
+def test_gradients_of_scans_are_the_shards_of_the_whole_ones(two):
+    two.run(on_ranks.scan_gradients, ["MAX", "MINMAX", "no identity", "CUMMAX"])
+
+
 def test_named_folds_are_those_of_the_whole(two):
     two.run(on_ranks.named)
 
 
 def test_compiled_calls_are_one_graph_forward_and_backward(two):
-    two.run(on_ranks.compiled, ["LOGSUMEXP", "MAX_WITH_INDEX"])
+    two.run(graphs_on_ranks.compiled, ["LOGSUMEXP", "MAX_WITH_INDEX"])
 
 
 def test_bits_do_not_depend_on_who_is_late(two):
@@ -99,13 +105,13 @@ def test_bits_do_not_depend_on_who_is_late(two):
 
 @pytest.mark.parametrize("what", ["shape", "dtype", "monoid", "guarantee"])
 def test_ranks_that_disagree_are_named_on_each_rank(two, what):
-    errors = two.run(on_ranks.disagreeing, what)
+    errors = two.run(refused_on_ranks.disagreeing, what)
     assert len(set(errors)) == 1
     assert f"ranks must agree on {what}" in errors[0]
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_ranks_that_disagree_are_named_by_every_operation(two, name):
-    errors = two.run(on_ranks.disagreeing_call, name, "dtype")
+    errors = two.run(refused_on_ranks.disagreeing_call, name, "dtype")
     assert len(set(errors)) == 1
     assert "ranks must agree on dtype" in errors[0]

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 import drawn_on_ranks
+import graphs_on_ranks
 import on_ranks
+import refused_on_ranks
+import repeated_on_ranks
 import tilefold.distributed as sharded
 from ranks import Ranks
 from tilefold.errors import ArgumentError
@@ -48,45 +51,50 @@ def test_gradients_are_the_shards_of_the_whole_one(four, names):
 
 
 def test_compiled_calls_are_one_graph_forward_and_backward(four):
-    four.run(on_ranks.compiled, ["LOGSUMEXP", "MAX_WITH_INDEX"])
+    four.run(graphs_on_ranks.compiled, ["LOGSUMEXP", "MAX_WITH_INDEX"])
 
 
 def test_compiled_maps_are_one_graph_forward_and_backward(four):
-    four.run(on_ranks.compiled_maps)
+    four.run(graphs_on_ranks.compiled_maps)
 
 
 @pytest.mark.parametrize("name", ["logsumexp", "softmax", "cumsum"])
 def test_there_is_no_second_derivative(four, name):
-    assert all("a first derivative alone" in error for error in four.run(on_ranks.second_derivative, name))
+    assert all(
+        "a first derivative alone" in error for error in four.run(refused_on_ranks.second_derivative, name)
+    )
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_transforms_of_torch_func_have_no_gradient(four, name):
-    assert all("must be asked of autograd" in error for error in four.run(on_ranks.transformed, name))
+    assert all("must be asked of autograd" in error for error in four.run(refused_on_ranks.transformed, name))
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_several_cotangents_at_once_have_the_gradients_of_each(four, name):
-    four.run(on_ranks.batched, name)
+    four.run(refused_on_ranks.batched, name)
 
 
 def test_several_calls_at_once_are_refused(four):
-    for errors in four.run(on_ranks.mapped):
+    for errors in four.run(refused_on_ranks.mapped):
         assert all("an exchange must be of one call" in error for error in errors), errors
 
 
 def test_calls_like_earlier_ones_are_those_of_their_own_elements(four):
-    four.run(on_ranks.again)
+    four.run(repeated_on_ranks.again)
 
 
 @pytest.mark.parametrize("name", ["softmax", "logsumexp", "scan", "cross_entropy"])
 def test_there_is_no_forward_derivative(four, name):
-    assert all("no forward derivative" in error for error in four.run(on_ranks.forward_derivative, name))
+    assert all(
+        "no forward derivative" in error for error in four.run(refused_on_ranks.forward_derivative, name)
+    )
 
 
 def test_a_map_of_extremes_has_no_gradient(four):
     assert all(
-        "where those of its fold need the total alone" in error for error in four.run(on_ranks.underived)
+        "where those of its fold need the total alone" in error
+        for error in four.run(refused_on_ranks.underived)
     )
 
 
@@ -104,11 +112,11 @@ def test_a_loss_of_sharded_classes_is_that_of_all(four):
     ],
 )
 def test_losses_that_are_refused(four, what, said):
-    assert all(re.search(said, error) for error in four.run(on_ranks.losses_beside, what))
+    assert all(re.search(said, error) for error in four.run(refused_on_ranks.losses_beside, what))
 
 
 def test_a_compiled_loss_is_one_graph_with_the_same_bits(four):
-    assert four.run(on_ranks.losses_beside, "compiled") == [None] * 4
+    assert four.run(refused_on_ranks.losses_beside, "compiled") == [None] * 4
 
 
 def test_maps_of_sharded_rows_are_those_of_the_whole(four):
@@ -124,7 +132,7 @@ def test_segments_that_cross_ranks_are_those_of_the_whole(four):
 
 
 def test_compiled_segments_are_one_graph_forward_and_backward(four):
-    four.run(on_ranks.compiled_segments)
+    four.run(graphs_on_ranks.compiled_segments)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +143,11 @@ def test_compiled_segments_are_one_graph_forward_and_backward(four):
         ("offsets", "`offsets` must begin at 0 and end at the dim's length 8, got 0 and 7"),
         ("lengths", "`lengths` must sum to the dim's length 8, got 9"),
         ("both", "segments must be given by `offsets`, by `lengths` or by `by`, got both"),
-        ("empty", "an empty segment and first without one"),
+        ("empty", "got the empty segment 0 and first without one"),
     ],
 )
 def test_segments_that_are_refused(four, what, said):
-    assert all(re.search(said, error) for error in four.run(on_ranks.segments_beside, what))
+    assert all(re.search(said, error) for error in four.run(refused_on_ranks.segments_beside, what))
 
 
 def test_products_of_parts_of_k_are_those_of_the_whole(four):
@@ -147,7 +155,7 @@ def test_products_of_parts_of_k_are_those_of_the_whole(four):
 
 
 def test_a_compiled_product_is_one_graph(four):
-    four.run(on_ranks.compiled_product)
+    four.run(graphs_on_ranks.compiled_product)
 
 
 def test_products_that_are_refused(four):
@@ -156,14 +164,14 @@ def test_products_that_are_refused(four):
         "rows must be a multiple of 4, the number of ranks",
         "with `row` b must have columns",
     )
-    for errors in four.run(on_ranks.refused_products):
+    for errors in four.run(refused_on_ranks.refused_products):
         assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
 
 
 def test_more_than_all_ranks_have_is_refused_on_each(four):
     assert all(
         "`k` must be at most 4, the length of dim 1 on all ranks" in error
-        for error in four.run(on_ranks.too_many)
+        for error in four.run(refused_on_ranks.too_many)
     )
 
 
@@ -177,12 +185,12 @@ def test_calls_without_a_sharded_dim_or_with_other_keywords_are_refused_by_name(
         "distributed.var: further keywords must be among sharded_dim, group, mesh, guarantee, got 'unbiased'",
         "distributed.layer_norm: further keywords must be among .*, got 'sharded'",
     )
-    for errors in four.run(on_ranks.unnamed):
+    for errors in four.run(refused_on_ranks.unnamed):
         assert all(re.search(rule, error) for rule, error in zip(rules, errors, strict=True)), errors
 
 
 def test_parts_without_dims_are_refused(four):
-    for errors in four.run(on_ranks.without_dims):
+    for errors in four.run(refused_on_ranks.without_dims):
         assert all("`sharded_dim` must be a dim of the parts, got 0" in error for error in errors), errors
 
 
@@ -194,13 +202,22 @@ def test_scans_begin_with_the_state_of_the_ranks_before(four):
     four.run(on_ranks.scans)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [["MAX", "MIN"], ["MINMAX", "NORM(inf)", "no identity"], ["CUMMIN", "MAX_WITH_INDEX", "LAST"]],
+    ids=lambda names: ",".join(names),
+)
+def test_gradients_of_scans_are_the_shards_of_the_whole_ones(four, names):
+    four.run(on_ranks.scan_gradients, names)
+
+
 def test_named_folds_are_those_of_the_whole(four):
     four.run(on_ranks.named)
 
 
 @pytest.mark.parametrize("correction", [2, 2.5])
 def test_numbers_that_are_symbols_of_a_graph(four, correction):
-    four.run(on_ranks.symbols, correction)
+    four.run(graphs_on_ranks.symbols, correction)
 
 
 def test_meshes_of_two_dims(four):
@@ -234,7 +251,7 @@ def test_bits_do_not_depend_on_who_is_late(four):
 
 @pytest.mark.parametrize("what", ["shape", "dtype", "monoid", "guarantee"])
 def test_ranks_that_disagree_are_named_on_each_rank(four, what):
-    errors = four.run(on_ranks.disagreeing, what)
+    errors = four.run(refused_on_ranks.disagreeing, what)
     assert len(set(errors)) == 1
     assert f"ranks must agree on {what}" in errors[0]
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
@@ -245,19 +262,19 @@ def test_ranks_that_disagree_are_named_on_each_rank(four, what):
     ["function", "read as", "what requires grad", "k", "epilogue", "reverse", "return_state", "segments"],
 )
 def test_ranks_that_disagree_of_a_map_are_named(four, what):
-    for error in four.run(on_ranks.disagreeing_map, what):
+    for error in four.run(refused_on_ranks.disagreeing_map, what):
         assert f"ranks must agree on {what}" in error
         assert re.search("on ranks 0, 1, 3 and .* on rank 2;", error)
 
 
 def test_nothing_on_all_ranks_needs_an_identity(four):
-    assert all("needs an identity" in error for error in four.run(on_ranks.nothing))
+    assert all("needs an identity" in error for error in four.run(refused_on_ranks.nothing))
 
 
 @pytest.mark.parametrize("what", ["shape", "dtype"])
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_ranks_that_disagree_are_named_by_every_operation(four, name, what):
-    errors = four.run(on_ranks.disagreeing_call, name, what)
+    errors = four.run(refused_on_ranks.disagreeing_call, name, what)
     assert len(set(errors)) == 1
     assert f"ranks must agree on {what}" in errors[0]
     assert re.search("on ranks 0, 1, 3 and .* on rank 2;", errors[0])
@@ -267,7 +284,7 @@ def test_ranks_that_disagree_are_named_by_every_operation(four, name, what):
 @pytest.mark.parametrize("name", ["reduce", "reduce_map", "scan", "matmul", "segment_reduce"])
 def test_ranks_that_disagree_on_a_gradient_are_named(four, name, what):
     """It is part of what they exchange: a leaf that requires none, or `torch.no_grad()`, on one rank."""
-    for error in four.run(on_ranks.disagreeing_call, name, what):
+    for error in four.run(refused_on_ranks.disagreeing_call, name, what):
         assert "ranks must agree on what requires grad" in error
 
 
@@ -275,7 +292,7 @@ def test_a_rank_that_dies_is_an_error_of_every_operation_within_the_time_out(tmp
     ranks = Ranks(2, tmp_path, timeout_s=10)
     try:
         for pipe in ranks.pipes:
-            pipe.send((on_ranks.killed, ()))
+            pipe.send((refused_on_ranks.killed, ()))
         is_good, found = ranks.pipes[0].recv()
         assert is_good, found
         assert list(found) == EXCHANGES
@@ -291,7 +308,7 @@ def test_a_rank_that_dies_between_two_exchanges_of_a_call_is_an_error_within_the
     ranks = Ranks(2, tmp_path, timeout_s=10)
     try:
         for pipe in ranks.pipes:
-            pipe.send((on_ranks.killed_between, (name,)))
+            pipe.send((refused_on_ranks.killed_between, (name,)))
         is_good, found = ranks.pipes[0].recv()
         assert is_good, found
         begun, waited_s, error = found

@@ -8,6 +8,7 @@ FILE = "tests/distributed/test_sharded.py"
 DTENSORS = "tests/distributed/test_dtensors.py"
 AGAIN = (f"{FILE}::test_calls_like_earlier_ones_are_those_of_their_own_elements",)
 MAPPED = (f"{FILE}::test_maps_of_sharded_rows_are_those_of_the_whole",)
+SCANNED = (f"{FILE}::test_gradients_of_scans_are_the_shards_of_the_whole_ones",)
 
 SHARDED = (
     Mutant(
@@ -219,5 +220,46 @@ SHARDED = (
         '"what requires grad": asks_gradients(every),',
         "",
         (f"{FILE}::test_ranks_that_disagree_of_a_map_are_named",),
+    ),
+    Mutant(
+        "elements that tie share the gradient of their part's state in a scan",
+        "distributed/scan.py",
+        "return found.selects and not (",
+        "return not found.selects and not (",
+        SCANNED,
+    ),
+    Mutant(
+        "elements that tie share the gradient of a state of several ranks of a mesh",
+        "distributed/scan.py",
+        "here = _state(here, finish, axis, False, guarantee)",
+        "here = fold_of_text(here, finish, (axis,), True, None, None, guarantee)",
+        SCANNED,
+    ),
+    Mutant(
+        "a part's state is chosen from its beginning in a reversed scan, too",
+        "distributed/scan.py",
+        "exclusive=False, reverse=reverse, guarantee=guarantee",
+        "exclusive=False, reverse=False, guarantee=guarantee",
+        SCANNED,
+    ),
+    Mutant(
+        "a NaN on the left keeps the cotangent beside another",
+        "algebra/derivatives/rules.py",
+        'right = apply(equals, *v) | apply("ne", v[1], v[1])',
+        "right = apply(equals, *v)",
+        (
+            "tests/algebra/derivatives/test_rules.py::test_the_last_of_equal_operands_has_it_all",
+            "tests/api/test_monoid_gradients.py::test_a_state_before_a_scan_is_selected_as_an_element_is",
+        ),
+    ),
+    Mutant(
+        "the first of equal operands has the cotangent",
+        "algebra/derivatives/rules.py",
+        "right = apply(equals, *v) |",
+        "right = apply(loses, *v) |",
+        (
+            "tests/algebra/derivatives/test_rules.py::test_the_last_of_equal_operands_has_it_all",
+            "tests/api/test_monoid_gradients.py::test_scans_of_equal_elements_have_torchs_gradient",
+        ),
     ),
 )

@@ -197,7 +197,7 @@ def fold_segments(
     if abstract is not None:
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
-    if _are_looked_at(offsets, cut.validate):
+    if are_looked_at(offsets, cut.validate):
         _check_offsets(offsets, shape[place], name_without(monoid), cut.kind != "by" and not cut.partial)
     given = [plain(t.expand(shape)).resolve_neg() for t in tensors]
     given.append(plain(offsets).contiguous())
@@ -250,7 +250,7 @@ def offsets_of(tensors: Sequence[Tensor], numbers: Any, cut: Cut, dim: Any) -> T
     offsets = unchecked_offsets(plain(numbers), cut)
     check_tensors([*tensors, numbers], CALL, names=(*[None] * len(tensors), "lengths"), differentiable=True)
     shape = broadcast_shape(tensors, CALL)
-    if _are_looked_at(numbers, cut.validate):
+    if are_looked_at(numbers, cut.validate):
         _check_lengths(numbers, offsets, shape[dim_of(dim, len(shape))], cut)
     return offsets
 
@@ -295,7 +295,7 @@ def check_ends(numbers: Tensor, offsets: Tensor, sizes: Tensor, without: str, cu
 
     `without` names a monoid without identity; it is empty of others.
     """
-    if not _are_looked_at(numbers, cut.validate):
+    if not are_looked_at(numbers, cut.validate):
         return
     length = int(sizes.sum())
     if cut.kind == "lengths":
@@ -321,7 +321,7 @@ def _check_lengths(lengths: Tensor, offsets: Tensor, length: int, cut: Cut) -> N
         )
 
 
-def _are_looked_at(numbers: Tensor, validate: bool) -> bool:
+def are_looked_at(numbers: Tensor, validate: bool) -> bool:
     """Whether the values of offsets, lengths or keys are checked: on a GPU, where that waits for it, if asked to."""
     return (validate or not numbers.is_cuda) and not (is_abstract(numbers) or numbers.is_meta)
 
@@ -380,7 +380,7 @@ def check_keys(by: Tensor, cut: Cut) -> None:
         raise DtypeError(
             f"{CALL}: with num_segments, `by` must hold whole numbers, got {by.dtype}; convert it, or leave num_segments out"
         )
-    if not by.numel() or not _are_looked_at(by, cut.validate):
+    if not by.numel() or not are_looked_at(by, cut.validate):
         return
     keys = _ordered(by)
     if bool((keys[1:] < keys[:-1]).any()):
@@ -439,10 +439,16 @@ def _check_offsets(offsets: Tensor, length: int, without: str, whole: bool) -> N
             f"{_as_lengths(offsets, length) or '; add these ends'}, or pass partial=True where elements outside belong to "
             "no segment"
         )
-    if without and bool((lengths == 0).any()):
-        at = int((lengths == 0).nonzero()[0])
+    if without:
+        check_filled(lengths > 0, without)
+
+
+def check_filled(filled: Tensor, without: str, call: str = CALL) -> None:
+    """Refuse an empty segment of what has no identity: `filled` says of each one whether it has elements."""
+    if not bool(filled.all()):
+        at = int((~filled).nonzero()[0])
         raise EmptyError(
-            f"{CALL}: folding nothing needs an identity, got the empty segment {at} and {without} without one; give the "
+            f"{call}: folding nothing needs an identity, got the empty segment {at} and {without} without one; give the "
             "monoid an identity or the segment elements"
         )
 

@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from tilefold.algebra import text
 from tilefold.algebra.monoid import Monoid, monoid_of
 from tilefold.api import dispatch
-from tilefold.api.gradients import converted
+from tilefold.api.gradients import converted, derived
 from tilefold.api.parts import Dtypes, algebra_of, finish_text, partial_text, turned, with_base
 from tilefold.api.recorded import OPERATIONS, asks_gradient
 from tilefold.api.scan import scan_tensors
@@ -131,8 +131,8 @@ def scan_shards(
         elements = tuple([t.dtype for t in given])
         if monoid.algebra.index:
             given = [t.expand(shape) for t in (*given, *dispatch.noted(places))]
-        whole, part, finish = _texts(monoid.text, elements, reverse)
-        states = fold_of_text(given, part, (along,), True, None, None, guarantee)
+        whole, part, finish = _texts(monoid.text, elements)
+        states = _state(given, part, along, reverse, guarantee)
         init = _before(states, steps, finish, reverse, guarantee)
         return _scan(given, whole, along, init, dtype=dtype, call=call, **form)
 
@@ -164,12 +164,30 @@ def _before(
         here = [t.narrow(axis, step.ranks.rank, 1) for t in beside]
         if before:  # the ranks before these are farther away
             here = [dispatch.noted(joined, *pair)[0] for pair in zip(here, before, strict=True)]
-            here = fold_of_text(here, finish, (axis,), True, None, None, guarantee)
+            here = _state(here, finish, axis, False, guarantee)
         before = here
         if following is not None:
-            ordered = _turned(finish) if reverse else finish
-            states = fold_of_text(every, ordered, (axis,), True, None, None, guarantee)
+            states = _state(every, finish, axis, reverse, guarantee)
     return [dispatch.noted(_as_states, t.squeeze(axis))[0] for t in before]
+
+
+def _state(tensors: Sequence[Tensor], monoid: str, dim: int, reverse: bool, guarantee: str) -> list[Tensor]:
+    """The state of each row: a fold's, or where that has another derivative the state after a scan."""
+    if asks_gradient(tensors) and _chooses(monoid, tuple([t.dtype for t in tensors])):
+        made = _scan(
+            tensors, monoid, dim, [], exclusive=False, reverse=reverse, guarantee=guarantee, return_state=True
+        )
+        return [t.unsqueeze(dim) for t in made[len(made) // 2 :]]
+    ordered = _turned(monoid) if reverse else monoid
+    return fold_of_text(tensors, ordered, (dim,), True, None, None, guarantee)
+
+
+@constant_in_graphs
+def _chooses(monoid: str, elements: Dtypes) -> bool:
+    """Whether values choose the element that has the cotangent: of equal ones, and of NaN, a scan has the last, a fold none
+    alone. Positions choose alike in both."""
+    found = derived(monoid_of(monoid), elements)
+    return found.selects and not (found.is_smooth or found.algebra.index)
 
 
 def _as_states(t: Tensor) -> list[Tensor]:
@@ -205,27 +223,26 @@ _turned = constant_in_graphs(turned)
 
 
 @constant_in_graphs
-def _texts(monoid: str, elements: Dtypes, reverse: bool) -> tuple[str, str, str]:
+def _texts(monoid: str, elements: Dtypes) -> tuple[str, str, str]:
     """The monoid of a shard's scan, that of its state, and that of all ranks' states."""
-    part = partial_text(monoid, elements, False)
     return (
         text.dumps(with_base(algebra_of(monoid, elements, False))),
-        turned(part) if reverse else part,
+        partial_text(monoid, elements, False),
         finish_text(monoid, elements, False, False),
     )
 
 
 def _scan(
     tensors: Sequence[Tensor], monoid: str, dim: int, init: Sequence[Tensor], *, exclusive: bool, reverse: bool,
-    guarantee: str, dtype: Any = None, call: str = CALL,
+    guarantee: str, return_state: bool = False, dtype: Any = None, call: str = CALL,
 ) -> list[Tensor]:  # fmt: skip
     """A scan with the monoid of a text."""
     if is_dynamo_compiling():
         made: list[Tensor] = OPERATIONS.scan(
-            tensors, init, monoid, dim, exclusive, reverse, False, dtype, None, guarantee
+            tensors, init, monoid, dim, exclusive, reverse, return_state, dtype, None, guarantee
         )
         return made
     return scan_tensors(
-        tensors, monoid_of(monoid), dim, init=init or None, exclusive=exclusive, reverse=reverse, dtype=dtype,
-        guarantee=guarantee, call=call,
+        tensors, monoid_of(monoid), dim, init=init or None, exclusive=exclusive, reverse=reverse, return_state=return_state,
+        dtype=dtype, guarantee=guarantee, call=call,
     )  # fmt: skip

@@ -28,7 +28,9 @@ from tilefold.api.recorded import OPERATIONS, asks_gradient, recorded_segments
 from tilefold.api.segment_gradients import Places, Segmented
 from tilefold.api.segment_reduce import (
     Cut,
+    are_looked_at,
     check_ends,
+    check_filled,
     check_keys,
     check_whole,
     dim_of,
@@ -43,17 +45,10 @@ from tilefold.distributed.agreement import asks_gradients
 from tilefold.distributed.exchange import Step, again, collective, gathered, gathered_states
 from tilefold.distributed.gradient import check_order, check_tangents, differentiated
 from tilefold.distributed.reduce import Axes, agreed, derived_places, fold_of_text
-from tilefold.errors import ArgumentError, EmptyError
+from tilefold.errors import ArgumentError
 from tilefold.functional.arguments import NEEDED
 from tilefold.planner.problem.canonical import broadcast_shape
-from tilefold.planner.problem.validate import (
-    as_dtype,
-    as_inputs,
-    check_flags,
-    check_inputs,
-    check_tensors,
-    is_abstract,
-)
+from tilefold.planner.problem.validate import as_dtype, as_inputs, check_flags, check_inputs, check_tensors
 from tilefold.runtime.uncompiled import constant_in_graphs
 
 CALL = "distributed.segment_reduce"
@@ -200,7 +195,7 @@ def _of_keys(own: Tensor, cut: Cut, length: int, steps: Sequence[Step]) -> tuple
     held = held.clamp(min=0).flatten()
     known = edges.flatten()
     edges = _ascending(known, count)
-    looked = (cut.validate or not own.is_cuda) and not is_dynamo_compiling() and not is_abstract(own)
+    looked = not is_dynamo_compiling() and are_looked_at(own, cut.validate)
     if looked and bool(((known >= 0) & (known < edges)).any()):
         raise ArgumentError(
             f"{CALL}: with num_segments, `by` must be sorted over all ranks, got the ranks' first and last keys "
@@ -310,17 +305,14 @@ class Shards(Call):
         return len(result_dtypes(self.monoid, self.elements, self.dtype))
 
     def _check_present(self, flags: Tensor) -> list[Tensor]:
-        """Refuse a segment of nothing.
+        """Refuse an empty segment that is looked at.
 
         Raises:
-            EmptyError: there is one, on a CPU.
+            EmptyError: there is one.
         """
-        if flags.is_cuda or is_dynamo_compiling() or is_abstract(flags) or bool(flags.all()):
-            return []
-        raise EmptyError(
-            f"{self.call}: folding nothing needs an identity, got an empty segment and {self.without} without one; give the "
-            "monoid an identity or the segment elements"
-        )
+        if not is_dynamo_compiling() and are_looked_at(flags, self.cut.validate):
+            check_filled(flags.movedim(self.dim, 0).unsqueeze(-1).flatten(1).all(1), self.without, self.call)
+        return []
 
     def _own(self, offsets: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The states of this rank's elements of each segment, and behind them that of nothing."""

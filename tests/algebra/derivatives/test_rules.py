@@ -70,6 +70,17 @@ def test_what_a_choice_leaves_out_has_no_cotangent() -> None:
     assert got.tolist() == [1.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_the_last_of_equal_operands_has_it_all(name: str) -> None:
+    """And of NaN; a constant that is equal has none."""
+    nan = math.nan
+    pairs = torch.tensor([[1.0, nan, nan, 1.0], [1.0, nan, 1.0, nan]], dtype=F64)
+    both = gradient(trace(lambda *v: apply(name, *v), 2), *pairs)
+    assert [t.tolist() for t in both] == [[0.0, 0.0, 1.0, 0.0], [1.0, 1.0, 0.0, 1.0]]
+    (got,) = gradient(trace(lambda v: apply(name, v, 2.0), 1), torch.tensor([2.0, nan], dtype=F64))
+    assert got.tolist() == [1.0, 1.0]
+
+
 def test_a_root_at_zero_has_the_slope_of_torchs_norm() -> None:
     (got,) = gradient(trace(lambda v: apply("sqrt", v), 1), torch.tensor([0.0, 4.0], dtype=F64))
     assert got.tolist() == [0.0, 0.25]

@@ -205,17 +205,20 @@ class Gradient:
         return kept
 
     @functools.cached_property
-    def shares_ties(self) -> bool:
-        """Whether every float field is one of the lifted ones that was chosen, some as extremes, whose ties share evenly."""
+    def selects(self) -> bool:
+        """Whether every float field is one of the lifted ones that was chosen."""
         combine = self.program.combine
-        if not self.extremes:
-            return False
         kept = list[bool]()
         for at, node in enumerate(combine.graph.nodes):
             from_floats = node.op == "input" and is_float(combine.dtypes[at])
             choices = node.args[1:] if node.op == "where" else node.args
             kept.append(from_floats or (values_of(node.op).takes and all(kept[a] for a in choices)))
-        return all(kept[combine.graph.outputs[f]] for f in self.floats)
+        return bool(self.floats) and all(kept[combine.graph.outputs[f]] for f in self.floats)
+
+    @functools.cached_property
+    def shares_ties(self) -> bool:
+        """Whether it selects, and some fields are extremes, whose ties share evenly."""
+        return bool(self.extremes) and self.selects
 
     # ------------------------------------------------------------------------------------------- of the total alone
 

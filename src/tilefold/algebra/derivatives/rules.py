@@ -16,16 +16,14 @@ from tilefold.algebra.expression import Value, apply
 Rule = Callable[[Any, Sequence[Any], Any], tuple[Any, ...]]
 
 
-def _first_of_equals(loses: str) -> Rule:
-    """The left one of two equal operands has it all: which one is, a tree of combinations decides alike however it is cut.
-
-    So has the left one of NaN and a number; a NaN on the right has it beside a number.
-    """
+def _last_of_equals(loses: str, equals: str) -> Rule:
+    """The right one of two equal operands has it all, as in torch's cummax: which one is, a tree of combinations decides
+    alike however it is cut. So has the right one of two NaN, and a NaN beside a number. A constant has none of an equal."""
 
     def rule(g: Any, v: Sequence[Any], r: Any) -> tuple[Any, ...]:
         right = apply(loses, *v)
         if number(v[1]) is None:
-            right = right | apply("ne", v[1], v[1])
+            right = apply(equals, *v) | apply("ne", v[1], v[1])
         return chosen(right, g, False), chosen(right, g)
 
     return rule
@@ -66,8 +64,8 @@ RULES: dict[str, Rule] = {
     "rescale": lambda g, v, r: (mul(g, v[1]), mul(g, v[0])),
     "truediv": lambda g, v, r: (div(g, v[1]), neg(div(mul(g, r), v[1]))),
     "mod": lambda g, v, r: (g, neg(mul(g, apply("floordiv", *v)))),
-    "maximum": _first_of_equals("lt"),
-    "minimum": _first_of_equals("gt"),
+    "maximum": _last_of_equals("lt", "le"),
+    "minimum": _last_of_equals("gt", "ge"),
     "neg": lambda g, v, r: (neg(g),),
     "abs": _magnitude,
     "pow": _power,
