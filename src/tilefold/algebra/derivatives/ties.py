@@ -61,7 +61,7 @@ def resolved(typed: TypedGraph, n: int) -> Graph | None:
             return apply("where", apply("ge" if turn > 0 else "gt", x[0], 0.0), x[0], apply("neg", x[0]))
         if not turn:
             return apply(op, *x, value=combine.nodes[at].value)
-        if op == ("maximum" if turn < 0 else "minimum"):  # the left one of two equal operands has the slope
+        if op == ("maximum" if turn > 0 else "minimum"):  # the last one of two equal operands has the slope
             return apply(op, *x[::-1])
         return apply((_LARGER if turn > 0 else _TURNED).get(op, op), *x, value=combine.nodes[at].value)
 

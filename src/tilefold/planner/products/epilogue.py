@@ -32,7 +32,7 @@ def _gelu(x: Any) -> Any:
 
 
 NAMED: dict[str, Callable[..., Any]] = {
-    "relu": lambda x: math.maximum(0, x),  # whose slope at 0 is the number's, as torch has it
+    "relu": lambda x: math.where(x <= 0, 0, x),  # without a slope at 0, as torch has it, which a maximum has
     "gelu": _gelu,
     "silu": lambda x: x * math.sigmoid(x),
     "sigmoid": math.sigmoid,
@@ -47,6 +47,7 @@ IN_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+_CUTS = trace(NAMED["relu"], 1), trace(lambda x: math.maximum(x, 0), 1)
 _ROLE = Role(
     "an epilogue",
     "an epilogue must take the accumulator and each of `epilogue_args`",
@@ -84,9 +85,7 @@ class Epilogue:
     @property
     def only_relu(self) -> bool:
         """Whether the accumulator is cut at zero, and nothing else."""
-        nodes = self.typed.graph.nodes
-        is_maximum = [node.op for node in nodes] == ["input", "const", "maximum"]
-        return not self.elements and self.row is None and is_maximum and nodes[1].value == 0
+        return not self.elements and self.row is None and self.typed.graph in _CUTS
 
 
 def accumulator_dtype(operand: torch.dtype) -> torch.dtype:
