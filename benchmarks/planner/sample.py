@@ -34,12 +34,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from candidates import Wanted, candidates, plan_of
 from problems import Drawn, dims_of, draw
 
 from tilefold.backends.triton.call import compile_for
 from tilefold.backends.triton.lower import calls_of
-from tilefold.planner.choose import first_launches, plan_fold
+from tilefold.planner.candidates import Wanted, candidates
+from tilefold.planner.choose import first_launches, plan_fold, plan_of
 from tilefold.planner.device import H200, Device, device_of
 from tilefold.planner.first_tile import first_tile
 from tilefold.planner.plan import Plan

@@ -17,8 +17,8 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.executable import interpret
 from tilefold.backends.triton.lower import calls_of
-from tilefold.planner.first_launch import FirstLaunch
-from tilefold.planner.folds import fold_plan
+from tilefold.planner.choose import plan_of
+from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.problem.canonical import Problem, canonical
 from tilefold.planner.sizes import whole_splits
@@ -56,10 +56,7 @@ def planned(x: torch.Tensor, dims: tuple[int, ...], stage: Stage) -> tuple[Probl
     problem = canonical([x], dims, ordered=True)
     tiles = problem.length // stage.step - (stage.align > 1)
     splits = whole_splits(tiles, min(stage.splits, tiles)) if tiles >= 2 else 1
-    stage = replace(stage, splits=splits)
-    stages = FirstLaunch.of(problem, program, stage).stages(stage)
-    plan = fold_plan(problem, program, stages, overlaps=True, guarantee="run_to_run", reason="")
-    return problem, program, plan
+    return problem, program, plan_of(replace(stage, splits=splits), problem, program, H200)
 
 
 def folded(x: torch.Tensor, dims: tuple[int, ...], stage: Stage, interpreted: bool) -> torch.Tensor:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from candidates import Wanted, plan_of
 from problems import Drawn, at
 
 from planner.requests_made import Laid, Moved, program_loads, program_stores
@@ -15,6 +14,8 @@ from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import choose
+from tilefold.planner.candidates import Wanted
+from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.first_launch import FirstLaunch as Walked
 from tilefold.planner.first_tile import first_tile

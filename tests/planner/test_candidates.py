@@ -1,4 +1,4 @@
-"""Tiles that are timed around a rule's: few, distinct and launchable."""
+"""Tiles that a tuner may try: few, distinct and launchable."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import problems
 import pytest
-from candidates import MOST, TILE, base_tiles, candidates, variants_of
 
 from planner.executed import wanted_of
+from tilefold.planner.candidates import MOST, TILE, base_tiles, candidates, variants_of
 
 SEEDS = range(40)
 WRITTEN = Path(__file__).with_name("candidates.txt")

@@ -11,7 +11,6 @@ from typing import Any
 import problems
 import pytest
 import torch
-from candidates import plan_of
 
 import tilefold
 from planner.executed import executed, launches_of, planned_as
@@ -19,7 +18,7 @@ from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case
-from tilefold.planner.choose import plan_fold
+from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.first_launch import FirstLaunch, shift_of
 from tilefold.planner.plan import KeptDims, Stage

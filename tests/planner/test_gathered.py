@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from candidates import plan_of
 from problems import Drawn, problem_of
 
 import tilefold
@@ -19,7 +18,7 @@ from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case, max_subarray
-from tilefold.planner.choose import plan_fold
+from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.first_launch import FirstLaunch
 from tilefold.planner.gathered import gathered_stage, gathers

@@ -10,13 +10,13 @@ from typing import Any
 import problems
 import pytest
 import torch
-from candidates import plan_of
 
 import tilefold
 from planner.executed import executed, launches_of, planned_as
 from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.bench.operations import fold_case
+from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import KeptDims, Stage
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import problems
 import pytest
-from candidates import candidates, plan_of
 
 from planner.coalescing import loads_of
 from planner.executed import OPERATIONS, Launched, executed, launches_of, wanted_of
 from planner.requests_made import is_wide, masks, splits_first
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call
+from tilefold.planner.candidates import candidates
+from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
 from tilefold.planner.programs import constant_length, programs_of, tiling_of

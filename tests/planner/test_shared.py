@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from candidates import plan_of
 
 import tilefold
 from planner.executed import executed, launches_of
@@ -16,6 +15,7 @@ from tilefold import Monoid
 from tilefold.algebra.program import Program, specialize
 from tilefold.backends.triton import call as calls
 from tilefold.math import maximum
+from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.geometry import geometry_of
 from tilefold.planner.plan import Stage

@@ -139,3 +139,12 @@ def first_launches(problem: Problem, program: Program) -> Iterator[FirstLaunch]:
     for launch in (whole, *kept):
         groups = launch.kept_dims is None or (launch.kept_dims.together == 1 and launch.kept_dims.dims)
         yield from (order for order in launch.orders() if groups or not order.flat)
+
+
+def plan_of(first: Stage, problem: Problem, program: Program, device: Device) -> Plan:
+    """The plan whose first launch is `first`: with splits, a second one combines their states."""
+    stages = FirstLaunch.of(problem, program, first).stages(first)
+    overlaps = device.overlaps and len(stages) > 1
+    return fold_plan(
+        problem, program, stages, overlaps=overlaps, guarantee="run_to_run", reason="a candidate"
+    )

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tilefold.planner.candidates import fits_registers
 from tilefold.planner.device import Device
 from tilefold.planner.first_launch import FirstLaunch
 from tilefold.planner.plan import Stage
 from tilefold.planner.programs import programs_of
-from tilefold.planner.registers import fits_registers
 from tilefold.planner.rows import has_no_whole_tile
 from tilefold.planner.sizes import MAX_WARPS, WARP, power_above, whole_splits
 from tilefold.planner.thread_order import as_first_launch, kept_in_threads

@@ -6,8 +6,7 @@ import math
 
 from tilefold.algebra.program import Program
 from tilefold.planner.plan import Stage
-from tilefold.planner.reading import Reading
-from tilefold.planner.sizes import SM_REGISTERS, WARP, power_above
+from tilefold.planner.sizes import WARP, power_above
 
 # From here on, a second launch takes fewer states at a time (docs/experiments/folds.md#launches).
 HEAVY_FIELDS = 3
@@ -19,7 +18,6 @@ MANY_FIELDS = 5
 # spills).
 LARGE_STATE, LARGE_ABSORBING = 4, 5
 ABSORBED, SM_ABSORBED, LIFTED_WORDS = 32, 4096, 96
-HELD_WORDS = 80  # of elements and states that a thread surely holds, at most (not measured)
 
 
 def fields_of(program: Program) -> int:
@@ -31,18 +29,6 @@ def fields_of(program: Program) -> int:
 def state_words(program: Program, fields: int = 0) -> int:
     """32-bit words of one state, or of so many fields at its end (0: of all)."""
     return sum(2 if dtype.itemsize == 8 else 1 for dtype in program.state[-fields:])
-
-
-def fits_registers(tile: Stage, reading: Reading, program: Program) -> bool:
-    """Whether a thread's elements and states surely fit its registers, with as many again to compute in.
-
-    Elements that come through shared memory are converted when they are read, to a word each.
-    """
-    threads = tile.num_warps * WARP
-    states = max(1, tile.block_outputs * tile.lanes // threads)
-    elements = tile.block_outputs * tile.step / threads
-    words = elements * (1 if tile.num_stages > 1 else reading.element * reading.operands / 4)
-    return words + 2 * states * state_words(program) <= min(HELD_WORDS, SM_REGISTERS // threads // 2)
 
 
 def within_registers(stage: Stage, program: Program) -> Stage:

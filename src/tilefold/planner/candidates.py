@@ -1,4 +1,4 @@
-"""Which tiles of a fold are timed: the rule's own, and tiles, warps, splits and ways of reading around it."""
+"""Which tiles of a fold a tuner may try: the rule's own, and tiles, warps, splits and ways of reading around it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from dataclasses import dataclass
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
-from tilefold.planner.first_launch import FirstLaunch
-from tilefold.planner.folds import fold_plan
 from tilefold.planner.gathered import gathered_stage, gathers
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.in_order import LANE_BYTES, is_known_row
-from tilefold.planner.plan import Plan, Stage
+from tilefold.planner.plan import Stage
 from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import Reading
-from tilefold.planner.registers import fits_registers, state_words, within_registers
-from tilefold.planner.sizes import SMALL_AXIS, WARP, power_above, power_below, whole_splits
+from tilefold.planner.registers import state_words, within_registers
+from tilefold.planner.sizes import SM_REGISTERS, SMALL_AXIS, WARP, power_above, power_below, whole_splits
 from tilefold.planner.thread_order import as_first_launch, kept_in_threads
 
-# Not measured: how far a search goes.
+# Not measured: how far a tuner goes.
 MOST = 150  # candidates of one problem
 THREAD_LOADS = 16  # vectors of a thread in a tile, at most
 TILE = 65536  # elements of the largest tile
+HELD_WORDS = 80  # 32-bit words of elements and states that a thread holds, at most
 SM_WARPS = (16, 8, 32)  # warps of one SM where a fold of few results is split; the first one stands for all
 
 # Of a result at least, where tiles come through shared memory, three at a time (docs/experiments/folds.md#walks).
@@ -50,14 +49,6 @@ def candidates(wanted: Wanted) -> tuple[Stage, ...]:
     for turn in range(max(map(len, variants), default=0)):
         found.update(dict.fromkeys(some[turn] for some in variants if turn < len(some)))
     return tuple(found)[:MOST]
-
-
-def plan_of(first: Stage, problem: Problem, program: Program, device: Device) -> Plan:
-    """The plan whose first launch is `first`: with splits, a second one combines their states."""
-    stages = FirstLaunch.of(problem, program, first).stages(first)
-    return fold_plan(
-        problem, program, stages, overlaps=device.overlaps, guarantee="run_to_run", reason="a candidate"
-    )
 
 
 def base_tiles(wanted: Wanted) -> tuple[Stage, ...]:
@@ -96,6 +87,18 @@ def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
         for form in forms:
             found[_split(form, wanted, warps)] = None
     return tuple(found)
+
+
+def fits_registers(tile: Stage, reading: Reading, program: Program) -> bool:
+    """Whether a thread's elements and states surely fit its registers, with as many again to compute in.
+
+    Elements that come through shared memory are converted when they are read, to a word each.
+    """
+    threads = tile.num_warps * WARP
+    states = max(1, tile.block_outputs * tile.lanes // threads)
+    elements = tile.block_outputs * tile.step / threads
+    words = elements * (1 if tile.num_stages > 1 else reading.element * reading.operands / 4)
+    return words + 2 * states * state_words(program) <= min(HELD_WORDS, SM_REGISTERS // threads // 2)
 
 
 def _vector(tile: Stage, reading: Reading) -> int:
