@@ -367,7 +367,7 @@ def test_other_kinds_of_tensors_fold_or_are_refused_by_name(mode, cpu):
     ids=["bool", "float", "a float among", "tensor", "set", "text", "sparse"],
 )  # fmt: skip
 def test_a_call_that_must_be_checked_is_known_by_no_key(x: torch.Tensor, dim: Any) -> None:
-    assert switch.call_key([x], monoids.SUM, dim, (False, None, None, "run_to_run")) is None
+    assert dispatch.again(switch.call_key, [x], "a call", dim, ()) == (None, None)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -380,11 +380,11 @@ def test_a_nested_tensor_is_known_by_no_key() -> None:
 def test_a_plain_call_is_known_by_what_its_plan_depends_on() -> None:
     x = torch.ones(4, 6)
     rest = (False, None, None, "run_to_run")
-    key = switch.call_key([x], monoids.SUM, (0,), rest)
+    key = switch.call_key([x], "a call", (0,), rest)
     assert key is not None
-    assert key == switch.call_key([torch.ones(4, 6)], monoids.SUM, [0], rest)
-    assert key != switch.call_key([x[:, 1:]], monoids.SUM, (0,), rest)
-    assert key != switch.call_key([torch.ones(25)[1:].view(4, 6)], monoids.SUM, (0,), rest), "alignment"
+    assert dispatch.again(switch.call_key, [torch.ones(4, 6)], "a call", [0], rest) == (key, None)
+    assert key != switch.call_key([x[:, 1:]], "a call", (0,), rest)
+    assert key != switch.call_key([torch.ones(25)[1:].view(4, 6)], "a call", (0,), rest), "alignment"
     unhashable = switch.call_key([x], monoids.SUM, 0, (False, None, None, ["run_to_run"]))
     assert unhashable is not None
     assert dispatch.repeated(unhashable, x) is None

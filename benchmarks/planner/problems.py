@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -72,4 +73,12 @@ def problem_of(
     # A tensor without memory has the address 0, and allocators give multiples of 256.
     found = replace(found, aligned=(begin & -begin if begin % 16 else 16,), residues=(begin % 16,))
     program = programs.specialize(monoid.total, (dtype,))
-    return Drawn(case.name, case, found, narrowed(program, found.length), geometry_of(found).at([begin % 32]))
+    return Drawn(
+        case.name, case, found, narrowed(program, found.length), at(geometry_of(found), [begin % 32])
+    )
+
+
+def at(geometry: Geometry, residues: Sequence[int]) -> Geometry:
+    """A geometry at other addresses: each input's modulo 32."""
+    pairs = zip(geometry.operands, residues, strict=True)
+    return replace(geometry, operands=tuple(replace(operand, residue=r) for operand, r in pairs))

@@ -24,13 +24,15 @@ from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.lower import calls_of
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.planner import groups
-from tilefold.planner.device import H100
+from tilefold.planner.chips import NAMED
+from tilefold.planner.device import of_chip
 from tilefold.planner.products.row import make_row_map
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
 
 BF16, FP32 = torch.bfloat16, torch.float32
+H100 = of_chip(NAMED["h100"])
 
 
 def backward_of(

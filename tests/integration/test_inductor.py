@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +11,6 @@ import tilefold
 from tilefold import inductor
 from tilefold.api import registered
 from tilefold.bench.inductor_choices import choices_noted
-from tilefold.errors import BackendError
 
 Tensor = torch.Tensor
 custom_op = pytest.importorskip("torch._inductor.kernel.custom_op")
@@ -286,9 +284,6 @@ def test_what_is_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (said.exact_shapes, said.row_ranges, said.aten_mm) == (True, True, False)
     assert "aten.mm: off" in str(said)
     assert len(said.off) == 2
-    monkeypatch.setitem(sys.modules, custom_op.__name__, None)
-    with pytest.raises(BackendError, match=r"must have autotuning of custom operations, got .*; take 2"):
-        inductor.register()
 
 
 @pytest.mark.parametrize("shape", [(4, 128), (128,), (2, 3, 128)], ids=str)

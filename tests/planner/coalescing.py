@@ -135,7 +135,7 @@ def loads_of(
         spread = spread_over(shape, order, min(widest, share), stage.num_warps)
         vector = min(vectors[i], spread.each[order[0]])
         masked = min(vector, _mask_runs(geometry, stage, grid, order, fact))
-        vector = masked if grid.masks else vector
+        vector = masked if geometry.width % stage.block_outputs else vector
         counts = (max(1, spread.held // vector), max(1, spread.held // masked))
         found.append(Loads(spread, vector, masked, operand.itemsize, *counts))
     whole = next((one for i, one in enumerate(found) if i not in shared), None)

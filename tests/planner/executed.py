@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from problems import Drawn
+from problems import Drawn, at
 
-from planner.requests_made import Moved, program_loads, program_stores
+from planner.requests_made import Laid, Moved, program_loads, program_stores
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.lower import calls_of
@@ -22,7 +22,7 @@ from tilefold.planner.first_tile import first_tile
 from tilefold.planner.folds import partial_dtypes, problem_of_states
 from tilefold.planner.geometry import Geometry, Steps, geometry_of
 from tilefold.planner.plan import Plan, Stage
-from tilefold.planner.problem.canonical import Problem
+from tilefold.planner.problem.canonical import Dim, Problem
 from tilefold.xray.machine import Memory, execute, load
 from tilefold.xray.machine.counts import GlobalCost, global_cost
 from tilefold.xray.ptx import parse
@@ -37,11 +37,13 @@ RANDOM_PLANS = int(os.environ.get("TILEFOLD_RANDOM_PLANS", "3"))
 
 @dataclass(frozen=True)
 class Launched:
-    """One launch of a plan: its call, its geometry, what it stores, and where its inputs begin modulo 32."""
+    """One launch of a plan: its call, its geometry, how its results lie and what they are, and where its inputs begin modulo
+    32."""
 
     call: Call
     stage: Stage
     geometry: Geometry
+    laid: Laid
     stored: Steps
     partial: bool
     residues: tuple[int, ...]
@@ -53,7 +55,7 @@ class Launched:
     def modelled(self, program: int) -> tuple[Moved, Moved]:
         """What the model says that a program loads and stores."""
         loads = program_loads(self.geometry, self.stage, program)
-        return loads, program_stores(self.geometry, self.stage, program, self.stored, self.partial)
+        return loads, program_stores(self.geometry, self.stage, self.laid, program, self.stored, self.partial)
 
 
 def wanted_of(drawn: Drawn) -> Wanted:
@@ -76,19 +78,30 @@ def launches_of(drawn: Drawn, plan: Plan) -> list[Launched]:
     """The launches of a plan for a drawn problem."""
     made = calls_of(plan, drawn.problem, drawn.program)
     program = drawn.program
-    states = tuple(d.itemsize for d in partial_dtypes(program))
+    fields = tuple(d.itemsize for d in partial_dtypes(program))
     results = tuple(d.itemsize for d in program.outputs)
     first = plan.stages[0]
     begins = [operand.residue - first.shift * operand.itemsize for operand in drawn.geometry.operands]
-    geometries = [Walked.of(drawn.problem, program, first).geometry.at(begins)]
+    walked = Walked.of(drawn.problem, program, first)
+    own = Walked.keeping(drawn.problem, program, first.kept_dims).problem.output_dims
+    laid = laid_of(walked.problem, first.shift, own[-1].size if own else 1)
+    seen = [(at(walked.geometry, begins), laid)]
     if len(made) > 1:
-        geometries.append(geometry_of(problem_of_states(drawn.problem, program, first)))
+        states = problem_of_states(drawn.problem, program, first)
+        seen.append((geometry_of(states), laid_of(states)))
     found = []
-    for number, (call, stage, geometry) in enumerate(zip(made, plan.stages, geometries, strict=True)):
+    for number, (call, stage, (geometry, laid)) in enumerate(zip(made, plan.stages, seen, strict=True)):
         last = number == len(made) - 1
         residues = tuple(o.residue + stage.shift * o.itemsize for o in geometry.operands)
-        found.append(Launched(call, stage, geometry, results if last else states, not last, residues))
+        found.append(Launched(call, stage, geometry, laid, results if last else fields, not last, residues))
     return found
+
+
+def laid_of(problem: Problem, shift: int = 0, results: int = 0) -> Laid:
+    """How a launch's results lie; those with a `shift` have so many `results` along the last dim."""
+    *outer, last = problem.output_dims or (Dim("map", 1, ()),)
+    beyond = last.size - results - shift if shift else 0
+    return Laid(tuple(d.output for d in outer), last.output, shift, beyond)
 
 
 def executed(launched: Launched, ptx: str, shared: int) -> list[tuple[GlobalCost, GlobalCost]]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.coalescing import Loads, Spread, groups_of_geometry, loads_of, power_of, spread_over
+from tilefold.planner.folds import NARROW
 from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.programs import Programs, programs_of, tiling_of
@@ -44,17 +45,46 @@ class Moved:
         return Moved(self.requests * n, self.sectors * n, self.lines * n, self.asked * n)
 
 
+@dataclass(frozen=True)
+class Laid:
+    """How a launch's results lie: steps along the outer dims and the last one, places `before` the first and `beyond` the
+    last."""
+
+    outer: Steps
+    along: int
+    before: int = 0
+    beyond: int = 0
+
+
+def masks(geometry: Geometry, stage: Stage) -> bool:
+    """Whether the last block has too few results."""
+    return geometry.width % stage.block_outputs != 0
+
+
+def splits_first(geometry: Geometry, stage: Stage) -> bool:
+    """Whether neighbours in launch order share a result."""
+    return max(operand.inner for operand in geometry.operands) == 1 or stage.block_outputs == 1
+
+
+def is_wide(geometry: Geometry, stage: Stage) -> bool:
+    """Whether places among a result's elements take 64 bits."""
+    sizes = (*geometry.deep, geometry.inner)
+    steps = [(*operand.deep, operand.inner) for operand in geometry.operands]
+    reach = max(sum((n - 1) * s for n, s in zip(sizes, some, strict=True)) for some in steps)
+    return max(reach, geometry.length) + 2 * stage.step + stage.align > NARROW
+
+
 def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
     """What the loads of program `number` of a launch move, from and into registers or shared memory."""
     grid = programs_of(geometry, stage)
-    outer, block, split = place_of(geometry, grid, number)
+    outer, block, split = place_of(geometry, stage, grid, number)
     total = Moved()
     if stage.gathered:
         return _gathered(geometry, stage, grid, block)
     for part, step in _loaded(stage, grid, geometry.length, split, geometry.ragged > 0):
         masked = part.masked
         for i, loads in enumerate(loads_of(geometry, stage, grid, part.unroll, step)):
-            addresses, active = _tile(geometry, i, stage, loads, (outer, block), part, grid.masks)
+            addresses, active = _tile(geometry, i, stage, loads, (outer, block), part, masks(geometry, stage))
             vector = loads.masked_vector if masked else loads.vector
             total += _moved(addresses, active, vector * loads.itemsize)
     return total
@@ -74,19 +104,20 @@ def _gathered(geometry: Geometry, stage: Stage, grid: Programs, block: int) -> M
     return _moved(begin + places * size, active & (places // unit * unit < end), loads.vector * size)
 
 
-def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Steps, partial: bool) -> Moved:
+def program_stores(
+    geometry: Geometry, stage: Stage, laid: Laid, number: int, itemsizes: Steps, partial: bool
+) -> Moved:
     """What program `number` stores: a result of each of `itemsizes` bytes, or (`partial`) a state at its split's place."""
     grid = programs_of(geometry, stage)
-    outer, block, split = place_of(geometry, grid, number)
+    outer, block, split = place_of(geometry, stage, grid, number)
     total = Moved()
     for itemsize in itemsizes:
-        spread, vector = stores_of(geometry, stage, grid, itemsize, partial)
+        spread, vector = stores_of(geometry, stage, laid, grid, itemsize, partial)
         (*lanes, places), once = _held(spread, vector)
-        before, beyond = geometry.beside
-        results = block * stage.block_outputs + places - before
+        results = block * stage.block_outputs + places - laid.before
         begin = split * geometry.outputs if partial else 0
-        addresses = _results(geometry, outer, results, geometry.output_outer, geometry.output_along)
-        active = once & (results >= 0) & (results < geometry.width - before - beyond)
+        addresses = _results(geometry, outer, results, laid.outer, laid.along)
+        active = once & (results >= 0) & (results < geometry.width - laid.before - laid.beyond)
         active &= (
             places < stage.block_outputs
         )  # gathered: a power of two of threads, of which some own nothing
@@ -97,7 +128,7 @@ def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Ste
 
 
 def stores_of(
-    geometry: Geometry, stage: Stage, grid: Programs, itemsize: int, partial: bool
+    geometry: Geometry, stage: Stage, laid: Laid, grid: Programs, itemsize: int, partial: bool
 ) -> tuple[Spread, int]:
     """How a program's results lie on threads when they are stored, and how many one store takes.
 
@@ -105,10 +136,10 @@ def stores_of(
     """
     outputs = power_above(stage.block_outputs)
     row = power_of(geometry.flat[-1], outputs) if geometry.flat else outputs
-    contiguous = row if geometry.output_along == 1 else 1
-    terms = [16 // itemsize, outputs, *(power_of(s) for s in geometry.output_outer)]
+    contiguous = row if laid.along == 1 else 1
+    terms = [16 // itemsize, outputs, *(power_of(s) for s in laid.outer)]
     terms += [power_of(geometry.outputs)] if partial and grid.splits > 1 else []
-    terms += [power_of(n) for n in geometry.beside]
+    terms += [power_of(n) for n in (laid.before, laid.beyond)]
     divides = math.gcd(*terms)
     vector = min(contiguous, divides, VECTOR_BYTES // itemsize)
     shape, order = (
@@ -122,14 +153,14 @@ def stores_of(
     return spread, min(spread.each[-1], math.gcd(outputs, power_of(geometry.width)))
 
 
-def place_of(geometry: Geometry, grid: Programs, number: int) -> tuple[int, int, int]:
+def place_of(geometry: Geometry, stage: Stage, grid: Programs, number: int) -> tuple[int, int, int]:
     """Outer position, block of results and split of a program, as the kernel takes them apart."""
     split = 0
-    if grid.splits > 1 and grid.splits_first:
+    if grid.splits > 1 and splits_first(geometry, stage):
         number, split = divmod(number, grid.splits)
     block = number % grid.blocks
     outer = number // grid.blocks
-    if grid.splits > 1 and not grid.splits_first:
+    if grid.splits > 1 and not splits_first(geometry, stage):
         outer, split = divmod(outer, grid.splits)
     return outer, block, split
 

@@ -11,7 +11,6 @@ import tilefold
 from api.test_segment_reduce import AFFINE
 from asked import asked, run
 from tilefold import monoids
-from tilefold.planner import odd_columns
 from tilefold.planner.odd_columns import columns_together, loaded_run, narrow_run, run_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -38,7 +37,7 @@ def test_few_columns_of_a_program_are_none(columns: int, run: int, most: int, to
     assert columns_together(columns, run, most) == together
 
 
-def test_only_what_allows_no_whole_vectors_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_allows_no_whole_vectors_is_narrow() -> None:
     own, shared = (2, 16, [4099]), (4, 16, [0])
     assert narrow_run([own, shared], 4099) == 1
     assert narrow_run([(2, 16, [4096]), shared], 4096) == 0
@@ -47,9 +46,6 @@ def test_only_what_allows_no_whole_vectors_is_narrow(monkeypatch: pytest.MonkeyP
     assert narrow_run([(2, 16, [64]), (2, 16, [55])], 55) == 1
     assert loaded_run([(2, 16, [66])], 66) == 2
     assert loaded_run([], 66) >= 8
-    monkeypatch.setattr(odd_columns, "NEIGHBOURS", False)
-    assert narrow_run([own, shared], 4099) == 0
-    assert loaded_run([(2, 16, [66])], 66) >= 8
 
 
 ELEMENTS: dict[str, tuple[Any, str]] = {

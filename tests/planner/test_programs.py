@@ -13,6 +13,7 @@ import pytest
 
 from planner.coalescing import loads_of
 from planner.executed import OPERATIONS, Launched, executed, launches_of, wanted_of
+from planner.requests_made import is_wide, masks, splits_first
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call
 from tilefold.planner.candidates import candidates
@@ -63,11 +64,11 @@ def test_programs_walk_as_the_kernels_are_told(seed: int) -> None:
             assert grid.count(one.geometry) == one.call.grid
             continue
         assert (grid.head, grid.has_full, grid.tail) == (told["HEAD"], told["HAS_FULL"], told["TAIL"])
-        assert (grid.masks, grid.wide, grid.splits_first) == (
+        assert [f(one.geometry, one.stage) for f in (masks, is_wide, splits_first)] == [
             told["MASK_OUTPUTS"],
             told["WIDE"],
             told["SPLITS_FIRST"],
-        )
+        ]
         assert grid.count(one.geometry) == one.call.grid
         tails = tiling_of(one.stage, grid, one.geometry.length, 0).tail
         if not one.stage.ordered:

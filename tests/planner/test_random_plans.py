@@ -26,6 +26,7 @@ from fuzz.folds import Input
 from fuzz.monoids import KINDS, Made, monoids
 from layouts import Layout
 from planner.executed import OPERATIONS, RANDOM_PLANS, Launched, executed, launches_of
+from planner.requests_made import masks
 from tilefold.backends.triton import call as calls
 from tilefold.bench.cases import DTYPES, Case
 from tilefold.bench.suites.shapes import draw_case
@@ -136,7 +137,9 @@ def test_no_more_sectors_than_their_layouts_say(seed: int) -> None:
     for one in launches(seed, "small", target):
         made: Any = calls.compile_for(one.call, CHIPS[target].architecture)
         grid = programs_of(one.geometry, one.stage)
-        parts = 2 if grid.masks or grid.tail or grid.head else 0  # a warp that a mask splits may ask twice
+        parts = (
+            2 if masks(one.geometry, one.stage) or grid.tail or grid.head else 0
+        )  # a warp that a mask splits may ask twice
         counted = executed(one, made.asm["ptx"], made.metadata.shared)
         for program, (loads, stores) in zip(one.programs(), counted, strict=True):
             modelled, stored = one.modelled(program)

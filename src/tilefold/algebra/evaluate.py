@@ -37,6 +37,11 @@ def convert(operand: Operand, dtype: torch.dtype) -> Operand:
     return whole_number(number, torch.int64) if dtype == torch.uint64 else number
 
 
+def held(number: Operand, dtype: torch.dtype) -> Tensor:
+    """A number as the tensor without dims that holds it."""
+    return torch.tensor(convert(number, dtype), dtype=stored(dtype), device="cpu")
+
+
 def as_stored(value: Tensor, dtype: torch.dtype) -> Tensor:
     """A tensor of that very dtype, converted as `convert` does: uint64 is itself here."""
     if value.dtype == dtype:

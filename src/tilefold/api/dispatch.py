@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -337,7 +338,7 @@ def _interpreted(request: Request, tensors: Sequence[Tensor]) -> list[Tensor]:
     plan, calls = lowered(request, tensors, INTERPRETED, interpret=True)
     results = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
     interpret(plan, calls, request.computation, tensors, results)
-    _last.plan = plan.on("interpret")
+    _last.plan = replace(plan, backend="interpret")
     return results
 
 

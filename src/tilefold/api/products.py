@@ -83,7 +83,7 @@ def multiplied(
         ending, pair = traced_ending(epilogue, len(epilogue_args), row)
         return DIFFERENTIATED["product"](a, b, bias, ending, epilogue_args, pair, *options, key)
     check_not_recorded("matmul", a.is_cuda)
-    check_row_fits(None if row is None else row[0], a, b, request.shape, out, guarantee)
+    check_row_fits(None if row is None else row[0], b, request.shape, out, guarantee)
     targets = check_out(out, [request.ending.result], request.shape, inputs, "matmul")
     if any(is_abstract(t) for t in inputs):
         return _abstract(request, inputs) if targets is None else list(targets)
@@ -159,7 +159,7 @@ def product_request(
     if out is None:
         a, b, bias, precision = as_autocast(a, b, bias, precision)
     request, inputs = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
-    check_row_fits(None if row is None else row[0], a, b, request.shape, None, guarantee)
+    check_row_fits(None if row is None else row[0], b, request.shape, None, guarantee)
     return request, [t.resolve_neg() if t.is_neg() else t for t in inputs]
 
 

@@ -259,7 +259,7 @@ def pushed(
     first = call._first(gradient, tensors[call.count :], shape, dims, x[0])
     before_rows = [f[:, 0] for f in first]
     made = scans.scan_tensors(x, states_of(gradient), 1, init=before_rows, guarantee=call.guarantee)
-    before = [torch.cat([f.to(t.dtype), t[:, :-1]], 1) for f, t in zip(first, made, strict=True)]
+    before = [_earlier(f, t) for f, t in zip(first, made, strict=True)]
     own = dict(zip(gradient.floats, cells(_added(gradient), [*before, *x, *moved]), strict=True))
     varying, entries = _steps(gradient)
     each = cells(varying, [*before, *x]) if any(isinstance(k, int) for k in entries.values()) else []
@@ -280,7 +280,7 @@ def pushed(
     }
     shown, moved_states = made, whole
     if call.exclusive:
-        shown, moved_states = before, {f: torch.cat([start[f], t[:, :-1]], 1) for f, t in whole.items()}
+        shown, moved_states = before, {f: _earlier(start[f], t) for f, t in whole.items()}
     function, places = _projected(gradient, len(tensors) > call.count)
     if places:
         pairs = cells(function, [*shown, *(moved_states[f] for f in gradient.floats)])

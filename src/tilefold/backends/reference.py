@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from tilefold.algebra import typing
-from tilefold.algebra.evaluate import Operand, convert, evaluate_as, stored
+from tilefold.algebra.evaluate import Operand, convert, evaluate_as, held, stored
 from tilefold.algebra.program import Program
 
 
@@ -23,18 +23,30 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     shape = [tensors[0].shape[d] for d in outer]
     length = math.prod(tensors[0].shape[d] for d in dims)
     rows = [t.permute(*outer, *dims).reshape(*shape, length) if ndim else t.reshape(-1) for t in tensors]
-    state: list[Operand] = [
-        torch.tensor(convert(number, dtype), dtype=stored(dtype), device="cpu").expand(shape)
-        for number, dtype in zip(program.identity, program.state, strict=True)
-    ]
+    state = _identity(program, shape)
     for position in range(rows[0].shape[-1]):
-        elements: list[Operand] = [
-            read(as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
-        ]
-        elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
-        lifted = evaluate_as(program.lift, elements, program.state)
-        state = evaluate_as(program.combine, [*state, *lifted], program.state)
+        state = _after(state, rows, position, program, shape)
     return finish(state, program, shape)
+
+
+def _identity(program: Program, shape: Sequence[int]) -> list[Operand]:
+    return [held(n, d).expand(tuple(shape)) for n, d in zip(program.identity, program.state, strict=True)]
+
+
+def _after(
+    state: Sequence[Operand],
+    rows: Sequence[torch.Tensor],
+    position: int,
+    program: Program,
+    shape: Sequence[int],
+) -> list[Operand]:
+    """The state after the elements at one position of the last dim."""
+    elements: list[Operand] = [
+        read(as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
+    ]
+    elements += [torch.full(tuple(shape), position, device="cpu")] * program.algebra.index
+    lifted = evaluate_as(program.lift, elements, program.state)
+    return evaluate_as(program.combine, [*state, *lifted], program.state)
 
 
 def as_element(tensor: torch.Tensor, element: torch.dtype) -> torch.Tensor:
@@ -98,21 +110,10 @@ def scan(
     """Every prefix along `dim`, element after element, and the state after each row."""
     rows = [t.movedim(dim, -1) for t in tensors]
     shape, length = rows[0].shape[:-1], rows[0].shape[-1]
-    state: list[Operand] = [
-        torch.tensor(convert(number, dtype), dtype=stored(dtype), device="cpu").expand(shape)
-        for number, dtype in zip(program.identity, program.state, strict=True)
-    ]
-    if init:
-        state = [read(f) for f in init]
+    state: list[Operand] = [read(f) for f in init] if init else _identity(program, shape)
     prefixes = []
     for position in reversed(range(length)) if reverse else range(length):
-        before = state
-        elements: list[Operand] = [
-            read(as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
-        ]
-        elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
-        lifted = evaluate_as(program.lift, elements, program.state)
-        state = evaluate_as(program.combine, [*state, *lifted], program.state)
+        before, state = state, _after(state, rows, position, program, shape)
         prefixes.append(finish(before if exclusive else state, program, shape))
     if reverse:
         prefixes.reverse()
@@ -122,6 +123,6 @@ def scan(
 
 def _field(value: Operand, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):  # of a monoid whose state reads no element
-        value = torch.tensor(convert(value, dtype), dtype=stored(dtype), device="cpu")
+        value = held(value, dtype)
     field = value.to(stored(dtype)).expand(shape).contiguous()
     return field.view(torch.uint64) if dtype == torch.uint64 else field

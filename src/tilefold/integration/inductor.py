@@ -20,7 +20,7 @@ from tilefold.api.products import explain_product
 from tilefold.api.registered import own_matmul as own_matmul
 from tilefold.api.registered import recorded_matmul
 from tilefold.api.registered import tuned_matmul as tuned_matmul
-from tilefold.errors import BackendError, hint_at_names
+from tilefold.errors import hint_at_names
 from tilefold.integration import fusion
 from tilefold.planner.products import cublas
 from tilefold.planner.products.epilogue import IN_TORCH, accumulator_dtype
@@ -87,9 +87,6 @@ def register(
     Returns:
         A text that says which parts are on, and why a part is off: torch 2.11 cannot replace aten.mm, nor time
         candidates inside CUDA graphs.
-
-    Raises:
-        BackendError: this torch's Inductor has no autotuning of custom operations.
     """
     fusion.switch(fuse)
     module, off = _custom_ops(), list[str]()
@@ -104,11 +101,7 @@ def register(
 def tune(
     operation: Any, overload: Any, *, split_points: Sequence[int] = SPLIT_POINTS, unbounded: int = UNBOUNDED
 ) -> None:
-    """What `register` does, of any custom operation with the arguments of `tilefold::matmul`.
-
-    Raises:
-        BackendError: this torch's Inductor has no autotuning of custom operations.
-    """
+    """What `register` does, of any custom operation with the arguments of `tilefold::matmul`."""
     module, table, ranges = _custom_ops(), _lowerings(), _ranges(split_points, unbounded)
     choices = _choices
     if not _keeps_arguments(module):
@@ -155,12 +148,7 @@ def any_rows() -> Any:
 
 
 def _custom_ops() -> Any:
-    try:
-        return importlib.import_module("torch._inductor.kernel.custom_op")
-    except ImportError:
-        raise BackendError(
-            f"inductor: torch must have autotuning of custom operations, got {torch.__version__}; take 2.11 or newer"
-        ) from None
+    return importlib.import_module("torch._inductor.kernel.custom_op")
 
 
 def _lowerings() -> dict[Any, Any]:

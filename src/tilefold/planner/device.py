@@ -73,6 +73,6 @@ def of_chip(chip: Chip) -> Device:
     )
 
 
-H200, H100 = of_chip(NAMED["h200"]), of_chip(NAMED["h100"])
+H200 = of_chip(NAMED["h200"])
 # By definition programs run one after the other there, and none may wait for a later one.
 INTERPRETED = replace(H200, cluster=1)

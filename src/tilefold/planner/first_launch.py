@@ -37,8 +37,7 @@ LONG_ROW = 256  # vectors: from here on a program owns one row
 class FirstLaunch:
     """The work of a fold's first launch: `problem`, made of the `whole` one where `kept_dims` are kept apart.
 
-    `flat`: results are taken along all output dims as one. `shift`: from so many elements before the first, to `beyond` the
-    last.
+    `flat`: results are taken along all output dims as one. `shift`: from so many elements before the first.
     """
 
     whole: Problem
@@ -47,7 +46,6 @@ class FirstLaunch:
     kept_dims: KeptDims | None
     flat: bool = False
     shift: int = 0
-    beyond: int = 0
 
     @classmethod
     def keeping(cls, whole: Problem, program: Program, kept_dims: KeptDims | None) -> FirstLaunch:
@@ -65,10 +63,7 @@ class FirstLaunch:
 
     def shifted(self, shift: int) -> FirstLaunch:
         """The same from so many elements before the first result: with more results."""
-        wider = _from_before(self.problem, shift)
-        results = self.problem.output_dims[-1].size
-        beyond = wider.output_dims[-1].size - results - shift
-        return replace(self, problem=wider, shift=shift, beyond=beyond)
+        return replace(self, problem=_from_before(self.problem, shift), shift=shift)
 
     def orders(self) -> Iterator[FirstLaunch]:
         """The same with its results in other orders."""
@@ -91,9 +86,7 @@ class FirstLaunch:
     def geometry(self) -> Geometry:
         """Its memory."""
         geometry = geometry_of(self.problem)
-        if self.flat:
-            return flattened(geometry)
-        return replace(geometry, beside=(self.shift, self.beyond))
+        return flattened(geometry) if self.flat else geometry
 
     def stage(self, stage: Stage) -> Stage:
         """A tile as this first launch."""

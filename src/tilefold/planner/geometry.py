@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -42,10 +41,9 @@ class Geometry:
     """Sizes of a problem, by the part each dim has in a launch, and its operands.
 
     A program's results are neighbours along the last output dim, of `width` results; `outer` are the other output dims.
-    A result's `length` elements are walked along `inner`, of the reduced dims, after `deep`. `output_outer` and
-    `output_along` are the results' own steps; `ragged` is the problem's. Where a program's results are neighbours along all
-    output dims as one (`Stage.flat`), `flat` has these dims' sizes, `width` is their product and `outer` is empty; operands
-    and results keep a step for each. `beside` are places before the first result and behind the last one (`Stage.shift`).
+    A result's `length` elements are walked along `inner`, of the reduced dims, after `deep`; `ragged` is the problem's. Where
+    a program's results are neighbours along all output dims as one (`Stage.flat`), `flat` has these dims' sizes, `width` is
+    their product and `outer` is empty; operands keep a step for each.
     """
 
     outer: Steps
@@ -53,11 +51,8 @@ class Geometry:
     deep: Steps
     inner: int
     operands: tuple[Operand, ...]
-    output_outer: Steps
-    output_along: int
     ragged: int = 0
     flat: Steps = ()
-    beside: tuple[int, int] = (0, 0)
 
     @cached_property
     def length(self) -> int:
@@ -75,18 +70,6 @@ class Geometry:
         return self.rows * self.width
 
     @cached_property
-    def reach(self) -> int:
-        """The farthest offset inside one result's elements."""
-        sizes = (*self.deep, self.inner)
-        steps = ((*operand.deep, operand.inner) for operand in self.operands)
-        return max((sum((n - 1) * s for n, s in zip(sizes, some, strict=True)) for some in steps), default=0)
-
-    @cached_property
-    def greatest_inner(self) -> int:
-        """The greatest step of an input along the innermost reduced dim."""
-        return max((operand.inner for operand in self.operands), default=0)
-
-    @cached_property
     def close_groups(self) -> bool:
         """Whether results are walked over groups of columns of less than a sector, each row of a group at most a sector
         behind the one before it, and one group behind another."""
@@ -96,11 +79,6 @@ class Geometry:
         behind = all(step >= self.inner * one.inner for step in one.outer)
         narrow = group * one.itemsize < SECTOR and group <= one.inner and one.inner * one.itemsize <= SECTOR
         return one.along == 1 and narrow and behind
-
-    def at(self, residues: Sequence[int]) -> Geometry:
-        """The same at other addresses: each input's modulo 32."""
-        pairs = zip(self.operands, residues, strict=True)
-        return replace(self, operands=tuple(replace(operand, residue=r) for operand, r in pairs))
 
 
 def geometry_of(problem: Problem) -> Geometry:
@@ -126,8 +104,6 @@ def geometry_of(problem: Problem) -> Geometry:
             )
             for i in inputs
         ),
-        output_outer=tuple(d.output for d in outer),
-        output_along=sum(d.output for d in last),
         ragged=problem.ragged,
     )
 

@@ -16,7 +16,6 @@ says which are tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -87,13 +86,6 @@ def states_problem(
     problem: Problem, dtypes: tuple[torch.dtype, ...], kept_dims: KeptDims, splits: int, ordered: bool
 ) -> Problem:
     """The problem of the second launch: `splits` states, with fields of these dtypes, for each result of the first."""
-    return states_of(problem, dtypes, kept_dims, ordered)(splits)
-
-
-def states_of(
-    problem: Problem, dtypes: tuple[torch.dtype, ...], kept_dims: KeptDims, ordered: bool
-) -> Callable[[int], Problem]:
-    """The same for any number of splits."""
     outputs, _ = parts_of(problem, kept_dims)
     fields, laid_out = len(dtypes), _laid_out(outputs)
     results = merged(
@@ -103,15 +95,10 @@ def states_of(
     if ordered:
         states.sort(key=lambda one: one[0].position, reverse=True)
     reduced = [Dim("reduce", d.size, (s,) * fields) for d, s in states]
-    whole = Dim("reduce", 1, (math.prod(d.size for d in outputs),) * fields)
-
-    def of(splits: int) -> Problem:
-        parts = replace(whole, size=splits)
-        walked, step = [], 1
-        for dim in reversed([*reduced, parts] if ordered else [parts, *reduced]):
-            if dim.size > 1:
-                walked.append(replace(dim, position=step))
-                step *= dim.size
-        return Problem((*results, *merged(walked[::-1])), dtypes, (16,) * fields)
-
-    return of
+    parts = Dim("reduce", splits, (math.prod(d.size for d in outputs),) * fields)
+    walked, step = [], 1
+    for dim in reversed([*reduced, parts] if ordered else [parts, *reduced]):
+        if dim.size > 1:
+            walked.append(replace(dim, position=step))
+            step *= dim.size
+    return Problem((*results, *merged(walked[::-1])), dtypes, (16,) * fields)

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 from tilefold.planner.sizes import VECTOR_BYTES, WARP, power_above, run_of
 
-# docs/experiments/tiles.md#odd. Neighbours belong to neighbouring threads; False: to one, as many as are a vector where
-# rows allow one.
-NEIGHBOURS = True
-PADDED = 1.25  # times as many columns as there are, at most, where a program may have fewer
+# Times as many columns as there are, at most, where a program may have fewer (docs/experiments/tiles.md#odd).
+PADDED = 1.25
 
 
 # Bytes of an element, the power of two of which the first address is a multiple, and the steps of the dims but the columns',
@@ -46,11 +44,9 @@ def narrow_run(operands: Sequence[Operand], columns: int) -> int:
     ]
     run = min((n for n, _ in own), default=0)
     whole = all(n >= vector for n, vector in own)
-    return run if NEIGHBOURS and not whole and (len(own) < len(operands) or max(allowed) > run) else 0
+    return run if not whole and (len(own) < len(operands) or max(allowed) > run) else 0
 
 
 def loaded_run(operands: Sequence[Operand], columns: int) -> int:
     """Neighbours that a thread can load at once of every operand."""
-    if not NEIGHBOURS:
-        return VECTOR_BYTES
     return min((math.gcd(columns, run_of(*operand)) for operand in operands), default=VECTOR_BYTES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -217,10 +217,6 @@ class Plan:
     def shape_of(self, name: str) -> tuple[int, ...]:
         """The shape of a workspace."""
         return next(buffer.shape for buffer in self.workspaces if buffer.name == name)
-
-    def on(self, backend: str) -> Plan:
-        """The same plan, run elsewhere."""
-        return replace(self, backend=backend)
 
     @property
     def note(self) -> str:

@@ -1,6 +1,6 @@
 """How many programs a launch has, and each one's head, whole tiles and tail.
 
-The kernels' constants `HEAD`, `HAS_FULL`, `TAIL` and the argument `chunk` come from here; a test compares the others.
+The kernels' constants `HEAD`, `HAS_FULL`, `TAIL` and the argument `chunk` come from here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilefold.planner.folds import NARROW
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
 from tilefold.planner.sizes import SMALL_AXIS
@@ -24,8 +23,7 @@ class Programs:
     """The programs of one launch. `blocks` share the last output dim, `splits` a result, of `chunk` elements each.
 
     `head` runs of all lanes are masked at the beginning; then come whole tiles (`has_full`: 0 none, 1 one, 2 any number); a
-    masked tail takes `tail` runs at a time. `masks` whether the last block has too few results, `wide` whether places
-    take 64 bits, `splits_first` whether neighbours in launch order share a result.
+    masked tail takes `tail` runs at a time.
     """
 
     blocks: int
@@ -34,9 +32,6 @@ class Programs:
     head: int
     has_full: int
     tail: int
-    masks: bool
-    wide: bool
-    splits_first: bool
 
     def count(self, geometry: Geometry) -> int:
         """How many there are."""
@@ -55,9 +50,6 @@ def programs_of(geometry: Geometry, stage: Stage) -> Programs:
         head=head,
         has_full=has_full,
         tail=tail,
-        masks=geometry.width % stage.block_outputs != 0,
-        wide=max(geometry.reach, length) + 2 * stage.step + stage.align > NARROW,
-        splits_first=geometry.greatest_inner == 1 or stage.block_outputs == 1,
     )
 
 

@@ -64,13 +64,12 @@ def several(base: Rings, vectors: int, rows: int, device: Device) -> Rings | Non
 def one(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
     """As many programs as a cluster has, one an SM, that walk over the rows; best where a ring holds more than a row."""
     splits = device.cluster
-    share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
     found: list[tuple[bool, int, Rings]] = []
     for unroll in (2, 1):
         turn = WALKING_LANES * unroll
-        turns = math.ceil(share / turn)
+        _, turns, are_full = cut(base, vectors, splits, turn)
         depth = (device.shared_bytes - PROGRAM_BYTES) // (turn * VECTOR_BYTES * base.inputs)
-        if turns <= depth and (turns - 1) * turn < vectors - (splits - 1) * share:
+        if turns <= depth and are_full:
             stage = replace(
                 base, lanes=WALKING_LANES, unroll=unroll, turns=turns, depth=depth, splits=splits, parted=True
             )
@@ -87,10 +86,9 @@ def keeping(base: Rings, vectors: int, words: int, fields: int, rows: int, devic
     turn = KEEPING_LANES * KEEPING_UNROLL
     depth = (device.shared_bytes - PROGRAM_BYTES) // (turn * VECTOR_BYTES * base.inputs)
     for splits, ring_rows in KEEPING_ONE if fields == 1 else KEEPING_MORE:
-        share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
-        turns = math.ceil(share / turn)
+        share, turns, are_full = cut(base, vectors, splits, turn)
         fits = turns * ring_rows <= depth and turns * KEEPING_UNROLL * words <= REGISTER_WORDS[base.run]
-        if splits <= device.cluster and fits and (turns - 1) * turn < vectors - (splits - 1) * share:
+        if splits <= device.cluster and fits and are_full:
             stage = replace(
                 base, lanes=KEEPING_LANES, unroll=KEEPING_UNROLL, turns=turns, depth=depth, splits=splits,
                 clusters=max(1, device.sms // splits), parted=True, registers=SM_REGISTERS // KEEPING_LANES, ahead=turns,
@@ -103,15 +101,9 @@ def keeping(base: Rings, vectors: int, words: int, fields: int, rows: int, devic
 def again(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
     """As many programs as a cluster has, one an SM, that walk over rows longer than their rings and read a part twice."""
     splits = device.cluster
-    share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
-    turns = math.ceil(share / WALKING_LANES)
+    share, turns, are_full = cut(base, vectors, splits, WALKING_LANES)
     depth = (device.shared_bytes - PROGRAM_BYTES) // (WALKING_LANES * VECTOR_BYTES * base.inputs)
-    last = vectors - (splits - 1) * share
-    if (
-        not depth < turns <= AGAIN_TURNS
-        or (turns - 1) * WALKING_LANES >= last
-        or share < FULL * turns * WALKING_LANES
-    ):
+    if not (depth < turns <= AGAIN_TURNS and are_full) or share < FULL * turns * WALKING_LANES:
         return None
     stage = replace(
         base, lanes=WALKING_LANES, turns=turns, depth=depth, splits=splits, clusters=max(1, device.sms // splits),
@@ -123,16 +115,13 @@ def again(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
 def few(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
     """Rows too few for all SMs: as many programs share each as a cluster has, or nearly so."""
     room = device.shared_bytes - PROGRAM_BYTES
-    line = LINE_VECTORS if base.align == 1 else 1
     if rows * device.cluster >= FEW_PROGRAMS * device.sms:
         return None
     for splits in range(device.cluster, device.cluster // 2, -1):
-        share = math.ceil(vectors / splits / line) * line
         for lanes in FEW_LANES:
-            turns = math.ceil(share / lanes)
-            last = vectors - (base.align > 1) - (splits - 1) * share
+            _, turns, are_full = cut(base, vectors, splits, lanes)
             held = turns * lanes * VECTOR_BYTES * base.inputs
-            if held <= room and turns <= FEW_TURNS and (turns - 1) * lanes < last:
+            if held <= room and turns <= FEW_TURNS and are_full:
                 registers = SM_REGISTERS // (lanes * (2 if 2 * held <= room else 1))
                 return replace(
                     base,
@@ -154,12 +143,19 @@ def fewest(base: Rings, vectors: int, most: int, cluster: int) -> Rings | None:
 
 def shared_by(base: Rings, vectors: int, most: int, splits: int) -> Rings | None:
     """A row held by so many programs in so many turns each, none of them ending before its last turn; None otherwise."""
-    turn, line = base.lanes * base.unroll, LINE_VECTORS if base.align == 1 else 1
+    _, turns, are_full = cut(base, vectors, splits, base.lanes * base.unroll)
+    fits = turns <= most and are_full
+    return replace(base, turns=turns, depth=turns, splits=splits, parted=True) if fits else None
+
+
+def cut(base: Rings, vectors: int, splits: int, turn: int) -> tuple[int, int, bool]:
+    """(a program's share of a row, its turns of `turn` vectors, whether all programs have elements in their last one) of a
+    row that `splits` programs share in whole lines, or in vectors where rows begin between two."""
+    line = LINE_VECTORS if base.align == 1 else 1
     share = math.ceil(vectors / splits / line) * line
     turns = math.ceil(share / turn)
     last = vectors - (base.align > 1) - (splits - 1) * share
-    fits = turns <= most and (turns - 1) * turn < last
-    return replace(base, turns=turns, depth=turns, splits=splits, parted=True) if fits else None
+    return share, turns, (turns - 1) * turn < last
 
 
 def is_busy(stage: Rings, rows: int) -> bool:

@@ -18,13 +18,12 @@ from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.reading import reading_of
 from tilefold.planner.registers import MANY_FIELDS, fields_of
 from tilefold.planner.ring_forms import BUSY
-from tilefold.planner.rings import ELEMENTS
+from tilefold.planner.rings import ELEMENTS, WALKED_PROGRAMS
 from tilefold.planner.sizes import SM_REGISTERS, VECTOR_BYTES, WARP
 from tilefold.planner.stages.maps import Dtypes, row_blocks
 from tilefold.planner.stages.rows import Stripes
 
 # Definitions and limits of the hardware:
-PERSISTENT_CLUSTERS = 1 << 16  # clusters that walk: as many as run at once, the launch knows
 SM_BYTES = 228 << 10  # of shared memory that an SM's programs have, with 1 KB each for the driver
 DRIVER_BYTES = 1 << 10
 BARRIER_BYTES = 32  # of an exchange, with what aligns its words
@@ -69,7 +68,7 @@ class Form:
         if room < turn * max(depth, turns) or (self.persistent and depth <= turns):
             return None
         registers = min(248, SM_REGISTERS // (self.threads * self.programs) // 8 * 8)
-        clusters = PERSISTENT_CLUSTERS if self.persistent else 0
+        clusters = WALKED_PROGRAMS if self.persistent else 0
         return Stripes(lanes, self.vectors, run, self.unroll, turns, depth, self.splits, clusters, registers)
 
     def _beside(self, run: int, words: int) -> int:

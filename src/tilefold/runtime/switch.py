@@ -212,16 +212,13 @@ def layouts_once_checked(tensors: Sequence[Tensor]) -> tuple[Any, ...] | None:
     return (*((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in tensors), tensors[0].device)
 
 
-def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def call_key(
+    tensors: Sequence[Tensor], what: Any, dim: int | tuple[int, ...] | None, rest: tuple[Any, ...]
+) -> tuple[Any, ...] | None:
     """The key of a plain call of some tensors; None where the call must be checked every time.
 
-    Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count. `rest` are values of which
-    equal ones mean the same.
+    `rest` are values of which equal ones mean the same.
     """
-    if is_dynamo_compiling() or (
-        type(dim) is not int and dim is not None and (dim := whole_dims(dim)) is None
-    ):
-        return None
     if len(tensors) == 1:
         return None if (seen := layout(tensors[0], True)) is None else (what, seen, dim, rest)
     found = tuple([layout(t, True) for t in tensors])
@@ -229,14 +226,14 @@ def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ..
 
 
 def named_key(
-    tensors: Sequence[Tensor], name: str, dim: Any, rest: tuple[Any, ...]
+    tensors: Sequence[Tensor], name: str, dim: int | tuple[int, ...] | None, rest: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
     """`call_key` of a function by its name whose computation autocast may change: None inside of autocast."""
-    return None if is_dynamo_compiling() or _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
+    return None if _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
 
 
 def whole_dims(dims: Any) -> tuple[int, ...] | None:
-    """Several dims, each an int; None for others."""
+    """Several dims, each an int; None for others: numbers of other kinds may equal one (True, 1.0) or change (a tensor)."""
     if not isinstance(dims, (tuple, list)):
         return None
     for dim in dims:

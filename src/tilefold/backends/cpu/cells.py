@@ -37,7 +37,7 @@ class Settled:
         self.program, self.shape, self.few = program, tensors[0].shape, threads if 1 < threads <= FEW else 1
         self.dtypes = [stored(d) for d in program.outputs]
         self.unsigned = torch.uint64 in program.outputs
-        layouts = [_once(t.shape, t.stride()) for t in tensors]
+        layouts = [once(t.shape, t.stride()) for t in tensors]
         whole = tuple(size == self.shape for size, _ in layouts)
         self.kernel, self.at_once = _kernel(program, whole, placeless)
         self.views = [None if full else layout for full, layout in zip(whole, layouts, strict=True)]
@@ -82,9 +82,7 @@ class Settled:
                 known = {place: narrow_where_long(value, tile) for place, value in rows.items()}
                 self.kernel.of_tile([*values, targets[0]], known, targets, workspace)
 
-        count = -(-len(self.tiles) // (2 * self.few)) if self.few > 1 else len(self.tiles)
-        shares = [self.tiles[i : i + count] for i in range(0, len(self.tiles), count)]
-        workers.each(run, shares, self.few)
+        workers.shared_out(run, self.tiles, self.few)
         return made
 
 
@@ -148,7 +146,7 @@ def _kernel(
     return kernel, kernel.at_once(SHARE)
 
 
-def _once(shape: Sequence[int], stride: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def once(shape: Sequence[int], stride: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A layout with length 1 along the dims that it repeats in."""
     return tuple(1 if step == 0 else n for n, step in zip(shape, stride, strict=True)), tuple(stride)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tilefold.algebra.evaluate import stored
+from tilefold.algebra.evaluate import held, stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.whole_vectors import SERIAL
 from tilefold.backends.cpu import elementwise, workers
@@ -193,11 +193,8 @@ class _Loop:
         return own and plain and as_stored and self.program.outputs == self.program.state
 
     def share_out(self, work: Callable[[Sequence[Tile]], None]) -> None:
-        """Do some work for all tiles of output dims: on a thread each share of them, where threads are few."""
-        count = -(-len(self.outputs) // (2 * self.threads)) if self.threads > 1 else len(self.outputs)
-        workers.each(
-            work, [self.outputs[i : i + count] for i in range(0, len(self.outputs), count)], self.threads
-        )
+        """Do some work for all tiles of output dims, shared among threads."""
+        workers.shared_out(work, self.outputs, self.threads)
 
 
 def _ascends(problem: Problem, tiles: Tiles) -> bool:
@@ -333,9 +330,4 @@ class _Walk:
 
 def _identity(program: Program, shape: Sequence[int]) -> State:
     numbers = zip(program.identity, program.state, strict=True)
-    return [torch.full(list(shape), _signed(n, d), dtype=stored(d), device="cpu") for n, d in numbers]
-
-
-def _signed(number: float, dtype: torch.dtype) -> float:
-    """An identity as its stored dtype takes it."""
-    return (int(number) + 2**63) % 2**64 - 2**63 if dtype == torch.uint64 else number
+    return [held(n, d).expand(tuple(shape)).clone() for n, d in numbers]

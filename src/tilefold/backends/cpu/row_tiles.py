@@ -11,10 +11,10 @@ from tilefold.algebra.evaluate import evaluate_as, stored
 from tilefold.algebra.typing import TypedGraph, compute_dtype, element_dtype
 from tilefold.backends import reference
 from tilefold.backends.cpu import workers
-from tilefold.backends.cpu.cells import Cells, narrow_where_long
+from tilefold.backends.cpu.cells import Cells, narrow_where_long, once
 from tilefold.backends.cpu.elementwise import Workspace
 from tilefold.backends.cpu.step_builder import Builder
-from tilefold.backends.cpu.tiles import Tile, narrow, tiles_of
+from tilefold.backends.cpu.tiles import Tile, bits, narrow, tiles_of
 from tilefold.planner.products.row import Row
 from tilefold.planner.stages.cpu import FEW
 from tilefold.runtime.caching import kept_outside_modes
@@ -39,7 +39,7 @@ def map_tiles(
     outer = [d for d in range(len(shape)) if d not in dims]
     shared = [False, *(0 in t.stride() for t in operands[1:])]
     sources = [
-        _of_rows(_bits(t), d) if some else _bits(t)
+        _of_rows(bits(t), d) if some else bits(t)
         for t, d, some in zip(operands, row.taken, shared, strict=True)
     ]
     kernel = apply_kernel(row, tuple(shared), placeless)
@@ -62,8 +62,7 @@ def map_tiles(
             found.append([t.sum(outer, keepdim=True) if outer else t.clone() for t in terms])
         return found
 
-    count = -(-len(tiles) // (2 * few)) if few > 1 else len(tiles)
-    parts = workers.each(run, [tiles[i : i + count] for i in range(0, len(tiles), count)], few)
+    parts = workers.shared_out(run, tiles, few)
     made = [
         r.view(torch.uint64) if d == torch.uint64 else r for r, d in zip(results, row.results, strict=True)
     ]
@@ -85,7 +84,7 @@ class Small:
     ) -> None:
         self.row, self.shape = row, tuple(shape)
         self.outer = [d for d in range(len(shape)) if d not in dims]
-        views = [_once(size, stride) for size, stride in layouts]
+        views = [once(size, stride) for size, stride in layouts]
         shared = (False, *(size != self.shape for size, _ in views[1:]))
         self.run = apply_kernel(row, shared, placeless).at_once(math.prod(self.shape))
         given = [(tuple(size), tuple(stride)) for size, stride in layouts]
@@ -97,7 +96,7 @@ class Small:
     def __call__(self, operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The results, and the sums."""
         values = [
-            _wide(_bits(t if v is None else t.as_strided(*v, t.storage_offset())), d, w)
+            _wide(bits(t if v is None else t.as_strided(*v, t.storage_offset())), d, w)
             for t, v, d, w in zip(operands, self.views, self.row.taken, self.wide, strict=True)
         ]
         made, n = self.run([*values, values[0]]), len(self.row.results)
@@ -108,11 +107,6 @@ class Small:
         terms = zip(made[n:], self.row.sums, strict=True)
         sums = [_own(t, d, self.shape, values).sum(self.outer, keepdim=True) for t, d in terms]
         return results, sums
-
-
-def _once(size: Sequence[int], stride: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A layout with length 1 along the dims that it repeats in."""
-    return tuple(1 if step == 0 else n for n, step in zip(size, stride, strict=True)), tuple(stride)
 
 
 def _wide(part: Tensor, dtype: torch.dtype, wide: torch.dtype) -> Tensor:
@@ -194,7 +188,7 @@ def apply_kernel(row: Row, shared: tuple[bool, ...], placeless: bool) -> Cells:
 
 def _of_rows(source: Tensor, dtype: torch.dtype) -> Tensor:
     """An operand that repeats, once, as it is computed with."""
-    size, stride = _once(source.shape, source.stride())
+    size, stride = once(source.shape, source.stride())
     return _wide(
         source.as_strided(size, stride, source.storage_offset()), dtype, stored(element_dtype(dtype))
     )
@@ -209,7 +203,3 @@ def _gathered(source: Tensor, dtype: torch.dtype, tile: Tile, which: int, worksp
     if key not in workspace:
         workspace[key] = [torch.empty(part.shape, dtype=wide, device="cpu")]
     return workspace[key][0].copy_(reference.as_element(part, dtype))
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.view(torch.int64) if tensor.dtype == torch.uint64 else tensor

@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra.evaluate import stored
+from tilefold.algebra.evaluate import held, stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.proofs.derive import by_field
 from tilefold.algebra.typing import element_dtype
 from tilefold.backends.cpu.elementwise import Call, Kernel, Kernels, Workspace, begin_kernel
+from tilefold.backends.cpu.step_lists import copy
 
 BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu.md#scans)
 # Elements of an operation on many steps, whose buffers are to stay in a core's cache (not measured).
@@ -180,7 +181,7 @@ class Tape:
         self._run(self.kernels.combine, [*given, *states], states)
 
     def _copy(self, source: State, targets: State) -> None:
-        self.calls += [(_copied, (s,), t) for s, t in zip(source, targets, strict=True)]
+        self.calls += [(copy, (s,), t) for s, t in zip(source, targets, strict=True)]
 
     def _lifted(self, held: list[Tensor]) -> State:
         """Elements as states: a field that is an element as it is lies where that does."""
@@ -305,7 +306,7 @@ class Tape:
         numbers = self.program.identity or (0,) * len(self.program.state)
         rows = [self._of_rows(stored(d)) for d in self.program.state]
         for row, number, dtype in zip(rows, numbers, self.program.state, strict=True):
-            row.fill_(_signed(number, dtype))
+            row.fill_(held(number, dtype))
         return self._beside_lanes(rows)
 
     def _before(self, totals: State) -> State:
@@ -374,12 +375,3 @@ def in_whole_levels(steps: int) -> int:
     unit = 1 << max(0, (steps - 1).bit_length() - 3)
     made = -(-steps // unit) * unit
     return made + unit if made == 7 * unit else made
-
-
-def _copied(source: Tensor, out: Tensor) -> Tensor:
-    return out.copy_(source)
-
-
-def _signed(number: Any, dtype: torch.dtype) -> Any:
-    """An identity as its stored dtype takes it."""
-    return (int(number) + 2**63) % 2**64 - 2**63 if dtype == torch.uint64 else number

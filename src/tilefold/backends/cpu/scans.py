@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra.evaluate import convert, stored
+from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
 from tilefold.backends.cpu import elementwise, workers
 from tilefold.backends.cpu.scan_tapes import Memory, Tape, in_whole_levels
+from tilefold.backends.cpu.tiles import as_elements, bits
 from tilefold.planner.stages.cpu import CpuTile
 from tilefold.runtime.modes import is_plain
 
@@ -85,9 +86,9 @@ class Settled:
         program = kind.program
         with torch.no_grad():
             inputs = [
-                _as_bits(t.detach(), e).reshape(whole) for t, e in zip(tensors, program.elements, strict=True)
+                bits(t.detach(), e).reshape(whole) for t, e in zip(tensors, program.elements, strict=True)
             ]
-            first = [_as_bits(f.detach(), d).reshape(rows) for f, d in zip(init, program.state, strict=False)]
+            first = [bits(f.detach(), d).reshape(rows) for f, d in zip(init, program.state, strict=False)]
             results = [torch.empty(whole, dtype=stored(d), device="cpu") for d in program.outputs]
             fields = program.state if self.state else ()
             last = [torch.empty(rows, dtype=stored(d), device="cpu") for d in fields]
@@ -168,10 +169,6 @@ def _give_back(kind: _Kind, walk: _Walk) -> None:
         free.append(walk)
     for oldest in list(_walks)[:-MOST]:  # other threads change it meanwhile
         _walks.pop(oldest, None)
-
-
-def _as_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.view(torch.int64) if tensor.dtype == dtype == torch.uint64 else tensor
 
 
 def _as_declared(tensors: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
@@ -293,7 +290,7 @@ class _Walk:
         """[outer, count] or [outer, count, inner] into a tile; where there are too few, the element at the end fills it."""
         count, element = part.shape[1], self.program.elements[which]
         as_it_is = part.dtype == held.dtype == stored(element)
-        part = _read(part, element)
+        part = as_elements(part, element)
         if tape.by_rows:
             rows = part
             if not as_it_is or count < tape.size or not rows.is_contiguous():
@@ -333,12 +330,3 @@ class _Walk:
         staged = tape.staged("out", which, values.dtype)
         staged.view(-1, tape.steps).copy_(turned)
         target.copy_(staged[:, here])
-
-
-def _read(part: Tensor, element: torch.dtype) -> Tensor:
-    """Elements in the dtype that they are read as."""
-    if part.dtype == stored(element):
-        return part
-    value = convert(part, element)
-    assert isinstance(value, Tensor)
-    return value

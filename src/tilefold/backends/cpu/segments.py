@@ -13,10 +13,11 @@ from dataclasses import replace
 import torch
 
 from tilefold.algebra import typing
-from tilefold.algebra.evaluate import Operand, convert, evaluate_as, stored
+from tilefold.algebra.evaluate import Operand, evaluate_as, held
 from tilefold.algebra.expression import trace
 from tilefold.algebra.program import Program, is_watched, quick_form
 from tilefold.backends import reference
+from tilefold.backends.cpu.tiles import bits
 from tilefold.runtime.caching import kept_outside_modes
 
 # Not measured:
@@ -68,7 +69,9 @@ def _folded(
         return rows(cut, program, dim + 1)
     shape = list(tensors[0].shape)
     shape[dim] = count
-    state: State = [_full(n, d, shape) for n, d in zip(program.identity, program.state, strict=True)]
+    state: State = [
+        held(n, d).expand(shape).clone() for n, d in zip(program.identity, program.state, strict=True)
+    ]
     with torch.no_grad():
         for bit in reversed(range(int(lengths.max()).bit_length() if count else 0)):
             which = (lengths >> bit & 1).nonzero().view(-1)
@@ -100,7 +103,7 @@ def _take(
     if program.algebra.index:
         position = ahead[:, None] + torch.arange(length, device="cpu")
         cut.append(position.view(*position.shape, *[1] * (cut[0].ndim - dim - 2)).expand(cut[0].shape))
-    piece = [_bits(s) for s in rows(cut, _of_states(program), dim + 1)]
+    piece = [bits(s) for s in rows(cut, _of_states(program), dim + 1)]
     before = [s.index_select(dim, which) for s in state]
     after: list[Operand] = evaluate_as(program.combine, [*before, *piece], program.state)
     for field, value in zip(state, after, strict=True):
@@ -140,12 +143,3 @@ def _cut(t: Tensor, dim: int, length: int) -> Tensor:
     count, step = t.shape[dim] // length, t.stride(dim)
     sizes = (*t.shape[:dim], count, length, *t.shape[dim + 1 :])
     return t.as_strided(sizes, (*t.stride()[:dim], step * length, step, *t.stride()[dim + 1 :]))
-
-
-def _full(number: float, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
-    value = torch.tensor(convert(number, dtype), dtype=stored(dtype), device="cpu")
-    return value.expand(tuple(shape)).clone()
-
-
-def _bits(value: Tensor) -> Tensor:
-    return value.view(torch.int64) if value.dtype == torch.uint64 else value

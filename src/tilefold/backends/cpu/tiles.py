@@ -92,7 +92,7 @@ class Inputs:
         key = ("gather", which, part.shape)
         if key not in workspace:
             workspace[key] = [torch.empty(part.shape, dtype=wide, device="cpu")]
-        return workspace[key][0].copy_(_as_elements(part, element))
+        return workspace[key][0].copy_(as_elements(part, element))
 
     def _positions(self, tile: Tile, workspace: Workspace) -> Tensor:
         """Row-major positions along the reduced dims, of length 1 along dims without a step."""
@@ -121,7 +121,7 @@ class Inputs:
 
 def inputs_of(tensors: Sequence[Tensor], program: Program, problem: Problem) -> Inputs:
     """The inputs of a fold as the dims of its problem."""
-    sources = [_as_bits(t.detach(), e) for t, e in zip(tensors, program.elements, strict=True)]
+    sources = [bits(t.detach(), e) for t, e in zip(tensors, program.elements, strict=True)]
     return Inputs(program, [_view(t, problem.dims, i) for i, t in enumerate(sources)], problem)
 
 
@@ -149,11 +149,12 @@ def _view(tensor: Tensor, dims: Sequence[Dim], which: int) -> Tensor:
     )
 
 
-def _as_bits(tensor: Tensor, element: torch.dtype) -> Tensor:
+def bits(tensor: Tensor, element: torch.dtype = torch.uint64) -> Tensor:
+    """A tensor of uint64 that is read as such, as its bits."""
     return tensor.view(torch.int64) if tensor.dtype == element == torch.uint64 else tensor
 
 
-def _as_elements(part: Tensor, element: torch.dtype) -> Tensor:
+def as_elements(part: Tensor, element: torch.dtype) -> Tensor:
     """Read as `element` (rounded to it, where it is narrower), uint64 as its bits."""
     if part.dtype == stored(element):
         return part

@@ -49,6 +49,14 @@ def each(
             future.cancel()
 
 
+def shared_out(
+    function: Callable[[Sequence[Part]], Result], parts: Sequence[Part], threads: int
+) -> list[Result]:
+    """`each` of shares of neighbouring parts, two for each thread; one of all on one thread."""
+    count = -(-len(parts) // (2 * threads)) if threads > 1 else len(parts)
+    return each(function, [parts[i : i + count] for i in range(0, len(parts), count)], threads)
+
+
 def _given(
     run: Callable[[Part], Result], parts: Sequence[Part], threads: int
 ) -> list[concurrent.futures.Future[Result]]:

@@ -127,13 +127,19 @@ def output_dims(problem: Problem) -> Sequence[Dim]:
     return problem.output_dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
 
 
+def dims_of(problem: Problem) -> tuple[list[Dim], Dim, list[Dim], Dim]:
+    """The output dims and the reduced dims, the last of each by itself."""
+    *outer, last = output_dims(problem)
+    *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
+    return outer, last, deep, inner
+
+
 def _arguments(
     problem: Problem, step: Launch, results: Sequence[torch.dtype], output_blocks: int, interpret: bool
 ) -> tuple[Any, ...]:
     """The arguments in the order of the kernels' parameters."""
     stage: Stage = step.settings
-    *outer, last = output_dims(problem)
-    *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
+    outer, last, deep, inner = dims_of(problem)
     length = problem.length
     # Vectors are read from the one in which the first element lies.
     whole = stage.align > 1 or stage.shift > 0 or stage.gathered

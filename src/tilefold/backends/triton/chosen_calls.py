@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from tilefold.algebra.program import Program
-from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.backends.triton.call import Call, Pointer, launchable, output_dims
 from tilefold.backends.triton.emit import emit_apply
 from tilefold.backends.triton.prelude import prelude
 from tilefold.backends.triton.records import ClassValues
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
-from tilefold.planner.problem.canonical import Dim, Problem
+from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.products.row import row_of_elements
 from tilefold.planner.stages.chosen import Choosing
 
@@ -20,7 +20,7 @@ def chosen_call(step: Launch, plan: Plan, problem: Problem, computation: Program
     """Arguments and constants of `map_chosen`. Pointers stand as `Pointer` until launch."""
     stage: Choosing = step.settings
     row = row_of_elements(computation)
-    dims = problem.dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
+    dims = output_dims(problem)
     along = (*(0 for _ in problem.dtypes[: stage.index + 1]), *stage.steps)
     tensors = [
         ClassValues((Pointer(dtype, dtype.itemsize),), tuple(d.strides[i] for d in dims), along[i])

@@ -23,6 +23,24 @@ def _function(name: str, parameters: Sequence[str], lines: Sequence[str], result
     return f"def {name}({', '.join(parameters)}):\n{body}    return ({', '.join(results)},)\n"
 
 
+def _of_graph(
+    name: str,
+    graph: TypedGraph,
+    names: Sequence[str],
+    results: Sequence[torch.dtype],
+    interpret: bool,
+    *,
+    before: Sequence[str] = (),
+    stored: bool = True,
+    like: str = "",
+) -> str:
+    """A function of values of one shape, that of `like` (the first), behind the lines `before`: a graph's outputs in the
+    dtypes of `results`, as they are `stored` or as registers have them."""
+    writer = Writer(graph, names, [False] * len(names), interpret)
+    made = writer.results(results, stored, like or names[0])
+    return _function(name, names, [*before, *writer.lines], made)
+
+
 def emit(
     program: Program, *, index: torch.dtype, from_partials: bool = False, interpret: bool = False
 ) -> str:
@@ -31,20 +49,20 @@ def emit(
     a, b = [f"a{i}" for i in range(n)], [f"b{i}" for i in range(n)]
     x = [f"x{i}" for i in range(k)]
     parts = [
-        _emit_combine(program, a, b, interpret),
+        _of_graph("COMBINE", program.combine, [*a, *b], program.state, interpret, stored=False),
+        _of_graph("COMBINE_LATER", program.combine_later, [*a, *b], program.state, interpret, stored=False),
         _emit_combine_symmetric(program, a, b),
-        _emit_project(program, a, interpret),
+        _of_graph("PROJECT", program.project, a, program.outputs, interpret),
         *_emit_identity(program, a),
+        f"def TO_INDEX(x):\n    return x.to({TL_DTYPES[index]})\n",
     ]
-    parts.append(f"def TO_INDEX(x):\n    return x.to({TL_DTYPES[index]})\n")
     if from_partials:
         parts.append(_function("LIFT", [*a, "i"], [], a))
         parts += _no_absorb(a, b)
         return "\n\n".join([*parts, prelude()])
     reads = [f"{name} = {_read(name, program.elements[p], interpret)}" for p, name in enumerate(x)]
-    lift = Writer(program.lift, [*x, "i"], [False] * (k + 1), interpret)
     parts.append(
-        _function("LIFT", [*x, "i"], [*reads, *lift.lines], lift.results(program.state, False, "x0"))
+        _of_graph("LIFT", program.lift, [*x, "i"], program.state, interpret, before=reads, stored=False)
     )
     if program.absorb is None:
         parts += _no_absorb(a, x)
@@ -59,7 +77,10 @@ def emit_epilogue(
     """EPILOGUE(accumulator, *extras as loaded) -> (result,), of a product."""
     # sums that are no int64 yet are float64, exact
     before = ["a0 = a0.to(tl.int64)"] if typed.input_dtypes[0] == torch.int64 else []
-    return f"{_emit_finishing('EPILOGUE', typed, elements, result, before, interpret)}\n\n{prelude()}"
+    names = [f"x{i}" for i in range(len(elements))]
+    before += [f"{x} = {_read(x, element, interpret)}" for x, element in zip(names, elements, strict=True)]
+    made = _of_graph("EPILOGUE", typed, ["a0", *names], [result], interpret, before=before)
+    return f"{made}\n\n{prelude()}"
 
 
 def emit_row(program: Program, apply: TypedGraph, result: torch.dtype, *, interpret: bool) -> str:
@@ -136,11 +157,10 @@ def emit_scaled(scaled: Scaled, interpret: bool) -> str:
     """PROJECT_SCALED and NEXT_SCALE of (scale, *state): the results, and the scale to fold with again, the same if none."""
     state = scaled.program.state
     names = ["scale", *(f"a{i}" for i in range(len(state)))]
-    made = []
-    for name, typed in (("PROJECT_SCALED", scaled.project), ("NEXT_SCALE", scaled.following)):
-        writer = Writer(typed, names, [False] * len(names), interpret)
-        made.append(_function(name, names, writer.lines, writer.results(typed.output_dtypes, True, "a0")))
-    return "\n\n".join(made)
+    graphs = (("PROJECT_SCALED", scaled.project), ("NEXT_SCALE", scaled.following))
+    return "\n\n".join(
+        _of_graph(name, graph, names, graph.output_dtypes, interpret, like="a0") for name, graph in graphs
+    )
 
 
 def _lane(
@@ -244,9 +264,13 @@ def emit_sums(program: Program, interpret: bool) -> str:
     chosen = [f"tl.where(mask, {y}, {z})" for y, z in zip(p, q, strict=True)]
     made = [_function("NO_BASE", ["like"], [], [nothing]), _function("EITHER", ["mask", *p, *q], [], chosen)]
     for name, graph, names, taken, given in rows:
-        writer = Writer(typing.infer(graph, taken), names, [False] * len(names), interpret)
-        results = writer.results(given, name == "SHOWN", names[-1])
-        made.append(_function(name, names, [*(reads if "x0" in names else []), *writer.lines], results))
+        before = reads if "x0" in names else ()
+        made.append(
+            _of_graph(
+                name, typing.infer(graph, taken), names, given, interpret, before=before, stored=name == "SHOWN",
+                like=names[-1],
+            )
+        )  # fmt: skip
     return "\n\n".join(made)
 
 
@@ -255,8 +279,7 @@ def emit_rebase(rebase: TypedGraph | None, outputs: Sequence[torch.dtype], inter
     own, whole = ([f"{name}{i}" for i in range(len(outputs))] for name in "pq")
     if rebase is None:
         return _function("REBASE", [*own, *whole], [], whole)
-    writer = Writer(rebase, [*own, *whole], [False] * (2 * len(outputs)), interpret)
-    return _function("REBASE", [*own, *whole], writer.lines, writer.results(outputs, True, "p0"))
+    return _of_graph("REBASE", rebase, [*own, *whole], outputs, interpret)
 
 
 def emit_rows(rows: TypedGraph | None, outputs: Sequence[torch.dtype], interpret: bool) -> str:
@@ -264,24 +287,7 @@ def emit_rows(rows: TypedGraph | None, outputs: Sequence[torch.dtype], interpret
     names = [f"p{i}" for i in range(len(outputs))]
     if rows is None:
         return _function("OF_ROWS", names, [], names)
-    writer = Writer(rows, names, [False] * len(names), interpret)
-    return _function("OF_ROWS", names, writer.lines, writer.results(rows.output_dtypes, True, names[0]))
-
-
-def _emit_finishing(
-    name: str,
-    typed: TypedGraph,
-    elements: Sequence[torch.dtype],
-    result: torch.dtype,
-    before: Sequence[str],
-    interpret: bool,
-) -> str:
-    """A function of a value and further elements as stored, to the one that is stored."""
-    names = [f"x{i}" for i in range(len(elements))]
-    reads = [f"{x} = {_read(x, element, interpret)}" for x, element in zip(names, elements, strict=True)]
-    writer = Writer(typed, ["a0", *names], [False] * (1 + len(names)), interpret)
-    body = [*before, *reads, *writer.lines]
-    return _function(name, ["a0", *names], body, writer.results([result], True, "a0"))
+    return _of_graph("OF_ROWS", rows, names, rows.output_dtypes, interpret)
 
 
 # Triton 3.6 fails on float64 factors that it sees to be converted from fewer bits: it looks for how they were loaded, but not
@@ -348,14 +354,6 @@ def _read(name: str, element: torch.dtype, interpret: bool) -> str:
     return converted(loaded, element, seen, stored=False, interpret=interpret)
 
 
-def _emit_combine(program: Program, a: Sequence[str], b: Sequence[str], interpret: bool) -> str:
-    texts = []
-    for name, graph in (("COMBINE", program.combine), ("COMBINE_LATER", program.combine_later)):
-        writer = Writer(graph, [*a, *b], [False] * (2 * len(a)), interpret)
-        texts.append(_function(name, [*a, *b], writer.lines, writer.results(program.state, False, "a0")))
-    return "\n\n".join(texts)
-
-
 def _emit_combine_symmetric(program: Program, a: Sequence[str], b: Sequence[str]) -> str:
     """COMBINE_SYMMETRIC: COMBINE where threads exchange states, with the same bits whichever of two threads computes it.
 
@@ -378,11 +376,6 @@ def _bits_of(name: str, dtype: torch.dtype) -> str:
     if not is_float(dtype):
         return name
     return f"{name}.to(tl.int{8 * dtype.itemsize}, bitcast=True)"
-
-
-def _emit_project(program: Program, a: Sequence[str], interpret: bool) -> str:
-    writer = Writer(program.project, a, [False] * len(a), interpret)
-    return _function("PROJECT", a, writer.lines, writer.results(program.outputs, True, "a0"))
 
 
 def _emit_identity(program: Program, a: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from tilefold.algebra.dtypes import E8M0
-from tilefold.algebra.evaluate import convert, stored
+from tilefold.algebra.evaluate import held
 from tilefold.algebra.program import Program
 from tilefold.backends.reference import finish
 from tilefold.backends.steps import run_steps
@@ -150,10 +150,7 @@ def fill(computation: Program | Epilogue | Row, results: Sequence[Tensor]) -> No
         computation = computation.row
     if isinstance(computation, Row):
         computation = computation.program
-    state = [
-        torch.tensor(convert(n, d), dtype=stored(d), device="cpu")
-        for n, d in zip(computation.identity, computation.state, strict=True)
-    ]
+    state = [held(n, d) for n, d in zip(computation.identity, computation.state, strict=True)]
     # Filled, not copied: a copy from the host waits, and a CUDA graph cannot hold it.
     for result, value in zip(results, finish(state, computation, ()), strict=True):
         result.fill_(value.item())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from tilefold.algebra.program import Program
-from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
+from tilefold.backends.triton.call import Call, Pointer, dims_of, fold_call, launchable, output_dims
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase, emit_rows
 from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.backends.triton.prelude import prelude
@@ -115,7 +114,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     arguments = (*row_arguments(stage, problem, row, plan.guarantee), of_rows(problem, row))
     extras = extras_apart(problem, program.algebra.inputs)
     words = len(program.state) * stage.block_outputs
-    last = problem.output_dims[-1] if problem.output_dims else _none(problem)
+    last = output_dims(problem)[-1]
     constants: dict[str, Any] = {
         "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
         "ALIGN": stage.align,
@@ -185,7 +184,7 @@ def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     stage = windows.stage
     program = narrowed(row.program, problem.length)
     rows = row_arguments(stage, problem, row, plan.guarantee)
-    *_, last = problem.output_dims or (_none(problem),)
+    last = output_dims(problem)[-1]
     groups = problem.outputs // last.size * rows.blocks
     window = min(windows.groups, groups)
     states = tuple(Pointer(d, 16) for d in partial_dtypes(program))
@@ -251,10 +250,6 @@ def _steps(problem: Problem, inputs: int) -> tuple[int, ...]:
     return (*inner.strides[:inputs], inner.output)
 
 
-def _none(problem: Problem) -> Dim:
-    return Dim("map", 1, (0,) * len(problem.dtypes))
-
-
 def extras_apart(problem: Problem, inputs: int) -> Extras:
     """Which extra tensors have one value a row, and which have others."""
     return Extras(tuple(extras_of_rows(problem, inputs)), tuple(extras_beside(problem, inputs)))
@@ -263,13 +258,13 @@ def extras_apart(problem: Problem, inputs: int) -> Extras:
 def _over(problem: Problem, row: Row) -> int:
     """A bit for each extra tensor, but those of one value a row, whose rows are its own."""
     n = row.program.algebra.inputs
-    last = problem.output_dims[-1] if problem.output_dims else _none(problem)
+    last = output_dims(problem)[-1]
     return sum(1 << bit for bit, i in enumerate(extras_beside(problem, n)) if last.strides[n + i])
 
 
 def of_rows(problem: Problem, row: Row) -> Results:
     """Results that have one value a row, and their steps along the output dims."""
-    *outer, last = problem.output_dims or (_none(problem),)
+    *outer, last = output_dims(problem)
     steps = [row_step(problem, d) for d in (*outer, last)]
     return Results(tuple(Pointer(d, VECTOR_BYTES) for d in row.of_rows), tuple(steps[:-1]), steps[-1])
 
@@ -298,7 +293,7 @@ def row_arguments(
     records = operands(problem)
     n = row.program.algebra.inputs
     pointers = tuple(Pointer(dtype, a) for dtype, a in zip(row.results, aligned, strict=True))
-    _, last, deep, inner = _dims(problem)
+    _, last, deep, inner = dims_of(problem)
     return RowArguments(
         records[:n],
         records[n:],
@@ -309,16 +304,9 @@ def row_arguments(
     )
 
 
-def _dims(problem: Problem) -> tuple[list[Dim], Dim, list[Dim], Dim]:
-    """The output dims and the reduced dims, the last of each by itself."""
-    *outer, last = problem.output_dims or (_none(problem),)
-    *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)
-    return outer, last, deep, inner
-
-
 def operands(problem: Problem) -> tuple[Operand, ...]:
     """Every tensor that is read."""
-    outer, last, deep, inner = _dims(problem)
+    outer, last, deep, inner = dims_of(problem)
     return tuple(
         Operand(
             Pointer(dtype, aligned),
@@ -334,7 +322,7 @@ def operands(problem: Problem) -> tuple[Operand, ...]:
 
 def mapped(problem: Problem, pointers: tuple[Pointer, ...]) -> Mapped:
     """Results of elements."""
-    outer, last, deep, inner = _dims(problem)
+    outer, last, deep, inner = dims_of(problem)
     return Mapped(
         pointers, tuple(d.output for d in outer), last.output, tuple(d.output for d in deep), inner.output
     )
@@ -342,7 +330,7 @@ def mapped(problem: Problem, pointers: tuple[Pointer, ...]) -> Mapped:
 
 def sizes_of(problem: Problem) -> Sizes:
     """Sizes of all dims."""
-    outer, last, deep, inner = _dims(problem)
+    outer, last, deep, inner = dims_of(problem)
     return Sizes(
         tuple(d.size for d in outer), tuple(d.size for d in deep), last.size, inner.size, problem.length
     )

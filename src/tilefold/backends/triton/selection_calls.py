@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.backends.triton.call import Call, Pointer, launchable, output_dims
 from tilefold.backends.triton.records import SelectionTile, Strided
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.problem.canonical import Problem
 from tilefold.planner.sizes import power_above
 from tilefold.planner.stages.moves import sizes_and_steps
-from tilefold.planner.stages.selections import AT_ONCE, Gathering, Selection, reaches_far, rows_walk
+from tilefold.planner.stages.selections import AT_ONCE, Gathering, Selection, reaches_far
 
 
 def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any, interpret: bool) -> Call:
@@ -107,7 +107,7 @@ def _partials_call(step: Launch, problem: Problem) -> Call:
 
 def _walks(problem: Problem) -> tuple[Strided, Strided]:
     """How a row's number gives its place in the input and in the results."""
-    dims = rows_walk(problem.output_dims)
+    dims = output_dims(problem)
     return Strided(*sizes_and_steps(dims, lambda d: d.strides[0])), Strided(
         *sizes_and_steps(dims, lambda d: d.output)
     )

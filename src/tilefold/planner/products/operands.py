@@ -139,7 +139,7 @@ def as_autocast(a: Any, b: Any, bias: Any, precision: str | None) -> tuple[Any, 
 
 
 def check_row_fits(
-    monoid: Monoid | None, a: torch.Tensor, b: torch.Tensor, shape: Sequence[int], out: Any, guarantee: str
+    monoid: Monoid | None, b: torch.Tensor, shape: Sequence[int], out: Any, guarantee: str
 ) -> None:
     """Refuse a row's fold if one program cannot hold a row, or if there are no columns to fold.
 

@@ -114,12 +114,11 @@ def make_row_map(
     apply: Traced,
     elements: tuple[torch.dtype, ...],
     extras: tuple[torch.dtype, ...],
-    dtype: torch.dtype | None = None,
 ) -> Row:
     """Give the fold of rows of several tensors, and what is made of each element, their dtypes.
 
     `apply` sees the fold's results as they were computed: floats of half precision in float32. What it makes comes back in
-    the elements' dtype, as torch's operations of elements have it, floats in `dtype` where that is asked for.
+    the elements' dtype, as torch's operations of elements have it.
 
     Raises:
         DtypeError: the monoid folds no such elements.
@@ -132,7 +131,7 @@ def make_row_map(
     seen = [typing.element_dtype(d) for d in row.program.outputs]
     return replace(
         row,
-        results=apply.dtypes or tuple(_stored(d, common, dtype) for d in stored),
+        results=apply.dtypes or tuple(_stored(d, common) for d in stored),
         rebase=None if apply.rebase is None else typing.infer(apply.rebase, [*seen, *seen]),
         rows=None if apply.rows is None else typing.infer(apply.rows, seen),
         sums=made[len(stored) :],
@@ -170,12 +169,12 @@ def _typed(folding: Program, graph: Graph, extras: tuple[torch.dtype, ...]) -> R
     return Row(folding, typing.infer(graph, [typing.element_dtype(dtype) for dtype in row]), extras)
 
 
-def _stored(produced: torch.dtype, common: torch.dtype, dtype: torch.dtype | None) -> torch.dtype:
+def _stored(produced: torch.dtype, common: torch.dtype) -> torch.dtype:
     """The dtype that a computed value is stored in, beside elements that promote to `common`."""
     if produced == torch.bool:
         return produced
     if typing.is_float(produced):
-        return dtype or (common if typing.is_float(common) else produced)
+        return common if typing.is_float(common) else produced
     return torch.int64 if typing.is_float(common) or common == torch.bool else common
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import count
-from tilefold.planner.problem.canonical import Dim, Problem
+from tilefold.planner.problem.canonical import Problem
 
 AT_ONCE = 256  # elements of a thread that are loaded without a loop (not measured)
 
@@ -83,8 +82,3 @@ def reaches_far(problem: Problem, settings: Selection) -> bool:
     (along,) = problem.reduced_dims
     places = settings.part + (settings.turns + 2) * settings.lanes * settings.unroll * settings.run
     return places * max(along.strides[0], 1) > NARROW
-
-
-def rows_walk(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The rows' dims, one of length 1 where there is none."""
-    return tuple(dims) or (Dim("map", 1, (0,)),)
