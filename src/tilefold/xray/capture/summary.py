@@ -76,7 +76,7 @@ def tuned(launch: Launch) -> Iterator[tuple[str, ...]]:
         report = examine(tried.job, trials=False)
         used = report.resources
         yield (
-            tried.settings, str(used.registers), str(used.spill_stores + used.spill_loads), words.size(used.shared),
+            tried.settings, str(used.registers), str(used.spilled), words.size(used.shared),
             words.duration(least_us(report)),
         )  # fmt: skip
 

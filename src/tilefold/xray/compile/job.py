@@ -47,6 +47,11 @@ class Resources:
     stack: int
     shared: int
 
+    @property
+    def spilled(self) -> int:
+        """Bytes a thread of spills, written and read."""
+        return self.spill_stores + self.spill_loads
+
 
 @dataclass(frozen=True)
 class Machine:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.job import Compiled, Resources
+from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Operation, tensors
 from tilefold.xray.machine import Outcome
@@ -117,8 +117,8 @@ def _unless_it_spills(remedy: Remedy, report: Report) -> Remedy:
     if remedy.measure == _SPILLED or remedy.after >= remedy.before:
         return remedy
     threads = 32 * report.num_warps
-    before = _spilled(report.resources) * threads
-    after = _spilled(offline.resources(remedy.compiled)) * 32 * remedy.compiled.num_warps
+    before = report.resources.spilled * threads
+    after = offline.resources(remedy.compiled).spilled * 32 * remedy.compiled.num_warps
     if after <= before:
         return remedy
     return replace(remedy, measure="bytes spilled a program", before=before, after=after)
@@ -307,7 +307,7 @@ def _more_warps(found: Observation, report: Report, evidence: Evidence, trials: 
     if report.num_warps >= 16:
         return None
     made = trials.launch(warps=2 * report.num_warps)
-    before, after = _spilled(report.resources), _spilled(offline.resources(made))
+    before, after = report.resources.spilled, offline.resources(made).spilled
     return Remedy(
         f"num_warps={2 * report.num_warps}", made, _SPILLED, before, after, gain=0.5
     )  # for twice the threads
@@ -481,7 +481,7 @@ def _behind(found: Observation, report: Report, evidence: Evidence, trials: Tria
     before, after = _issued(evidence.execution.outcomes), _issued(trials.run(remedy.compiled).outcomes)
     if after - before > BARRIER * report.num_warps * (remedy.before - remedy.after):
         return replace(remedy, measure="instructions issued", before=before, after=after)
-    before, after = _spilled(report.resources), _spilled(offline.resources(remedy.compiled))
+    before, after = report.resources.spilled, offline.resources(remedy.compiled).spilled
     if after > before:
         return replace(remedy, measure=_SPILLED, before=before, after=after)
     return remedy
@@ -502,10 +502,6 @@ def _split(found: Observation, report: Report, evidence: Evidence, trials: Trial
     if BARRIER * report.num_warps * (after - before) > remedy.before - remedy.after > 0:
         return replace(remedy, measure="barriers", before=before, after=after)
     return remedy
-
-
-def _spilled(used: Resources) -> int:
-    return used.spill_stores + used.spill_loads
 
 
 def _placed(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:

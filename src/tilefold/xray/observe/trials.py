@@ -186,7 +186,7 @@ class Trials:
         """With registers that are spilled, once a thread: the PTX has none of that."""
         chip, used = compiled.job.chip, offline.resources(compiled)
         held = max(occupancy(chip, used, compiled.num_warps).blocks, 1)
-        spilled = (used.spill_stores + used.spill_loads) * 32 * compiled.num_warps * len(done.outcomes)
+        spilled = used.spilled * 32 * compiled.num_warps * len(done.outcomes)
         return round(clocks_of(done.outcomes, min(held, -(-self._count // chip.sms))) + spilled / PORT)
 
     def _programs(self, given: Sequence[Program] | None) -> tuple[Program, ...]:
