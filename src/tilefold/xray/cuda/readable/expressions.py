@@ -102,7 +102,7 @@ class Expressions(Indices):
                 assert text is not None, "what was just named is known"
             else:
                 text = self.expression(pack)
-        return text if want is None else self._as(text, want)
+        return text if want is None else text.to(want)
 
     def _chosen(self, pack: Pack, distinct: Pack) -> Text:
         """One of few values, by its place in an array of them."""
@@ -116,9 +116,6 @@ class Expressions(Indices):
             self.sheet.put(self.sheet.known, key, (name, self.sheet.region))
             known = self.sheet.known[key]
         return Text(f"{known[0]}[{at}]", PRIMARY, "float")
-
-    def _as(self, text: Text, want: str) -> Text:
-        return text.to(want)
 
     def _constant(self, pack: Pack, want: str | None) -> Text:
         first = pack[0]
@@ -262,7 +259,7 @@ class Expressions(Indices):
         kind = self.kinds.of(value)
         if self.sums.is_sum(value) or (value.bits > 1 and value.op in ("mul", "and", "or", "xor", "shr")):
             kind = self._index_type(value, text)
-        text = self._as(text, kind)
+        text = text.to(kind)
         name = self.sheet.name_for(value, {"float": "value", "bool": "on"}.get(kind, "at"), kind)
         self.sheet.say(f"const {kind} {name} = {text.text};", value.place)
         self.sheet.name(value, name, kind)
@@ -383,7 +380,7 @@ class Expressions(Indices):
                 texts = [given(k, want) for k, want in enumerate(operations.wanted(first))]
                 return operations.written(first, texts, self.sheet.helpers)
             case "select":
-                kind = self._arms(pack)
+                kind = self.kinds.of(first)
                 return Text(
                     f"{given(0).at(OR)} ? {given(1, kind).at(OR)} : {given(2, kind).at(CHOICE)}", CHOICE, kind
                 )
@@ -425,10 +422,6 @@ class Expressions(Indices):
             raise UnreadableError(f"cuda: pieces must be of 16 or 32 bits, got {width}; take the plain form")
         terms = [f"({kind}){p.at(UNARY)}" + (f" << {k * width}" if k else "") for k, p in enumerate(pieces)]
         return Text(" | ".join(terms), BIT_OR, kind)
-
-    def _arms(self, pack: Pack) -> str:
-        """The type of a choice; an index keeps the sign that its uses ask for."""
-        return self.kinds.of(pack[0])
 
     def _bits(self, pack: Pack, given: Callable[..., Text]) -> Text:
         """Logic, shifts and products of unsigned numbers."""
