@@ -363,7 +363,7 @@ class Expressions(Indices):
         if first.op == "table":
             return Text(table_name(first.data[0]), PRIMARY, self.kinds.of(first))
         if first.op == "parameter":
-            name, kind = self.kinds.parameter(first)
+            name, kind = self.kinds.parameter(first.data[0])
             return Text(name, PRIMARY, kind)
         raise UnreadableError(
             f"cuda: a value must have a name where it is used, got {first.op}; take the plain form"

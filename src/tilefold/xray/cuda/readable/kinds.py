@@ -89,16 +89,15 @@ class Kinds:
     def of(self, value: Value) -> str:
         """The type in which a value is held."""
         if value.op == "parameter":
-            return self.parameter(value)[1]
+            return self.parameter(value.data[0])[1]
         if value.op == "table":
             return f"{TABLES[self._tables[value.data[0]].type]}*"
         if value in self.pointers:
             return self.pointers[value] + "*"
         return self._known.get(self._root(value), PLAIN[value.bits])
 
-    def parameter(self, value: Value) -> tuple[str, str]:
-        """Name and type of a parameter; what Triton adds behind the kernel's own is memory of no type."""
-        number = value.data[0]
+    def parameter(self, number: int) -> tuple[str, str]:
+        """Name and type of a parameter by its number; what Triton adds behind the kernel's own is memory of no type."""
         if number >= len(self._parameters):
             return f"scratch{number}", "char*"
         given = self._parameters[number]
