@@ -35,6 +35,8 @@ _CONSTANT = {
     "xor": lambda a, b: a ^ b,
 }
 OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+# Of sides that change places.
+MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "ne": "ne"}
 
 
 @dataclass(frozen=True, eq=False)
