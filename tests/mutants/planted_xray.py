@@ -269,7 +269,7 @@ XRAY = (
     Mutant(
         "a comparison with its sides exchanged keeps its sign",
         "xray/cuda/readable/combines.py",
-        "return (_MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])",
+        "return (MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])",
         "return value.data",
         ("tests/xray/cuda/test_combines.py::test_a_step_of_another_kind_ends_the_loop",),
     ),
