@@ -39,6 +39,7 @@ from tilefold.xray.ptx.syntax import (
     Symbol,
     Variable,
     Vector,
+    items_of,
 )
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def _blocks(entry: Entry, binder: Binder, missing: list[int]) -> tuple[Block, ..
         for i in entry.instructions
         if i.opcode in ("bra", "brx")
         for given in i.operands
-        for o in (given.items if isinstance(given, Vector) else (given,))
+        for o in items_of(given)
         if isinstance(o, Symbol)
     }
     starts: dict[str, int] = {}
