@@ -178,8 +178,8 @@ XRAY = (
     Mutant(
         "a masked vector lies along the first dim of its tile",
         "xray/observe/fills.py",
-        "return 1 - int(operation.attributes.split",
-        "return 0 * int(operation.attributes.split",
+        "return 1 - operation.axis",
+        "return 0 * operation.axis",
         ("tests/xray/observe/test_undefined.py::test_a_vector_is_folded_along_the_dim_that_it_lies_along",),
     ),
     Mutant(

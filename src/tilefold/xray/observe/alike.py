@@ -12,11 +12,11 @@ import numpy as np
 
 from tilefold.xray.ir import Function, Operation, tensors
 from tilefold.xray.ir.programs import ENDS, Numbers, Programs
+from tilefold.xray.ir.syntax import MASKS
 from tilefold.xray.machine.types import Array
 
 _LINE = 128  # bytes; sectors and vectors divide it
 _MOST = 1 << 16  # programs of a grid that are told apart
-_MASK = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}  # which operand is the mask
 _BRANCHES = {"scf.if": slice(1), "scf.for": slice(3)}  # operands that decide what is executed
 # Whose results say of a tile's ends nothing about what is between.
 _BENT = tuple(
@@ -67,7 +67,7 @@ def _deciding(operation: Operation) -> tuple[str, ...]:
     """Operands that decide what a program executes and asks for: addresses, masks, conditions, bounds."""
     if operation.name in _BRANCHES:
         return operation.operands[_BRANCHES[operation.name]]
-    at = _MASK.get(operation.name)
+    at = MASKS.get(operation.name)
     return () if at is None else (*operation.operands[:1], *operation.operands[at : at + 1])
 
 
@@ -76,7 +76,7 @@ def _told(
 ) -> Iterator[list[Numbers | None]]:
     """Numbers, one a program, that tell programs apart; None among them where one is not known. Where loops go on `even`ly,
     in all programs by the same steps, those of the first rounds will do."""
-    if operation.name in _MASK:
+    if operation.name in MASKS:
         places = [w.places.get(operation.operands[0]) for w in worlds]
         places = places[:_ROUNDS] if None in places[_ROUNDS:] and even else places
         yield [None if p is None else p.offset * sizes.get(p.argument, 1) % _LINE for p in places]

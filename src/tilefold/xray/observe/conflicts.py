@@ -90,8 +90,7 @@ def _turned(operation: Operation, evidence: Evidence) -> bool:
     if operation.name not in ("ttg.local_alloc", "ttg.local_store") or not tensors(operation.types):
         return False
     known = evidence.ttgir.aliases
-    held = tensors(operation.types)[0].encoding
-    order = re.search(r"order = \[(\d)", known.get(held, held))
+    order = re.search(r"order = \[(\d)", evidence.ttgir.layout(tensors(operation.types)[0]))
     names = re.findall(r"#[\w.]+", operation.types.split("->")[-1])
     wanted = (known.get(name, name) for name in names)
     shared = next((x for x in wanted if f"elementBitWidth = {_NARROW}" in x), "")

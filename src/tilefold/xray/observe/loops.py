@@ -43,9 +43,8 @@ def fold_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             if operation.name != "tt.reduce" or place is None or not _could_wait(operation, loop):
                 continue
             tile = tensors(operation.types)[0]
-            axis = int(operation.attributes.split("axis = ")[1].split()[0])
             held = holding(tile, evidence.ttgir.aliases, report.num_warps)
-            if held is None or held.warps[axis] < 2:
+            if held is None or (across := held.warps[operation.axis]) < 2:
                 continue
             line = lines.get(place)
             barriers = 0 if line is None or line.work is None else line.work.barriers // report.num_warps
@@ -55,12 +54,12 @@ def fold_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
                 "fold-in-loop",
                 "warning",
                 *place,
-                f"a tile of {tile.elements} elements is folded across {held.warps[axis]} warps in every round of a loop: "
+                f"a tile of {tile.elements} elements is folded across {across} warps in every round of a loop: "
                 f"{barriers} barriers in the executed programs",
                 "its result is only combined with the loop's variable, which could be a tile as well",
                 "let the loop combine tiles, element by element, and fold the one tile behind it",
                 cycles_at_stake=BARRIER * barriers * report.num_warps,
-                numbers=(("elements", tile.elements), ("warps", held.warps[axis]), ("barriers", barriers)),
+                numbers=(("elements", tile.elements), ("warps", across), ("barriers", barriers)),
             )
 
 
@@ -95,7 +94,7 @@ def layout_in_loop(report: Report, evidence: Evidence, trials: Trials) -> Iterat
         if (
             operation.name == "ttg.convert_layout"
             and place is not None
-            and "dot_op" not in _target(operation, evidence)
+            and "dot_op" not in evidence.ttgir.layout(tensors(operation.types)[-1])
             and not _well_spent(operation, evidence)
         ):
             found.setdefault(place, []).append(operation)
@@ -162,9 +161,7 @@ def _well_spent(operation: Operation, evidence: Evidence) -> bool:
     """Whether a change of layout makes the stores of a matrix unit's result wide, once a tile of it, or the loads of what is
     combined with it; or lets neighbours send neighbouring atomics, which costs L2 less than the change costs."""
     users = {o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)}
-    source, target = (
-        evidence.ttgir.aliases.get(t.encoding, t.encoding) for t in tensors(operation.types)[:2]
-    )
+    source, target = map(evidence.ttgir.layout, tensors(operation.types)[:2])
     maker = evidence.ttgir.made_by().get(operation.operands[0])
     while maker is not None and is_elementwise(maker) and len(maker.operands) == 1:
         maker = evidence.ttgir.made_by().get(maker.operands[0])
@@ -174,12 +171,6 @@ def _well_spent(operation: Operation, evidence: Evidence) -> bool:
         or ("mma" in source and users <= {"tt.store", *_ATOMICS})
         or ("mma" in target and loaded)
     )
-
-
-def _target(operation: Operation, evidence: Evidence) -> str:
-    """The text of the layout that a change leads to."""
-    encoding = tensors(operation.types)[-1].encoding
-    return evidence.ttgir.aliases.get(encoding, encoding)
 
 
 def _shared(line: Line | None, report: Report, evidence: Evidence) -> tuple[int, int]:

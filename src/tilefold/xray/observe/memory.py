@@ -239,8 +239,7 @@ def transposing(place: tuple[str, int], evidence: Evidence, *, writes: bool) -> 
     kinds = ("tt.store", "tt.atomic_rmw") if writes else ("tt.load", "ttg.async_copy_global_to_local")
     for operation in evidence.ttgir.walk():
         if operation.name in kinds and line_of(operation.place) == place and tensors(operation.types):
-            held = tensors(operation.types)[0].encoding
-            order = re.search(r"order = \[(\d)", evidence.ttgir.aliases.get(held, held))
+            order = re.search(r"order = \[(\d)", evidence.ttgir.layout(tensors(operation.types)[0]))
             if order is not None and order[1] == "0":
                 return _FIRST[writes]
     return _LAST[writes]

@@ -22,7 +22,7 @@ from tilefold.xray.observe.conflicts import PARTIAL, WARPS
 from tilefold.xray.observe.joined import ASTRAY, BACKWARDS, NARROWED, TURNED, UNPROVEN
 from tilefold.xray.observe.memory import LONE, SHARED, transposing
 from tilefold.xray.observe.promises import dividing
-from tilefold.xray.observe.threads import SHORT, axis_of
+from tilefold.xray.observe.threads import SHORT
 from tilefold.xray.observe.trials import (
     BARRIER,
     CLOCKS,
@@ -491,7 +491,7 @@ def _split(found: Observation, report: Report, evidence: Evidence, trials: Trial
     """Halves of a short axis combined in registers, measured by what is issued; where the tile then changes its layout
     through shared memory for more than that, by the barriers."""
     folds = [
-        o for o in _at(evidence, found, "tt.reduce") if tensors(o.types)[0].shape[axis_of(o)] <= SHORT
+        o for o in _at(evidence, found, "tt.reduce") if tensors(o.types)[0].shape[o.axis] <= SHORT
     ]  # fmt: skip
     remedy = _text(
         rewrites.split_apart(evidence.compiled.ttir, folds), "folding halves behind the load", "instructions issued", _issued,
