@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilefold.errors import TilefoldError
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.arguments import Storage, held
+from tilefold.xray.compile.arguments import Argument, Storage, held
 from tilefold.xray.compile.job import Compiled, Machine
 from tilefold.xray.execution import Execution, Program, execute
 from tilefold.xray.ir import Function, read
@@ -30,6 +30,19 @@ class Evidence:
     ttgir: Function
     machine: Machine
     execution: Execution | None
+
+    @property
+    def parameters(self) -> list[tuple[str, Argument]]:
+        """The arguments that reach the PTX, with their names in the TTIR."""
+        return [*zip(self.ttir.parameters, self.compiled.parameters, strict=False)]
+
+    def line(self, number: int) -> tuple[str, int]:
+        """The line of an instruction by its number; ("", 0) of none."""
+        return self.places.line(self.entry.instructions[number]) or ("", 0)
+
+    def at(self, *places: tuple[str, int] | None) -> list[int]:
+        """The numbers of the instructions at some lines."""
+        return [n for n, i in enumerate(self.entry.instructions) if self.places.line(i) in places]
 
 
 def gather(
@@ -88,9 +101,8 @@ def integer_arguments(evidence: Evidence) -> dict[str, int]:
 
 def given_arguments(evidence: Evidence) -> dict[str, int | float]:
     """Values of the function's numbers, by their names in the TTIR; floats as the argument's type holds them."""
-    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    found: dict[str, int | float] = {}
-    for name, argument in pairs:
-        if argument.value is not None and not argument.pointer:
-            found[name] = held(argument.value, argument.type)
-    return found
+    return {
+        name: held(a.value, a.type)
+        for name, a in evidence.parameters
+        if a.value is not None and not a.pointer
+    }

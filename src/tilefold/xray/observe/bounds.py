@@ -51,8 +51,7 @@ def _reached(evidence: Evidence, execution: Execution) -> _Reached:
     found: _Reached = {}
     for bound in execution.bounds:
         for number, lowest, highest, threads in _outside(execution, bound):
-            place = evidence.places.line(evidence.entry.instructions[number]) or ("", 0)
-            key = (*place, bound.name)
+            key = (*evidence.line(number), bound.name)
             _, low, high, count = found.get(key, (bound, lowest, highest, 0))
             found[key] = (bound, min(low, lowest), max(high, highest), count + threads)
     return found
@@ -80,8 +79,7 @@ def _observed(evidence: Evidence, found: _Reached, where: str) -> Iterator[Obser
 def _suspects(evidence: Evidence, report: Report, told: set[tuple[str, int]]) -> list[Program]:
     """At lines that are not told: programs that were not executed, one of whose tiles reaches outside of an array, as far as
     that is known before an execution; for each access the one that reaches farthest."""
-    parameters = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    held = {name: (-a.before, a.size) for name, a in parameters if a.size is not None}
+    held = {name: (-a.before, a.size) for name, a in evidence.parameters if a.size is not None}
     accesses = [o for o in evidence.ttir.walk() if o.name in MASKS and line_of(o.place) not in told]
     if not held or not accesses or evidence.compiled.job.cluster > 1:
         return []

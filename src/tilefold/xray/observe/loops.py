@@ -153,7 +153,7 @@ def _cause(place: tuple[str, int], change: Operation, evidence: Evidence, trials
 def _rounds(place: tuple[str, int], evidence: Evidence) -> int:
     """How often a program came to an instruction of a line at most."""
     assert evidence.execution is not None
-    here = [n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) == place]
+    here = evidence.at(place)
     return max((int(o.issued[here].max()) for o in evidence.execution.outcomes), default=0) if here else 0
 
 
@@ -179,10 +179,7 @@ def _shared(line: Line | None, report: Report, evidence: Evidence) -> tuple[int,
     if line is None or evidence.execution is None:
         return 0, 0
     place = (line.file, line.line)
-    here = [
-        (number, instruction) for number, instruction in enumerate(evidence.entry.instructions)
-        if evidence.places.line(instruction) == place
-    ]  # fmt: skip
+    here = [(number, evidence.entry.instructions[number]) for number in evidence.at(place)]
     passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared" and a.kind != "copy")
     if any(o.name == "ttg.local_load" and line_of(o.place) == place for o in evidence.ttgir.walk()):
         operand = {number for number, instruction in here if "ldmatrix" in instruction.name}
@@ -249,7 +246,7 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         if not sum(idle) or place is None:
             continue
         inside = {at for o in loop.blocks[0].operations if (at := line_of(o.place)) is not None}
-        here = [n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) in inside]
+        here = evidence.at(*inside)
         each = {p: int(o.issued[here].sum()) for p, o in zip(executed, execution.outcomes, strict=True)}
         shares = {p: of / max(n, 1) for p, of, n in zip(ran.programs, idle, rounds, strict=True)}
         worst = max(range(len(idle)), key=lambda n: idle[n])
@@ -279,11 +276,11 @@ def _may_idle(loop: Operation, evidence: Evidence, drawn: set[str]) -> bool:
         return False
     assert evidence.execution is not None
     places = {line_of(move.place) for move, _ in moves}
+    instructions = evidence.entry.instructions
     numbers = [
-        n for n, i in enumerate(evidence.entry.instructions)
-        if evidence.places.line(i) in places and (access := access_of(i)) is not None and access[1] == "global"
-    ]  # fmt: skip
-    copies = any(evidence.entry.instructions[n].opcode == "cp" for n in numbers)
+        n for n in evidence.at(*places) if (access := access_of(instructions[n])) and access[1] == "global"
+    ]
+    copies = any(instructions[n].opcode == "cp" for n in numbers)
     for outcome in evidence.execution.outcomes:
         on = Counter(a.instruction for a in outcome.accesses if a.active.any() and a.space == "global")
         off = {n: int(outcome.issued[n].max()) - on[n] for n in numbers if outcome.issued[n].any()}

@@ -79,9 +79,12 @@ def offset_overflow(report: Report, evidence: Evidence, trials: Trials) -> Itera
 def loaded_indices(evidence: Evidence) -> dict[str, tuple[int, int]]:
     """Loads of whole numbers from arrays that were given: the least and the greatest of them."""
     ttir = evidence.ttir
-    pairs = [*zip(ttir.parameters, evidence.compiled.parameters, strict=False)]
-    given = {name: a.data for name, a in pairs if a.data is not None and a.type[0] in "iu" and a.data.size}
-    drawn = {name for name, a in pairs if a.pointer and a.data is None}
+    given = {
+        name: a.data
+        for name, a in evidence.parameters
+        if a.data is not None and a.type[0] in "iu" and a.data.size
+    }
+    drawn = {name for name, a in evidence.parameters if a.pointer and a.data is None}
     found = {}
     for operation in ttir.walk():
         if operation.name == "tt.load":

@@ -103,8 +103,7 @@ def _given_to(evidence: Evidence, operations: Sequence[str], operands: slice) ->
         if name not in seen and (name not in made or made[name].name in _SCALING):
             pending += made[name].operands if name in made else ()
             seen.add(name)
-    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    return {a.name for name, a in pairs if name in seen}
+    return {a.name for name, a in evidence.parameters if name in seen}
 
 
 def promising_each(ttir: str, promise: Mapping[str, int]) -> str:

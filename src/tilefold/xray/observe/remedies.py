@@ -156,7 +156,7 @@ def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observati
         return found
     names = _strides(found, evidence)
     places = {(found.file, found.line), *found.also}
-    here = {n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) in places}
+    here = {*evidence.at(*places)}
 
     def moved(outcomes: Sequence[Outcome]) -> tuple[int, int]:
         costs = [global_cost(a for a in o.accesses if a.instruction in here) for o in outcomes]
@@ -185,9 +185,8 @@ def _strides(found: Observation, evidence: Evidence) -> list[str]:
     lengths that places are counted in."""
     moved = {v for kind in _MOVING for o in _at(evidence, found, kind) for v in o.operands[:1]}
     reached, lengths = evidence.ttir.reached_from(moved), dividing(evidence)
-    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
     return [
-        a.name for name, a in pairs
+        a.name for name, a in evidence.parameters
         if name in reached and a.name not in lengths and isinstance(a.value, int) and not a.pointer and a.value % _SECTOR
     ]  # fmt: skip
 
