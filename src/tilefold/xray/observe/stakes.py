@@ -108,7 +108,7 @@ class Stakes:
         """An observation of the executed programs with what is at stake in the grid."""
         if not (found.bytes_at_stake or found.cycles_at_stake):
             return found
-        here = [n for place in ((found.file, found.line), *found.also) for n in self._of.get(place, ())]
+        here = [n for place in found.places for n in self._of.get(place, ())]
         wanted = set(here)
 
         def issued_by(o: Outcome) -> int:
