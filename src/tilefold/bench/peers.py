@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tilefold.bench import machine, traps
-from tilefold.bench.cases import Case, Choice, Variant
+from tilefold.bench.cases import Call, Case, Choice, Variant
 
 Build = Callable[[Case, torch.Tensor], Sequence[Choice]]
 JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # where JAX keeps compiled code; nowhere without
@@ -253,8 +253,7 @@ class StreamOfTorch:
 def build_cuda_compute(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     """CUB's reduction of a whole array of float32; none for rows and columns, or for other folds.
 
-    Compiled here, its scratch memory allocated here: a call launches, no more. `reduce_into`, the same in one word, looks
-    itself up and allocates from the driver at each call.
+    `reduce_into`, the same in one word, looks itself up and allocates from the driver at each call.
     """
     whole = isinstance(case.dim, int) and case.shape[case.dim] == case.elements and case.layout is None
     if not whole or case.operation not in ("sum", "amax") or case.dtype != "fp32":
@@ -263,22 +262,33 @@ def build_cuda_compute(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     numpy = importlib.import_module("numpy")
     kind = compute.OpKind.PLUS if case.operation == "sum" else compute.OpKind.MAXIMUM
     first = numpy.array([0.0 if case.operation == "sum" else -numpy.inf], dtype=numpy.float32)
+    given, count = {"op": kind, "h_init": first}, {"num_items": x.numel()}
+    return [Choice("make_reduce_into", cub_call(compute.make_reduce_into, case, x, given, count))]
+
+
+def cub_call(
+    make: Callable[..., Any], case: Case, x: torch.Tensor, given: Mapping[str, Any], count: Mapping[str, int]
+) -> Call:
+    """A call of one of CUB's algorithms, `given` what it takes beside memory, and `count` how many there are.
+
+    Compiled here, its scratch memory allocated here: a call launches, no more.
+    """
 
     def arguments(x: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
-        return {"d_in": x.view(-1), "d_out": out, "op": kind, "h_init": first}
+        return {"d_in": x.view(-1), "d_out": out.view(-1), **given}
 
-    def stream() -> StreamOfTorch:
-        return StreamOfTorch(torch.cuda.current_stream().cuda_stream)
-
-    out = torch.empty(1, dtype=torch.float32, device=x.device)
-    reducer = compute.make_reduce_into(**arguments(x, out))
-    needed = reducer(temp_storage=None, num_items=x.numel(), stream=stream(), **arguments(x, out))
-    # An address of 0 would ask for the size again.
-    scratch = torch.empty(max(needed, 1), dtype=torch.uint8, device=x.device)
+    def launched(x: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor | None) -> int:
+        stream = StreamOfTorch(torch.cuda.current_stream().cuda_stream)
+        needed: int = made(temp_storage=scratch, stream=stream, **count, **arguments(x, out))
+        return needed
 
     def call(x: torch.Tensor) -> torch.Tensor:
-        out = torch.empty(1, dtype=torch.float32, device=x.device)
-        reducer(temp_storage=scratch, num_items=x.numel(), stream=stream(), **arguments(x, out))
-        return out.view(case.result_shape)
+        out = torch.empty(case.result_shape, dtype=x.dtype, device=x.device)
+        launched(x, out, scratch)
+        return out
 
-    return [Choice("make_reduce_into", call)]
+    out = torch.empty(case.result_shape, dtype=x.dtype, device=x.device)
+    made = make(**arguments(x, out))
+    # An address of 0 would ask for the size again.
+    scratch = torch.empty(max(launched(x, out, None), 1), dtype=torch.uint8, device=x.device)
+    return call

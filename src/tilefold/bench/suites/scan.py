@@ -18,7 +18,7 @@ from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Tolerance, 
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import logsumexp_tolerance
 from tilefold.bench.ours import last_plan_note
-from tilefold.bench.peers import StreamOfTorch, imported
+from tilefold.bench.peers import cub_call, imported
 
 SHAPES = (
     (16384, 8192),
@@ -208,24 +208,8 @@ def build_cub(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     compute = imported("cuda.compute")
     numpy = importlib.import_module("numpy")
     first = numpy.array([0], dtype=numpy.float32)
-
-    def arguments(x: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
-        return {"d_in": x.view(-1), "d_out": out, "op": compute.OpKind.PLUS, "init_value": first}
-
-    def stream() -> StreamOfTorch:
-        return StreamOfTorch(torch.cuda.current_stream().cuda_stream)
-
-    scanner = compute.make_inclusive_scan(**arguments(x, torch.empty_like(x).view(-1)))
-    out = torch.empty_like(x).view(-1)
-    needed = scanner(temp_storage=None, num_items=x.numel(), stream=stream(), **arguments(x, out))
-    scratch = torch.empty(max(needed, 1), dtype=torch.uint8, device=x.device)
-
-    def call(x: torch.Tensor) -> torch.Tensor:
-        out = torch.empty_like(x)
-        scanner(temp_storage=scratch, num_items=x.numel(), stream=stream(), **arguments(x, out.view(-1)))
-        return out
-
-    return [Choice("make_inclusive_scan", call)]
+    given, count = {"op": compute.OpKind.PLUS, "init_value": first}, {"num_items": x.numel()}
+    return [Choice("make_inclusive_scan", cub_call(compute.make_inclusive_scan, case, x, given, count))]
 
 
 VARIANTS = (
