@@ -111,6 +111,11 @@ class Case:
         return (self.result_shape,) * len(self.result_dtypes)
 
     @property
+    def drawn_shape(self) -> tuple[int, ...]:
+        """The shape of the tensor that is drawn: the case's, or of several of it."""
+        return self.shape
+
+    @property
     def elements(self) -> int:
         """Elements of the input."""
         return prod(self.shape)
@@ -154,7 +159,7 @@ class Case:
             return self._draw_bits(device, dtype, generator)
         # Torch 2.11 draws bfloat16 on a CPU from 256 numbers: the largest of many would always be the same.
         drawn = torch.float64 if dtype == torch.float64 else torch.float32
-        x = torch.randn(self.shape, device=device, dtype=drawn, generator=generator).to(dtype)
+        x = torch.randn(self.drawn_shape, device=device, dtype=drawn, generator=generator).to(dtype)
         return x.masked_fill_(x == 0, 1)
 
     def _draw_bits(self, device: str, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

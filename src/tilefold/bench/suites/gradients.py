@@ -58,14 +58,10 @@ class GradientCase(Case):
             (self.shape[0] if self.folds else self.elements) * size
         )
 
-    def draw(self, device: str, seed: int = 0) -> Tensor:
-        """Normal variates, none of them zero."""
-        generator = torch.Generator(device).manual_seed(seed)
-        drawn = torch.float64 if self.dtype == "fp64" else torch.float32
-        x = torch.randn((2, *self.shape), device=device, dtype=drawn, generator=generator).to(
-            DTYPES[self.dtype]
-        )
-        return x.masked_fill_(x == 0, 1)
+    @property
+    def drawn_shape(self) -> tuple[int, ...]:
+        """Of x and of y's cotangent."""
+        return (2, *self.shape)
 
 
 @functools.cache
