@@ -247,7 +247,7 @@ def fold_case(
     operation = OPERATIONS[name]
     length = math.prod(shape[d] for d in ((dim,) if isinstance(dim, int) else dim))
     tolerance = operation.tolerance(length) if DTYPES[dtype].is_floating_point else EXACT
-    in_torch = functools.partial(_along, operation.in_torch, dim)
+    in_torch = functools.partial(along, operation.in_torch, dim)
     return Case(
         operation=name,
         dim=dim,
@@ -281,10 +281,11 @@ def make_fold(
 
 @functools.cache
 def _dtypes_of(name: str, dim: Dim, ndim: int, dtype: str) -> tuple[torch.dtype, ...]:
-    return result_dtypes(functools.partial(_along, OPERATIONS[name].in_torch, dim), ndim, dtype)
+    return result_dtypes(functools.partial(along, OPERATIONS[name].in_torch, dim), ndim, dtype)
 
 
-def _along(function: AlongDim, dim: Dim, x: torch.Tensor) -> Any:
+def along(function: AlongDim, dim: Any, x: torch.Tensor) -> Any:
+    """A function of x and dims, as a call of x once they are bound: `partial(along, function, dim)`."""
     return function(x, dim)
 
 

@@ -16,7 +16,7 @@ from tilefold import monoids
 from tilefold.bench import settings, traps
 from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Tolerance, Variant, outputs_of
 from tilefold.bench.layout import Layout
-from tilefold.bench.operations import logsumexp_tolerance
+from tilefold.bench.operations import along, logsumexp_tolerance
 from tilefold.bench.ours import last_plan_note
 from tilefold.bench.peers import cub_call, imported
 
@@ -109,7 +109,7 @@ def scan_case(name: str, dim: int, shape: tuple[int, ...], dtype: str, layout: L
         dim=axis,
         shape=(2, *shape) if pair else shape,
         dtype=dtype,
-        torch_call=None if scan.in_torch is None else functools.partial(_along, scan.in_torch, axis),
+        torch_call=None if scan.in_torch is None else functools.partial(along, scan.in_torch, axis),
         reference=lambda x: outputs_of(scan.reference(x, axis)),
         tolerance=scan.tolerance(length),
         result_dtypes=dtypes,
@@ -121,10 +121,6 @@ def scan_case(name: str, dim: int, shape: tuple[int, ...], dtype: str, layout: L
         layout=layout,
         results=shape,
     )
-
-
-def _along(function: Callable[..., Any], dim: int, x: torch.Tensor) -> Any:
-    return function(x, dim)
 
 
 def cases(size: str = "full") -> tuple[Case, ...]:
