@@ -36,6 +36,12 @@ def median_us(case: CaseResult, variant: str) -> float | None:
     return found.time_us.median_us if found and found.time_us else None
 
 
+def figure(name: str, case: CaseResult, variant: str) -> float | None:
+    """A field of a variant's measurement, such as `host_us`, if it was timed and has it."""
+    found: float | None = getattr(timed(case, variant), name, None)
+    return found
+
+
 def not_slower(cases: Sequence[CaseResult], peer: str) -> tuple[int, int]:
     """Cases where ours is not slower than a peer beyond 3 %, and cases where both were timed."""
     both = [(median_us(case, OURS), median_us(case, peer)) for case in cases]
@@ -178,15 +184,10 @@ def skinny_lines(cases: Sequence[CaseResult], peers: Sequence[str]) -> list[str]
 def over_ours(cases: Sequence[CaseResult], peer: str) -> dict[str, list[float]]:
     """A peer's times over ours where both were timed, "cold" and in a CUDA "graph", the least first."""
     cold = [(median_us(case, peer), median_us(case, OURS)) for case in cases]
-    graph = [(_graph_us(case, peer), _graph_us(case, OURS)) for case in cases]
+    graph = [(figure("graph_us", case, peer), figure("graph_us", case, OURS)) for case in cases]
     return {
         name: sorted(a / b for a, b in pairs if a and b) for name, pairs in (("cold", cold), ("graph", graph))
     }
-
-
-def _graph_us(case: CaseResult, variant: str) -> float | None:
-    found = timed(case, variant)
-    return found.graph_us if found else None
 
 
 def _spread(ratios: Sequence[float]) -> str:
