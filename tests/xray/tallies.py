@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tilefold.xray.machine.counts import GlobalCost, SharedCost, global_cost, shared_cost
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Outcome
-from tilefold.xray.machine.roles import role_of
 from tilefold.xray.ptx.syntax import Instruction
 
 
@@ -26,8 +25,8 @@ class Tally:
     shared_cost: SharedCost
 
     @property
-    def role(self) -> str:
-        return role_of(self.instruction)
+    def opcode(self) -> str:
+        return self.instruction.opcode
 
 
 def tally(kernel: Kernel, outcomes: Iterable[Outcome]) -> tuple[Tally, ...]:

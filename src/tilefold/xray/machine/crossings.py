@@ -23,7 +23,7 @@ import numpy as np
 
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Access, Outcome, Touch
-from tilefold.xray.machine.roles import atomic_of, role_of
+from tilefold.xray.machine.roles import atomic_of
 from tilefold.xray.machine.types import Array
 
 ROUNDS = 8  # of a loop, from which on a barrier in it that nothing crossed is called needless
@@ -109,7 +109,7 @@ def _ordering(kernel: Kernel) -> set[int]:
     return {
         number
         for number, i in enumerate(instructions)
-        if role_of(i) == "atomic" and (fenced or atomic_of(i).order != "relaxed")
+        if i.opcode in ("atom", "red") and (fenced or atomic_of(i).order != "relaxed")
     }
 
 
