@@ -21,14 +21,8 @@ from tilefold.bench.ours import last_plan_note
 from tilefold.bench.peers import cub_call, imported
 
 SHAPES = (
-    (16384, 8192),
-    (4096, 65536),
-    (256, 1 << 20),
-    (1, 1 << 28),
-    (64, 1 << 20),
-    (1 << 20, 64),
-    (10000, 4099),
-)
+    (16384, 8192), (4096, 65536), (256, 1 << 20), (1, 1 << 28), (64, 1 << 20), (1 << 20, 64), (10000, 4099),
+)  # fmt: skip
 PAIRS = ((16384, 8192), (64, 1 << 20), (1, 1 << 27))  # half of them: a recurrence reads two tensors
 SMALL_SHAPES = ((32, 256), (1, 1 << 14), (300, 7))
 INDICES_UP_TO = 1 << 27  # elements: cummax writes ten bytes and more for each

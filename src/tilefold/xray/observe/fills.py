@@ -35,14 +35,8 @@ _IDENTITY = {
     "arith.xori": "0", "arith.maxsi": "the least integer", "arith.minsi": "the greatest integer",
 }  # fmt: skip
 _NAMES = {
-    "add": "sum",
-    "max": "maximum",
-    "min": "minimum",
-    "mul": "product",
-    "and": "and",
-    "ori": "or",
-    "xor": "xor",
-}
+    "add": "sum", "max": "maximum", "min": "minimum", "mul": "product", "and": "and", "ori": "or", "xor": "xor",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,8 @@ _FITS, _UNKNOWN = "fits", "unknown"
 Interval = tuple[int, int] | None  # None: anything
 _LOW, _HIGH = -(2**31), 2**31 - 1
 _SAME = (
-    "tt.splat",
-    "tt.broadcast",
-    "tt.expand_dims",
-    "tt.reshape",
-    "tt.trans",
-    "arith.extsi",
-    "arith.extui",
-    "tt.unsplat",
-)
+    "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "arith.extsi", "arith.extui", "tt.unsplat",
+)  # fmt: skip
 _NUMBER = re.compile(r"^(?:dense<)?(-?\d+)>?$")
 
 

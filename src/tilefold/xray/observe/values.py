@@ -14,15 +14,9 @@ from tilefold.xray.ir.syntax import Block, Function, Operation
 
 # Operations that move elements about: an element of the result is an element of the operand.
 MOVES = (
-    "tt.splat",
-    "tt.broadcast",
-    "tt.expand_dims",
-    "tt.reshape",
-    "tt.trans",
-    "ttg.convert_layout",
-    "tt.bitcast",
+    "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "ttg.convert_layout", "tt.bitcast",
     "arith.bitcast",
-)
+)  # fmt: skip
 _RECASTS = ("tt.bitcast", "arith.bitcast")
 _FLOAT = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32}
 _RANGE = re.compile(r"end = (\d+) : i32, start = 0\b")

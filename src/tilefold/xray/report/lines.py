@@ -26,14 +26,8 @@ Log = tuple[dict[int, list[Logged]], dict[int, list[Transfer]]]  # by the number
 # Whose layouts decide something: what moves data, what is combined across threads, and arithmetic. Pointers repeat their
 # data's.
 _SILENT = (
-    "tt.splat",
-    "tt.expand_dims",
-    "tt.broadcast",
-    "arith.constant",
-    "tt.make_range",
-    "tt.addptr",
-    "scf.yield",
-)
+    "tt.splat", "tt.expand_dims", "tt.broadcast", "arith.constant", "tt.make_range", "tt.addptr", "scf.yield",
+)  # fmt: skip
 NOWHERE: Key = ("", 0)
 
 

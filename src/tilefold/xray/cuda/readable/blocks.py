@@ -12,26 +12,9 @@ from tilefold.xray.ptx.syntax import registers_of
 
 # Instructions whose first operand is no result.
 SILENT = {
-    "st",
-    "red",
-    "bar",
-    "barrier",
-    "fence",
-    "membar",
-    "cp",
-    "prefetch",
-    "bra",
-    "ret",
-    "exit",
-    "trap",
-    "wgmma",
-    "stmatrix",
-    "nanosleep",
-    "discard",
-    "griddepcontrol",
-    "setmaxnreg",
-    "tensormap",
-}
+    "st", "red", "bar", "barrier", "fence", "membar", "cp", "prefetch", "bra", "ret", "exit", "trap", "wgmma", "stmatrix",
+    "nanosleep", "discard", "griddepcontrol", "setmaxnreg", "tensormap",
+}  # fmt: skip
 
 
 class UnreadableError(XrayError):

@@ -38,15 +38,9 @@ from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value, apart
 
 _RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neu": "!="}
 _COMPARED = {
-    ("s", 16): "short",
-    ("u", 16): "unsigned short",
-    ("s", 32): "int",
-    ("s", 64): "long long",
-    ("u", 32): "unsigned",
-    ("u", 64): "unsigned long long",
-    ("f", 32): "float",
-    ("f", 64): "double",
-}
+    ("s", 16): "short", ("u", 16): "unsigned short", ("s", 32): "int", ("s", 64): "long long", ("u", 32): "unsigned",
+    ("u", 64): "unsigned long long", ("f", 32): "float", ("f", 64): "double",
+}  # fmt: skip
 _WHOLE = {16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}
 _SPECIAL = {
     "%tid": ("threadIdx", "tid"),

@@ -22,39 +22,15 @@ from tilefold.xray.cuda.readable.values import Value
 from tilefold.xray.ptx import Variable
 
 TYPES = {
-    "fp64": "double",
-    "fp32": "float",
-    "fp16": "__half",
-    "bf16": "__nv_bfloat16",
-    "i64": "long long",
-    "i32": "int",
-    "i16": "short",
-    "i8": "signed char",
-    "i1": "bool",
-    "u64": "unsigned long long",
-    "u32": "unsigned",
-    "u16": "unsigned short",
-    "u8": "unsigned char",
-    "fp8e5": "unsigned char",
-    "fp8e4nv": "unsigned char",
+    "fp64": "double", "fp32": "float", "fp16": "__half", "bf16": "__nv_bfloat16", "i64": "long long", "i32": "int",
+    "i16": "short", "i8": "signed char", "i1": "bool", "u64": "unsigned long long", "u32": "unsigned",
+    "u16": "unsigned short", "u8": "unsigned char", "fp8e5": "unsigned char", "fp8e4nv": "unsigned char",
     "fp8e4b15": "unsigned char",
-}
+}  # fmt: skip
 SIZES = {
-    "double": 8,
-    "float": 4,
-    "__half": 2,
-    "__nv_bfloat16": 2,
-    "long long": 8,
-    "unsigned long long": 8,
-    "int": 4,
-    "unsigned": 4,
-    "short": 2,
-    "unsigned short": 2,
-    "signed char": 1,
-    "unsigned char": 1,
-    "bool": 1,
-    "char": 1,
-}
+    "double": 8, "float": 4, "__half": 2, "__nv_bfloat16": 2, "long long": 8, "unsigned long long": 8, "int": 4,
+    "unsigned": 4, "short": 2, "unsigned short": 2, "signed char": 1, "unsigned char": 1, "bool": 1, "char": 1,
+}  # fmt: skip
 PLAIN = {1: "bool", 8: "unsigned char", 16: "unsigned short", 32: "int", 64: "long long"}
 TABLES = {
     f".{letter}{bits}": kind

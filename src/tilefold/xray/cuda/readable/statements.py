@@ -38,15 +38,9 @@ _SHUFFLES = {
     "down": "__shfl_down_sync",
 }
 ATOMIC = {
-    "f32": "float",
-    "f64": "double",
-    "s32": "int",
-    "u32": "unsigned",
-    "b32": "int",
-    "u64": "unsigned long long",
-    "b64": "long long",
-    "s64": "long long",
-}
+    "f32": "float", "f64": "double", "s32": "int", "u32": "unsigned", "b32": "int", "u64": "unsigned long long",
+    "b64": "long long", "s64": "long long",
+}  # fmt: skip
 _ATOMIC = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
 
 

@@ -19,15 +19,9 @@ UNSIGNED = {
 _WORDS = {"int": "int", "unsigned": "uint", "float": "float"}
 _HALVES = {"__half": "half", "__nv_bfloat16": "bfloat16"}
 _INTEGERS = {
-    "int": 32,
-    "unsigned": 32,
-    "long long": 64,
-    "unsigned long long": 64,
-    "short": 16,
-    "unsigned short": 16,
-    "signed char": 8,
-    "unsigned char": 8,
-}
+    "int": 32, "unsigned": 32, "long long": 64, "unsigned long long": 64, "short": 16, "unsigned short": 16,
+    "signed char": 8, "unsigned char": 8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
