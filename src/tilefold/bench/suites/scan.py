@@ -14,7 +14,17 @@ import torch
 import tilefold
 from tilefold import monoids
 from tilefold.bench import settings, traps
-from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Tolerance, Variant, outputs_of
+from tilefold.bench.cases import (
+    DTYPES,
+    EXACT,
+    Case,
+    Choice,
+    Suite,
+    Tolerance,
+    Variant,
+    headline_first,
+    outputs_of,
+)
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import along, logsumexp_tolerance
 from tilefold.bench.ours import last_plan_note
@@ -127,7 +137,7 @@ def cases(size: str = "full") -> tuple[Case, ...]:
                 if name == "cummax" and math.prod(shape) > INDICES_UP_TO:
                     continue
                 found += [scan_case(name, dim, shape, dtype) for dim in (1, 0) if shape[dim] > 1]
-    return tuple(sorted(found, key=lambda case: not case.headline))
+    return headline_first(found)
 
 
 def make_scan(
