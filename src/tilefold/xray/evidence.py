@@ -13,7 +13,7 @@ from tilefold.xray.compile.job import Compiled, Machine
 from tilefold.xray.execution import Execution, Program, execute
 from tilefold.xray.ir import Function, read
 from tilefold.xray.machine import Kernel
-from tilefold.xray.ptx import Entry, Module, parse
+from tilefold.xray.ptx import Entry, parse
 from tilefold.xray.report.static import Lines
 from tilefold.xray.stages import Stages
 
@@ -23,7 +23,6 @@ class Evidence:
     """All that observations may look at besides the report: the texts read, and the execution where there is one."""
 
     compiled: Compiled
-    module: Module
     entry: Entry
     places: Lines
     ttir: Function
@@ -67,7 +66,7 @@ def gather(
             ttir, ttgir = read(compiled.ttir), read(compiled.ttgir)
             places = Lines(module, compiled.ptx, compiled.ttir)
         with stages.stage("assembling"):
-            return Evidence(compiled, module, entry, places, ttir, ttgir, machine.result(), execution), notes
+            return Evidence(compiled, entry, places, ttir, ttgir, machine.result(), execution), notes
 
 
 def _promises(compiled: Compiled) -> list[str]:

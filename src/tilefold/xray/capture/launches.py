@@ -81,7 +81,6 @@ class Captured:
     launches: list[Launch] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    reached: int = 0
 
     def note(self, text: str) -> None:
         """Say something once."""

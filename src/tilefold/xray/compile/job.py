@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilefold.planner.chips import Chip
@@ -30,11 +30,6 @@ class Job:
     source: Any = field(default=None, compare=False, repr=False)
     cluster: int = 1
     shared: int = 0
-
-    def promising(self, name: str, divisor: int) -> Job:
-        """The same with another promise of what divides an argument."""
-        changed = tuple(replace(a, divisor=divisor) if a.name == name else a for a in self.arguments)
-        return replace(self, arguments=changed)
 
 
 @dataclass(frozen=True)

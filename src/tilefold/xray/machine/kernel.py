@@ -123,10 +123,6 @@ class Kernel:
     dtypes: tuple[np.dtype[np.generic], ...]
     unknown: tuple[int, ...]
 
-    def line(self, number: int) -> int:
-        """The line of PTX of an instruction."""
-        return self.entry.instructions[number].line
-
     def place(self, number: int) -> str:
         """Where an instruction stands, in words."""
         return place_of(self.entry.instructions[number])

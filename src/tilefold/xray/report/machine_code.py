@@ -33,7 +33,6 @@ class Block:
     """Instructions without a jump among them, and their lines; `next` are the blocks that may follow. `sync`: it begins with
     `BSYNC`."""
 
-    name: str
     opcodes: Counter[str] = field(default_factory=Counter)
     shared: list[Shared] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
@@ -119,7 +118,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.place = ("", 0)
-        self._blocks = {"": Block("")}
+        self._blocks = {"": Block()}
         self._current = self._blocks[""]
         self._falls = True  # whether the block before goes on into the next one
 
@@ -127,7 +126,7 @@ class _Reader:
         """A new block here."""
         if self._falls:
             self._current.next.append(name)
-        self._current = self._blocks[name] = Block(name)
+        self._current = self._blocks[name] = Block()
         self._falls = True
 
     def instruction(self, guard: str | None, opcode: str, rest: str) -> None:
@@ -147,7 +146,7 @@ class _Reader:
 
     def reached(self) -> dict[str, Block]:
         """The blocks that something leads to, in the order of the code, and the end."""
-        self._blocks[END] = Block(END)
+        self._blocks[END] = Block()
         found, new = {""}, [""]
         while new:
             following = [b for b in self._blocks[new.pop()].next if b not in found]
