@@ -103,8 +103,7 @@ class Guard:
 class Instruction:
     """One instruction: `opcode` without and `modifiers` with all that follows its first dot.
 
-    `line` is the line of the PTX text, `location` that of the kernel's source. `inline` marks what came from inline
-    assembly.
+    `line` is the line of the PTX text, `location` that of the kernel's source.
     """
 
     opcode: str
@@ -113,7 +112,6 @@ class Instruction:
     guard: Guard | None
     line: int
     location: Location | None = None
-    inline: bool = False
 
     @property
     def name(self) -> str:
