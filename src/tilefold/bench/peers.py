@@ -24,13 +24,12 @@ COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 @dataclass(frozen=True)
 class Peer:
-    """A competitor: its description, the module that must import, the distribution that has its version, its variant.
+    """A competitor: the module that must import, the distribution that has its version, its variant.
 
     `attribute` is a name that the module must have: some import without the driver or the library that they need.
     """
 
     name: str
-    about: str
     module: str
     distributions: tuple[str, ...]
     variant: Variant
@@ -66,61 +65,26 @@ def imported(module: str) -> Any:
 
 def known_peers() -> dict[str, Peer]:
     """Every peer by the name that `--against` takes."""
-    compiled = f"torch.compile, mode {COMPILE_MODE}, one shape"
-    return {
-        peer.name: peer
-        for peer in (
-            Peer("torch", "torch, eager", "torch", ("torch",), Variant("torch", build_torch, graphs=True)),
-            Peer(
-                "compile",
-                compiled,
-                "torch",
-                ("torch",),
-                Variant("compile", build_compiled, warms=True, graphs=True, check=traps.check_compiled),
-            ),
-            Peer(
-                "cupy",
-                "cupy.ReductionKernel",
-                "cupy",
-                ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
-                Variant("cupy", build_cupy, gpu_only=True),
-            ),
-            Peer(
-                "jax",
-                "jax.jit",
-                "jax",
-                ("jax",),
-                Variant(
-                    "jax",
-                    build_jax,
-                    warms=JAX_CACHE in os.environ,
-                    note="runs on a stream of its own, so its time includes the host's wait",
-                ),
-            ),
-            Peer(
-                "cuda.compute",
-                "cuda.compute.make_reduce_into, whole arrays",
-                "cuda.compute",
-                ("cuda-cccl",),
-                Variant("cuda.compute", build_cuda_compute, gpu_only=True),
-                "make_reduce_into",
-            ),
-            Peer(
-                "liger",
-                "Liger Kernel: softmax and norms with their backward",
-                "liger_kernel",
-                ("liger-kernel",),
-                Variant("liger", build_nothing, gpu_only=True),
-            ),
-            Peer(
-                "quack",
-                "QuACK: softmax, norms, top-k",
-                "quack",
-                ("quack-kernels",),
-                Variant("quack", build_nothing, gpu_only=True),
-            ),
-        )
-    }
+    compiled = Variant("compile", build_compiled, warms=True, graphs=True, check=traps.check_compiled)
+    in_jax = Variant(
+        "jax",
+        build_jax,
+        warms=JAX_CACHE in os.environ,
+        note="runs on a stream of its own, so its time includes the host's wait",
+    )
+    of_cupy, of_cub = ("cupy-cuda13x", "cupy-cuda12x", "cupy"), ("cuda-cccl",)
+    cub = Variant("cuda.compute", build_cuda_compute, gpu_only=True)
+    liger, quack = (Variant(name, build_nothing, gpu_only=True) for name in ("liger", "quack"))
+    peers = (
+        Peer("torch", "torch", ("torch",), Variant("torch", build_torch, graphs=True)),
+        Peer("compile", "torch", ("torch",), compiled),
+        Peer("cupy", "cupy", of_cupy, Variant("cupy", build_cupy, gpu_only=True)),
+        Peer("jax", "jax", ("jax",), in_jax),
+        Peer("cuda.compute", "cuda.compute", of_cub, cub, "make_reduce_into"),
+        Peer("liger", "liger_kernel", ("liger-kernel",), liger),
+        Peer("quack", "quack", ("quack-kernels",), quack),
+    )
+    return {peer.name: peer for peer in peers}
 
 
 def build_torch(case: Case, x: torch.Tensor) -> Sequence[Choice]:
