@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tilefold.xray.reach import reached
+
 Place = tuple[
     tuple[str, int], ...
 ]  # (file, line) of an operation, then of the call it was inlined at, and so on
@@ -101,14 +103,7 @@ class Function:
         for operation in self.walk():
             sources.update(dict.fromkeys(operation.results, operation.operands))
             sources.update(_handed(operation))
-        found: set[str] = set()
-        pending = list(names)
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                pending += sources.get(name, ())
-        return found
+        return {*reached(names, lambda name: sources.get(name, ()))}
 
 
 def _handed(operation: Operation) -> dict[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from tilefold.xray.ir import Function, Operation, tensors
 from tilefold.xray.ir.programs import ENDS, Numbers, Programs
 from tilefold.xray.ir.syntax import MASKS
 from tilefold.xray.machine.types import Array
+from tilefold.xray.reach import reached
 
 _LINE = 128  # bytes; sectors and vectors divide it
 _MOST = 1 << 16  # programs of a grid that are told apart
@@ -96,22 +97,13 @@ def _told(
         yield [w.numbers(v) for w in worlds for v in given]
 
 
-def _goes_evenly(loop: Operation, function: Function, reached: set[str]) -> bool:
+def _goes_evenly(loop: Operation, function: Function, wanted: set[str]) -> bool:
     """Whether what a loop's variables change by, as far as they decide anything, is the same in all programs."""
     made, (block,) = function.made_by(), loop.blocks
     yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
-    pending = [v for name, v in zip(block.arguments[1:], yielded, strict=False) if name in reached]
-    seen: set[str] = set()
-    while pending:
-        name = pending.pop()
-        operation = made.get(name)
-        if operation is None or name in seen:
-            continue
-        if operation.name in _OWN:
-            return False
-        seen.add(name)
-        pending += (*operation.operands, *operation.carried)
-    return True
+    given = [v for name, v in zip(block.arguments[1:], yielded, strict=False) if name in wanted]
+    found = reached(given, lambda v: (*made[v].operands, *made[v].carried) if v in made else ())
+    return not any(v in made and made[v].name in _OWN for v in found)
 
 
 def _compared(apart: list[Numbers | None]) -> list[Numbers | None]:

@@ -25,6 +25,7 @@ from tilefold.xray.observe.values import (
     is_elementwise,
     literal,
 )  # fmt: skip
+from tilefold.xray.reach import reached
 
 _DRAWS = 8  # seeds that are tried
 _SEEDS, _PLACES = 48, 12  # among so many, with so many elements each
@@ -423,15 +424,7 @@ def _is_tile(made: Mapping[str, Operation], name: str) -> bool:
 
 
 def _depends(made: Mapping[str, Operation], name: str, on: set[str]) -> bool:
-    pending, seen = [name], set()
-    while pending:
-        value = pending.pop()
-        if value in on:
-            return True
-        if value not in seen and value in made:
-            seen.add(value)
-            pending += made[value].operands
-    return False
+    return any(v in on for v in reached([name], lambda v: made[v].operands if v in made else ()))
 
 
 def varying(function: Function) -> dict[str, set[int]]:

@@ -16,6 +16,7 @@ from tilefold.xray.machine.types import Array
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.ptx import parse
+from tilefold.xray.reach import reached
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import Lines, line_of
 
@@ -206,16 +207,12 @@ def _accessed(function: Function, name: str) -> bool:
 def _reaching_pointers(function: Function) -> set[str]:
     """Values that end up in an offset of a pointer."""
     made = function.made_by()
-    pending = [o.operands[1] for o in function.walk() if o.name == "tt.addptr"]
-    found: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in found:
-            continue
-        found.add(name)
-        if name in made and made[name].name not in ("tt.load", "tt.reduce", "scf.for"):
-            pending += made[name].operands
-    return found
+
+    def computed(name: str) -> tuple[str, ...]:
+        stops = name not in made or made[name].name in ("tt.load", "tt.reduce", "scf.for")
+        return () if stops else made[name].operands
+
+    return {*reached((o.operands[1] for o in function.walk() if o.name == "tt.addptr"), computed)}
 
 
 class Bounds:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilefold.xray.ptx.parser import path_of
+from tilefold.xray.reach import reached
 
 END = "end"  # the block that every warp comes to at last
 _PLACE = re.compile(r'^\s*//## File "((?:[^"\\]|\\.)*)", line (\d+)')
@@ -147,9 +148,5 @@ class _Reader:
     def reached(self) -> dict[str, Block]:
         """The blocks that something leads to, in the order of the code, and the end."""
         self._blocks[END] = Block()
-        found, new = {""}, [""]
-        while new:
-            following = [b for b in self._blocks[new.pop()].next if b not in found]
-            found.update(following)
-            new += dict.fromkeys(following)
+        found = {*reached([""], lambda name: self._blocks[name].next)}
         return {name: block for name, block in self._blocks.items() if name in found}

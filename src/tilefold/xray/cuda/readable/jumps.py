@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from tilefold.xray.machine.order import components
 from tilefold.xray.ptx import Immediate, Instruction, Register
+from tilefold.xray.reach import reached
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,7 @@ class _Jumps:
 
 def reachable(blocks: Sequence[Block]) -> set[int]:
     """The blocks that some path from the first reaches."""
-    found, waiting = set[int](), [0]
-    while waiting:
-        b = waiting.pop()
-        if b not in found:
-            found.add(b)
-            waiting += blocks[b].follow
-    return found
+    return {*reached([0], lambda b: blocks[b].follow)}
 
 
 def before_each(blocks: Sequence[Block]) -> list[set[int]]:
@@ -143,16 +138,12 @@ def found_cycles(blocks: Sequence[Block], before: list[set[int]], above: list[se
         for head in block.follow:
             if head in above[b] and 0 in above[b]:
                 back.setdefault(head, []).append(b)
-    found = []
-    for head, latches in back.items():
-        held, waiting = {head}, list(latches)
-        while waiting:
-            b = waiting.pop()
-            if b not in held:
-                held.add(b)
-                waiting += before[b]
-        found.append(Cycle(head, frozenset(held), tuple(latches)))
-    return found
+    return [Cycle(head, _held(head, latches, before), tuple(latches)) for head, latches in back.items()]
+
+
+def _held(head: int, latches: Sequence[int], before: Sequence[set[int]]) -> frozenset[int]:
+    """The blocks of a loop: those from which its latches are reached, down to its first."""
+    return frozenset({head, *reached(latches, lambda b: () if b == head else before[b])})
 
 
 def _entries(blocks: list[Block], held: set[int], root: int) -> list[int] | None:
