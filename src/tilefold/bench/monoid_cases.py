@@ -14,7 +14,7 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.bench.cases import DTYPES, Case, Make, Outputs, Tolerance, outputs_of
 from tilefold.bench.layout import Layout
-from tilefold.bench.operations import along
+from tilefold.bench.operations import along, wider
 from tilefold.cli.fold_text import monoid_named
 from tilefold.cli.python_files import load_file, split_target
 from tilefold.errors import ArgumentError, TilefoldError
@@ -58,17 +58,12 @@ def of_monoid(text: str, share: float | None = None) -> Make:
             tolerance=tolerance(math.prod(shape[d] for d in dims), share),
             result_dtypes=tuple(results),
             group=f"{monoid.name}, {dtype}",
-            altered=_wider if DTYPES[dtype].is_floating_point else None,
+            altered=wider if DTYPES[dtype].is_floating_point else None,
             layout=layout,
             monoid=monoid,
         )
 
     return make
-
-
-def _wider(x: torch.Tensor) -> torch.Tensor:
-    """Another spread gives another answer where a draw of the same would not."""
-    return x.mul_(2)
 
 
 def _in_torch(text: str) -> Callable[..., Any] | None:

@@ -85,7 +85,7 @@ def _some_zeros(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _wider(x: torch.Tensor) -> torch.Tensor:
+def wider(x: torch.Tensor) -> torch.Tensor:
     """Random inputs of another seed have nearly the same spread; twice the spread tells them apart."""
     return x.mul_(2)
 
@@ -184,12 +184,12 @@ OPERATIONS = {
             lambda x, dim: torch.logsumexp(x, dim),
             4,
             logsumexp_tolerance,
-            altered=_wider,
+            altered=wider,
             whole_numbers=False,
         ),
         # A difference, its square and a sum.
         Operation(
-            "var", lambda x, dim: x.var(dim), 3, relative_tolerance, altered=_wider, whole_numbers=False
+            "var", lambda x, dim: x.var(dim), 3, relative_tolerance, altered=wider, whole_numbers=False
         ),
         Operation("all", lambda x, dim: x.all(dim), altered=_some_zeros),
         Operation("aminmax", lambda x, dim: torch.aminmax(x, dim=dim), 2, several=False),
@@ -198,7 +198,7 @@ OPERATIONS = {
             lambda x, dim: torch.linalg.vector_norm(x, dim=dim),
             2,
             relative_tolerance,
-            altered=_wider,
+            altered=wider,
             whole_numbers=False,
         ),
         # torch has no such fold; this is the form that its compiler fuses into one kernel.
@@ -214,7 +214,7 @@ OPERATIONS = {
             softmax_pair_in_torch,
             4,
             relative_tolerance,
-            altered=_wider,
+            altered=wider,
             whole_numbers=False,
             monoid=softmax_pair,
         ),
@@ -226,7 +226,7 @@ OPERATIONS = {
             max_subarray_in_torch,
             8,
             subarray_tolerance,
-            altered=_wider,
+            altered=wider,
             whole_numbers=False,
             monoid=max_subarray,
         ),

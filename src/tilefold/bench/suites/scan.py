@@ -26,7 +26,7 @@ from tilefold.bench.cases import (
     outputs_of,
 )
 from tilefold.bench.layout import Layout
-from tilefold.bench.operations import along, logsumexp_tolerance
+from tilefold.bench.operations import along, logsumexp_tolerance, wider
 from tilefold.bench.ours import last_plan_note
 from tilefold.bench.peers import cub_call, imported
 
@@ -121,7 +121,7 @@ def scan_case(name: str, dim: int, shape: tuple[int, ...], dtype: str, layout: L
         group=f"{name}, dim {dim}, {dtype}",
         headline=name in ("cumsum", "affine") and dtype == "fp32",
         has_index=name == "cummax",
-        altered=None if pair else lambda x: x.mul_(2),  # twice the factors would grow without end
+        altered=None if pair else wider,  # twice the factors would grow without end
         layout=layout,
         results=shape,
     )
