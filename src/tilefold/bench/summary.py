@@ -6,8 +6,10 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from tilefold.bench.results import ERROR, NOT_RUN, OK, WRONG, CaseResult, Measurement, SuiteResult
-from tilefold.bench.statistics import geometric_mean, percentile
+from tilefold.bench.statistics import geometric_mean
 
 OURS = "ours"
 PLANNED = "ours, "  # how the names of our own variants begin (`settings`)
@@ -132,7 +134,7 @@ def _drawn_line(cases: Sequence[CaseResult], peers: Sequence[str]) -> str:
     shares = sorted(fractions(cases))
     said = (
         f"{len(shares)} cases, mean {statistics.mean(shares):.2f} of the limit, "
-        f"tenth percentile {percentile(shares, 0.1):.2f}, worst {shares[0]:.2f}"
+        f"tenth percentile {np.quantile(shares, 0.1):.2f}, worst {shares[0]:.2f}"
     )
     ratios = [ratio for case in cases if (ratio := over_the_best(case, peers))]
     if not ratios:
