@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from tilefold.xray.ptx.parser import path_of
 from tilefold.xray.reach import reached
+from tilefold.xray.report.sass import PLACE
 
 END = "end"  # the block that every warp comes to at last
-_PLACE = re.compile(r'^\s*//## File "((?:[^"\\]|\\.)*)", line (\d+)')
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z]\w*)([^;]*);")
 _TARGET = re.compile(r"^\s*(?:!?U?P\w+\s*,\s*)?`\((\.L_x_\d+)\)")
@@ -58,7 +58,7 @@ def read_code(text: str) -> Code | None:
     """The code of one kernel as the disassembler writes it; None where it calls or jumps to what only registers know."""
     reader = _Reader()
     for row in text.splitlines():
-        if found := _PLACE.match(row):
+        if found := PLACE.match(row):
             reader.place = (path_of(found[1]), int(found[2]))
         elif found := _LABEL.match(row):
             reader.begin(found[1])

@@ -41,7 +41,6 @@ ATOMIC = {
     "f32": "float", "f64": "double", "s32": "int", "u32": "unsigned", "b32": "int", "u64": "unsigned long long",
     "b64": "long long", "s64": "long long",
 }  # fmt: skip
-_ATOMIC = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
 
 
 class Statements:
@@ -157,7 +156,7 @@ class Statements:
             kind = element if SIZES.get(element or "", 0) * 8 == effect.values[0].bits else kind
         own = ATOMIC[effect.name.rpartition(".")[2]]
         kind = own if kind is None or (kind in ("float", "double")) != (own in ("float", "double")) else kind
-        if kind not in _ATOMIC:
+        if kind not in ATOMIC.values():
             raise UnreadableError(f"cuda: an atomic must be of words, got {kind}; take the plain form")
         guard = None if effect.guard is None else self._write.one(effect.guard)
         values = [self._write.one(v, kind).text for v in effect.values]
