@@ -14,8 +14,10 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from tilefold.bench.results import CaseResult, read_results
-from tilefold.bench.statistics import geometric_mean, percentile
+from tilefold.bench.statistics import geometric_mean
 from tilefold.bench.summary import fractions, median_us, size_class
 
 SHOWN = 12  # cases from each end
@@ -42,7 +44,7 @@ def class_line(cases: Sequence[CaseResult], old: str, new: str) -> str:
     """The figures of one class."""
     shares = [sorted(fractions(cases, variant)) for variant in (old, new)]
     means = [statistics.mean(some) for some in shares]
-    tenths = [percentile(some, 0.1) for some in shares]
+    tenths = [np.quantile(some, 0.1) for some in shares]
     ratios = [ratio(case, old, new) for case in cases]
     slower = " | ".join(str(sum(r > beyond for r in ratios)) for beyond in (1.03, 1.05))
     faster = " | ".join(str(sum(r < 1 / beyond for r in ratios)) for beyond in (1.03, 1.05))

@@ -12,7 +12,7 @@ from tilefold.planner.chips import chip_of
 from tilefold.xray import Report
 from tilefold.xray.compile.folds import fold_jobs
 from tilefold.xray.compile.job import Job
-from tilefold.xray.examine import examine
+from tilefold.xray.examine import examined
 from tilefold.xray.explain import make_job
 from tilefold.xray.machine import all_programs
 
@@ -41,7 +41,7 @@ def compare(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
 
 def one(name: str, job: Job, row: dict[str, str]) -> dict[str, Any]:
     """A launch with its counts and the profile's."""
-    report = examine(job, all_programs(job.grid))
+    report = examined(job, all_programs(job.grid)).report
     _same_launch(name, report, row)
     return {
         "name": name, "kernel": row["Kernel Name"], "grid": list(job.grid), "num_warps": report.num_warps,

@@ -29,7 +29,7 @@ from tilefold.planner.chips import chip_of
 from tilefold.planner.device import H200
 from tilefold.planner.products.row import make_row_map
 from tilefold.xray.compile.folds import job_of
-from tilefold.xray.examine import examine
+from tilefold.xray.examine import examined
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.races import races
 from tilefold.xray.render import words
@@ -176,7 +176,7 @@ def test_the_report_names_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     request, tensors = request_of("softmax", (5, 1000), FP32, 1)
     problem, plan = request.plan(tensors, H200, library=False)
     (call,) = calls_of(plan, problem, request.computation)
-    report = examine(job_of(call, "softmax", chip_of("sm_90")))
+    report = examined(job_of(call, "softmax", chip_of("sm_90"))).report
     assert "grid 6 in clusters of 2," in words.launch(report)
     assert report.programs == ((0, 0, 0), (3, 0, 0), (5, 0, 0))
     # A state of two words, those of both programs, and a barrier: beside what the launch gives.

@@ -10,7 +10,7 @@ from made import small_case
 
 from tilefold import cli
 from tilefold.bench import gate, limits, timing, traps
-from tilefold.bench.clocks import NoClocks, clock_reader
+from tilefold.bench.clocks import clock_reader
 from tilefold.bench.operations import fold_case
 from tilefold.bench.peers import known_peers
 from tilefold.bench.results import read_results
@@ -66,7 +66,7 @@ def test_limits_of_the_device() -> None:
 
 def test_the_clock_can_be_read() -> None:
     reader = clock_reader("cuda")
-    if isinstance(reader, NoClocks):
+    if reader is None:
         pytest.skip("the driver's library cannot be loaded here")
     now = reader.read()
     assert now is not None

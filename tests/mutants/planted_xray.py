@@ -178,8 +178,8 @@ XRAY = (
     Mutant(
         "a masked vector lies along the first dim of its tile",
         "xray/observe/fills.py",
-        "return 1 - int(operation.attributes.split",
-        "return 0 * int(operation.attributes.split",
+        "return 1 - operation.axis",
+        "return 0 * operation.axis",
         ("tests/xray/observe/test_undefined.py::test_a_vector_is_folded_along_the_dim_that_it_lies_along",),
     ),
     Mutant(
@@ -269,7 +269,7 @@ XRAY = (
     Mutant(
         "a comparison with its sides exchanged keeps its sign",
         "xray/cuda/readable/combines.py",
-        "return (_MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])",
+        "return (MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])",
         "return value.data",
         ("tests/xray/cuda/test_combines.py::test_a_step_of_another_kind_ends_the_loop",),
     ),

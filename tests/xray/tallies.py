@@ -8,26 +8,22 @@ from dataclasses import dataclass
 from tilefold.xray.machine.counts import GlobalCost, SharedCost, global_cost, shared_cost
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Outcome
-from tilefold.xray.machine.roles import role_of
 from tilefold.xray.ptx.syntax import Instruction
 
 
 @dataclass(frozen=True)
 class Tally:
-    """One instruction, and sums over programs: `warps` issued it, for `lanes` that acted; lanes that stood before it with a
-    false predicate are `off`.
-    """
+    """One instruction, and sums over programs: `warps` issued it, for `lanes` that acted."""
 
     instruction: Instruction
     warps: int
     lanes: int
-    off: int
     global_cost: GlobalCost
     shared_cost: SharedCost
 
     @property
-    def role(self) -> str:
-        return role_of(self.instruction)
+    def opcode(self) -> str:
+        return self.instruction.opcode
 
 
 def tally(kernel: Kernel, outcomes: Iterable[Outcome]) -> tuple[Tally, ...]:
@@ -36,9 +32,7 @@ def tally(kernel: Kernel, outcomes: Iterable[Outcome]) -> tuple[Tally, ...]:
 
     def tallied(number: int, instruction: Instruction) -> Tally:
         accesses = [a for o in outcomes for a in o.accesses if a.instruction == number]
-        warps, lanes, off = (
-            sum(int(getattr(o, n)[number]) for o in outcomes) for n in ("warps", "lanes", "off")
-        )
-        return Tally(instruction, warps, lanes, off, global_cost(accesses), shared_cost(accesses))
+        warps, lanes = (sum(int(getattr(o, n)[number]) for o in outcomes) for n in ("warps", "lanes"))
+        return Tally(instruction, warps, lanes, global_cost(accesses), shared_cost(accesses))
 
     return tuple(tallied(n, i) for n, i in enumerate(kernel.entry.instructions))

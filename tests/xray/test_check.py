@@ -16,7 +16,7 @@ from tilefold.planner.products.plan import Candidate, Finish, Tile
 from tilefold.xray.check import UnmetError
 from tilefold.xray.compile import Job
 from tilefold.xray.compile.folds import job_of
-from tilefold.xray.examine import examine
+from tilefold.xray.examine import examined
 from xray.observe import planted
 
 pytest_plugins = ["tilefold.xray.pytest_plugin"]
@@ -128,7 +128,7 @@ def product_jobs(plan: str, target: str) -> list[Job]:
 @pytest.mark.parametrize("plan", list(TILES))
 def test_products_run_on_tensor_cores_and_waste_nothing(plan: str, target: str) -> None:
     static = target == "sm_100"
-    reports = [examine(job, [(0, 0, 0)], run=not static) for job in product_jobs(plan, target)]
+    reports = [examined(job, [(0, 0, 0)], run=not static).report for job in product_jobs(plan, target)]
     for report in reports:
         xray.check(
             report, no_spill=True, wasted_sectors=0.0, executed=not static,

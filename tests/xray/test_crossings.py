@@ -9,7 +9,6 @@ import torch
 from tilefold.xray.machine import Memory, Outcome, load, run
 from tilefold.xray.machine.counts import SharedCost
 from tilefold.xray.machine.crossings import Crossing, crossings, needless_barriers
-from tilefold.xray.machine.roles import role_of
 from tilefold.xray.ptx import parse
 from xray import kernels, tensor_kernels
 from xray.running import Described, kernel_of, launch
@@ -158,12 +157,12 @@ def test_barriers_of_a_pipelined_product(architecture: int) -> None:
         assert needless[found[0].instruction] == "nothing"
     kinds = {made[0].entry.instructions[n].opcode for c in found if c.example for n in c.example}
     assert kinds >= ({"wgmma"} if architecture == 90 else {"cp", "ldmatrix"})
-    tensor = [t for t in tally(made[0], outcomes) if t.role == "tensor"]
+    tensor = [t for t in tally(made[0], outcomes) if t.opcode == "mma" or t.instruction.has("mma_async")]
     # 64 x 64 x 256 products by four warps: in steps of 16 x 8 x 16, or of 64 x 64 x 16 by all four.
     assert sum(t.warps for t in tensor) == (
         64 * 64 * 256 // (16 * 8 * 16) if architecture == 80 else 4 * 256 // 16
     )
-    matrices = [t for t in tally(made[0], outcomes) if t.instruction.opcode == "ldmatrix"]
+    matrices = [t for t in tally(made[0], outcomes) if t.opcode == "ldmatrix"]
     assert all(t.shared_cost.conflicts == 0 for t in matrices), "Triton swizzles against conflicts"
 
 
@@ -191,20 +190,8 @@ def test_a_buffer_that_the_accelerator_fills_again() -> None:
     assert loaded == a.nbytes + b.nbytes
 
 
-def test_roles() -> None:
-    names = {
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": "tensor", "wgmma.fence.sync.aligned": "other",
-        "bar.sync": "barrier", "bar.warp.sync": "other", "shfl.sync.bfly.b32": "shuffle", "ld.param.b64": "other",
-        "ld.global.v4.b32": "load", "stmatrix.sync.aligned.m8n8.x4.shared.b16": "store", "red.global.add.u32": "atomic",
-        "cp.async.cg.shared.global": "copy", "cp.async.commit_group": "other", "bra.uni": "branch",
-    }  # fmt: skip
-    for name, role in names.items():
-        (entry,) = parse(module(f"{name};", 0)).entries
-        assert role_of(entry.instructions[2]) == role, name
-
-
 def test_lanes_whose_predicate_is_false_are_counted() -> None:
     kernel = load(parse(module("setp.lt.u32 %t0, %tid_, 5; @%t0 st.shared.b32 [room], %tid_;", 0, 64)))
-    store = next(t for t in tally(kernel, [run(kernel, Memory(), {})]) if t.role == "store")
-    assert (store.warps, store.lanes, store.off) == (2, 5, 59)
+    store = next(t for t in tally(kernel, [run(kernel, Memory(), {})]) if t.opcode == "st")
+    assert (store.warps, store.lanes) == (2, 5)
     assert store.shared_cost == SharedCost(1, 1, 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tilefold.xray.examine import examine
+from tilefold.xray.examine import examined
 from tilefold.xray.machine import all_programs
 from xray.versions import TRITON
 
@@ -133,7 +133,7 @@ def test_what_depends_on_data_has_the_counters_numbers(tool: Any, results: dict[
     (launch,) = [x for x in tool.launches.launches() if x.name == name]
     (known,) = [x for x in results["launches"] if x["name"] == name]
     ((_, job),) = tool.comparing.jobs(launch)
-    report = examine(job, all_programs(job.grid))
+    report = examined(job, all_programs(job.grid)).report
     wanted = {c["quantity"]: c["ncu"] for c in known["counts"]}
     ours = {q.name: q.ours(report) for q in tool.counters.QUANTITIES}
     for quantity in ("all instructions", "sectors of atomics"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -111,6 +111,11 @@ class Case:
         return (self.result_shape,) * len(self.result_dtypes)
 
     @property
+    def drawn_shape(self) -> tuple[int, ...]:
+        """The shape of the tensor that is drawn: the case's, or of several of it."""
+        return self.shape
+
+    @property
     def elements(self) -> int:
         """Elements of the input."""
         return prod(self.shape)
@@ -154,7 +159,7 @@ class Case:
             return self._draw_bits(device, dtype, generator)
         # Torch 2.11 draws bfloat16 on a CPU from 256 numbers: the largest of many would always be the same.
         drawn = torch.float64 if dtype == torch.float64 else torch.float32
-        x = torch.randn(self.shape, device=device, dtype=drawn, generator=generator).to(dtype)
+        x = torch.randn(self.drawn_shape, device=device, dtype=drawn, generator=generator).to(dtype)
         return x.masked_fill_(x == 0, 1)
 
     def _draw_bits(self, device: str, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
@@ -238,6 +243,36 @@ class Suite:
     def select(self, size: str, seed: int, count: int) -> tuple[Case, ...]:
         """The cases of a run; only random problems depend on `seed` and `count`."""
         return self.drawn(size, seed, count) if self.drawn else self.cases(size)
+
+
+def headline_first(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Cases in their order, but for the headline ones, which come first."""
+    return tuple(sorted(cases, key=lambda case: not case.headline))
+
+
+CaseOf = Callable[[str, tuple[int, ...], str], Case]  # of an operation, a shape and a dtype
+
+
+def grid(
+    case_of: CaseOf, operations: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
+) -> tuple[Case, ...]:
+    """Every operation of every shape in every dtype; headline cases first."""
+    return headline_first(case_of(name, shape, d) for d in dtypes for shape in shapes for name in operations)
+
+
+def maker(
+    case_of: CaseOf, operations: Sequence[str], rank: int, dims: Sequence[int | None] | None = None
+) -> Make:
+    """What makes cases of floats in a contiguous tensor of so many dims, along one of `dims`, None for any."""
+
+    def make(
+        operation: str, dim: Any, shape: tuple[int, ...], dtype: str, layout: Layout | None = None
+    ) -> Case | None:
+        fits = operation in operations and len(shape) == rank and layout is None
+        fits = fits and DTYPES[dtype].is_floating_point and (dims is None or dim in dims)
+        return case_of(operation, shape, dtype) if fits else None
+
+    return make
 
 
 def outputs_of(result: Any) -> Outputs:

@@ -32,14 +32,6 @@ class ClockReader(Protocol):
         """The clock now, or None where it cannot be told."""
 
 
-class NoClocks:
-    """Where no clock can be read: a CPU, or a driver without its library."""
-
-    def read(self) -> Reading | None:
-        """Nothing."""
-        return None
-
-
 class DriverClocks:
     """The clock of one GPU by NVML."""
 
@@ -57,10 +49,10 @@ class DriverClocks:
         return Reading(clock.value, tuple(name for bit, name in _REASONS.items() if reasons.value & bit))
 
 
-def clock_reader(device: str) -> ClockReader:
-    """A reader for `device` ("cpu", "cuda", "cuda:1"), found by its PCI address; one that knows nothing elsewhere."""
+def clock_reader(device: str) -> ClockReader | None:
+    """A reader for `device` ("cpu", "cuda", "cuda:1"), found by its PCI address; None of a CPU, or without NVML."""
     if device == "cpu":
-        return NoClocks()
+        return None
     import torch
 
     properties = torch.cuda.get_device_properties(device)
@@ -69,12 +61,12 @@ def clock_reader(device: str) -> ClockReader:
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return NoClocks()
+        return None
     handle = ctypes.c_void_p()
     if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByPciBusId_v2(
         address.encode(), ctypes.byref(handle)
     ):
-        return NoClocks()
+        return None
     return DriverClocks(library, handle)
 
 
@@ -82,14 +74,14 @@ def clock_reader(device: str) -> ClockReader:
 class ClockWatch:
     """Remembers the fastest clock of a run and says when a later one fell below 95 % of it."""
 
-    reader: ClockReader
+    reader: ClockReader | None
     highest_mhz: int = 0
     lowest_mhz: int = 0
     kept: float = 0.95
 
     def look(self) -> str | None:
         """What to say of the clock now: None while it holds or cannot be read."""
-        now = self.reader.read()
+        now = self.reader.read() if self.reader else None
         if now is None:
             return None
         self.highest_mhz = max(self.highest_mhz, now.sm_mhz)

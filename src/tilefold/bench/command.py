@@ -7,6 +7,7 @@ import math
 import shlex
 import textwrap
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from tilefold.cli.parser import EXIT_CODES, WIDTH, Parser, as_type, count, names
 from tilefold.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from tilefold.bench.cases import Suite
     from tilefold.bench.run import Options
 
 COMMANDS = {
@@ -232,15 +234,12 @@ def measure(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     if options.suite is None:
         raise ArgumentError(f"bench: SUITE must be one of {', '.join(_suite_names())}, got none; name one")
     from tilefold.bench.display import new_display
-    from tilefold.bench.run import on, run_suites
+    from tilefold.bench.run import run_suites
     from tilefold.bench.suites import load_suite
     from tilefold.bench.summary import failed, summary
 
     suites = list(map(load_suite, options.suite))
-    asked = [
-        (suite, on(suite, options_of(options, suite.name, suite.needs_gpu, suite.cpu_only, arguments)))
-        for suite in suites
-    ]
+    asked = [(suite, options_of(options, suite, arguments)) for suite in suites]
     if options.plots:
         bench_results.check_matplotlib()
     display, out, results = new_display(), asked[0][1].out, []
@@ -267,31 +266,16 @@ def _recorded(arguments: Sequence[str]) -> str:
 
 def selection_of(options: argparse.Namespace, small: bool) -> dict[str, Any]:
     """The options of a `Selection`, by its fields."""
-    return {
+    from tilefold.bench.selection import Selection
+
+    return {field.name: getattr(options, field.name) for field in fields(Selection)} | {
         "size": options.size or ("small" if small else "full"),
         "dims": None if options.dims is None else tuple(options.dims),
-        **{
-            name: getattr(options, name)
-            for name in (
-                "seed",
-                "count",
-                "shapes",
-                "dtypes",
-                "operations",
-                "headline",
-                "part",
-                "monoid",
-                "tolerance",
-                "names",
-            )
-        },
     }
 
 
-def options_of(
-    options: argparse.Namespace, suite: str, needs_gpu: bool, cpu_only: bool, arguments: Sequence[str]
-) -> Options:
-    """The command line as options of a run.
+def options_of(options: argparse.Namespace, suite: Suite, arguments: Sequence[str]) -> Options:
+    """The command line as options of a run of a suite: one that folds on a CPU does so wherever it is asked for.
 
     Raises:
         ArgumentError: there is no GPU and the run needs one.
@@ -299,10 +283,10 @@ def options_of(
     from tilefold.bench.run import Options, default_jobs
     from tilefold.bench.timing import Pace
 
-    device = "cpu" if cpu_only else _device(options.device)
-    _check_gpu(device, suite, needs_gpu, options.size)
+    device = "cpu" if suite.cpu_only else _device(options.device)
+    _check_gpu(device, suite, options.size)
     return Options(
-        **selection_of(options, small=device == "cpu" or cpu_only),
+        **selection_of(options, small=device == "cpu"),
         device=device,
         # torch.compile needs a C++ compiler and seconds a case on a CPU: only where it is asked for.
         against=("torch",) if device == "cpu" and options.against is None else options.against,
@@ -319,16 +303,17 @@ def options_of(
     )
 
 
-def _check_gpu(device: str, suite: str, needs_gpu: bool, size: str | None) -> None:
+def _check_gpu(device: str, suite: Suite, size: str | None) -> None:
     import torch
 
-    if device == "cpu" and needs_gpu and size != "small":
+    if device == "cpu" and suite.needs_gpu and size != "small":
         raise ArgumentError(
-            f"bench: {suite} needs a GPU, got --device cpu; run it where there is one (--size small tries its ways on a CPU)"
+            f"bench: {suite.name} needs a GPU, got --device cpu; run it where there is one (--size small tries its ways on "
+            "a CPU)"
         )
     if device != "cpu" and not torch.cuda.is_available():
-        fix = "run it on a machine with one" if needs_gpu else "try --device cpu"
-        raise ArgumentError(f"bench: {suite} needs a GPU, got a machine without one; {fix}")
+        fix = "run it on a machine with one" if suite.needs_gpu else "try --device cpu"
+        raise ArgumentError(f"bench: {suite.name} needs a GPU, got a machine without one; {fix}")
     there = torch.cuda.device_count()
     if device != "cpu" and (torch.device(device).index or 0) >= there:
         raise ArgumentError(

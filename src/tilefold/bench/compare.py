@@ -88,7 +88,7 @@ class _Found:
 
     def add(self, case: CaseResult, before: Measurement, now: CaseResult | None) -> None:
         """Compare one measurement with that of the same variant in the new case."""
-        after = _after(now, before.variant)
+        after = now.of(before.variant) if now else None
         if now is None or after is None or after.status == NOT_RUN:
             self.absent += 1
             return
@@ -108,10 +108,6 @@ class _Found:
             self.worse.append(text)
         elif slower(after_time, before_time, share, self.noise_us + max(-longer, 0.0)):
             self.faster.append(text)
-
-
-def _after(case: CaseResult | None, variant: str) -> Measurement | None:
-    return case.of(variant) if case else None
 
 
 def _judged(row: Measurement, host: bool) -> Quartiles | None:

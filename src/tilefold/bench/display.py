@@ -31,16 +31,8 @@ class Display(Protocol):
 
 
 HEADS = (
-    "case",
-    "variant",
-    "median us",
-    "quartiles us",
-    "graph us",
-    "host us",
-    "limit us",
-    "of the limit",
-    "plan",
-)
+    "case", "variant", "median us", "quartiles us", "graph us", "host us", "limit us", "of the limit", "plan",
+)  # fmt: skip
 
 
 def cells(case: CaseResult, row: Measurement) -> tuple[str, ...]:

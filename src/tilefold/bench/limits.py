@@ -64,7 +64,20 @@ class Limits:
 
     def empty_call(self, plan: PlanNote) -> Callable[[], None]:
         """Launches empty kernels one after another, as a plan of so many stages would."""
-        return empty_chain(plan.launches, plan.overlap and plan.launches > 1, self.device)
+        from tilefold.bench.kernels.empty import empty, empty_first, empty_next
+
+        x = torch.ones(1, device=self.device)
+
+        def plain() -> None:
+            for _ in range(plan.launches):
+                empty[(1,)](x)
+
+        def overlapped() -> None:
+            empty_first[(1,)](x)
+            for _ in range(plan.launches - 1):
+                empty_next[(1,)](x, launch_pdl=True)
+
+        return overlapped if plan.overlap and plan.launches > 1 else plain
 
 
 def chain_kind(plan: PlanNote) -> str:
@@ -80,21 +93,3 @@ def measure_limits(stopwatch: Stopwatch, device: str) -> Limits:
     for plan in (PlanNote("", 1), PlanNote("", 2), PlanNote("", 2, overlap=True)):
         limits.launch_us(plan)
     return limits
-
-
-def empty_chain(launches: int, overlap: bool, device: str) -> Callable[[], None]:
-    """A call that launches empty kernels one after another, as a plan of so many stages would."""
-    from tilefold.bench.kernels.empty import empty, empty_first, empty_next
-
-    x = torch.ones(1, device=device)
-
-    def plain() -> None:
-        for _ in range(launches):
-            empty[(1,)](x)
-
-    def overlapped() -> None:
-        empty_first[(1,)](x)
-        for _ in range(launches - 1):
-            empty_next[(1,)](x, launch_pdl=True)
-
-    return overlapped if overlap else plain

@@ -40,13 +40,10 @@ class MapCase(Case):
         """Elements of the input and the residual."""
         return self.tensors * super().elements
 
-    def draw(self, device: str, seed: int = 0) -> Tensor:
-        """Normal variates, none of them zero."""
-        generator = torch.Generator(device).manual_seed(seed)
-        drawn = torch.float64 if self.dtype == "fp64" else torch.float32
-        shape = (*[2] * (self.tensors - 1), *self.shape)
-        x = torch.randn(shape, device=device, dtype=drawn, generator=generator).to(DTYPES[self.dtype])
-        return x.masked_fill_(x == 0, 1)
+    @property
+    def drawn_shape(self) -> tuple[int, ...]:
+        """Of the input, and of the residual behind it."""
+        return (*[2] * (self.tensors - 1), *self.shape)
 
     def parts(self, x: Tensor) -> tuple[Tensor, ...]:
         """The input, and the residual where there is one."""

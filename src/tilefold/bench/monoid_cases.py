@@ -14,6 +14,7 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.bench.cases import DTYPES, Case, Make, Outputs, Tolerance, outputs_of
 from tilefold.bench.layout import Layout
+from tilefold.bench.operations import along, wider
 from tilefold.cli.fold_text import monoid_named
 from tilefold.cli.python_files import load_file, split_target
 from tilefold.errors import ArgumentError, TilefoldError
@@ -52,26 +53,17 @@ def of_monoid(text: str, share: float | None = None) -> Make:
             dim=dim,
             shape=shape,
             dtype=dtype,
-            torch_call=None if in_torch is None else functools.partial(_along, in_torch, dim),
+            torch_call=None if in_torch is None else functools.partial(along, in_torch, dim),
             reference=functools.partial(definition, monoid, dim),
             tolerance=tolerance(math.prod(shape[d] for d in dims), share),
             result_dtypes=tuple(results),
             group=f"{monoid.name}, {dtype}",
-            altered=_wider if DTYPES[dtype].is_floating_point else None,
+            altered=wider if DTYPES[dtype].is_floating_point else None,
             layout=layout,
             monoid=monoid,
         )
 
     return make
-
-
-def _along(function: Callable[..., Any], dim: Dim, x: torch.Tensor) -> Any:
-    return function(x, dim)
-
-
-def _wider(x: torch.Tensor) -> torch.Tensor:
-    """Another spread gives another answer where a draw of the same would not."""
-    return x.mul_(2)
 
 
 def _in_torch(text: str) -> Callable[..., Any] | None:

@@ -85,7 +85,7 @@ def _some_zeros(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _wider(x: torch.Tensor) -> torch.Tensor:
+def wider(x: torch.Tensor) -> torch.Tensor:
     """Random inputs of another seed have nearly the same spread; twice the spread tells them apart."""
     return x.mul_(2)
 
@@ -184,12 +184,12 @@ OPERATIONS = {
             lambda x, dim: torch.logsumexp(x, dim),
             4,
             logsumexp_tolerance,
-            altered=_wider,
+            altered=wider,
             whole_numbers=False,
         ),
         # A difference, its square and a sum.
         Operation(
-            "var", lambda x, dim: x.var(dim), 3, relative_tolerance, altered=_wider, whole_numbers=False
+            "var", lambda x, dim: x.var(dim), 3, relative_tolerance, altered=wider, whole_numbers=False
         ),
         Operation("all", lambda x, dim: x.all(dim), altered=_some_zeros),
         Operation("aminmax", lambda x, dim: torch.aminmax(x, dim=dim), 2, several=False),
@@ -198,7 +198,7 @@ OPERATIONS = {
             lambda x, dim: torch.linalg.vector_norm(x, dim=dim),
             2,
             relative_tolerance,
-            altered=_wider,
+            altered=wider,
             whole_numbers=False,
         ),
         # torch has no such fold; this is the form that its compiler fuses into one kernel.
@@ -214,7 +214,7 @@ OPERATIONS = {
             softmax_pair_in_torch,
             4,
             relative_tolerance,
-            altered=_wider,
+            altered=wider,
             whole_numbers=False,
             monoid=softmax_pair,
         ),
@@ -226,7 +226,7 @@ OPERATIONS = {
             max_subarray_in_torch,
             8,
             subarray_tolerance,
-            altered=_wider,
+            altered=wider,
             whole_numbers=False,
             monoid=max_subarray,
         ),
@@ -247,7 +247,7 @@ def fold_case(
     operation = OPERATIONS[name]
     length = math.prod(shape[d] for d in ((dim,) if isinstance(dim, int) else dim))
     tolerance = operation.tolerance(length) if DTYPES[dtype].is_floating_point else EXACT
-    in_torch = functools.partial(_along, operation.in_torch, dim)
+    in_torch = functools.partial(along, operation.in_torch, dim)
     return Case(
         operation=name,
         dim=dim,
@@ -281,10 +281,11 @@ def make_fold(
 
 @functools.cache
 def _dtypes_of(name: str, dim: Dim, ndim: int, dtype: str) -> tuple[torch.dtype, ...]:
-    return result_dtypes(functools.partial(_along, OPERATIONS[name].in_torch, dim), ndim, dtype)
+    return result_dtypes(functools.partial(along, OPERATIONS[name].in_torch, dim), ndim, dtype)
 
 
-def _along(function: AlongDim, dim: Dim, x: torch.Tensor) -> Any:
+def along(function: AlongDim, dim: Any, x: torch.Tensor) -> Any:
+    """A function of x and dims, as a call of x once they are bound: `partial(along, function, dim)`."""
     return function(x, dim)
 
 

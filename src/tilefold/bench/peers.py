@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tilefold.bench import machine, traps
-from tilefold.bench.cases import Case, Choice, Variant
+from tilefold.bench.cases import Call, Case, Choice, Variant
 
 Build = Callable[[Case, torch.Tensor], Sequence[Choice]]
 JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # where JAX keeps compiled code; nowhere without
@@ -24,13 +24,12 @@ COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 @dataclass(frozen=True)
 class Peer:
-    """A competitor: its description, the module that must import, the distribution that has its version, its variant.
+    """A competitor: the module that must import, the distribution that has its version, its variant.
 
     `attribute` is a name that the module must have: some import without the driver or the library that they need.
     """
 
     name: str
-    about: str
     module: str
     distributions: tuple[str, ...]
     variant: Variant
@@ -66,61 +65,26 @@ def imported(module: str) -> Any:
 
 def known_peers() -> dict[str, Peer]:
     """Every peer by the name that `--against` takes."""
-    compiled = f"torch.compile, mode {COMPILE_MODE}, one shape"
-    return {
-        peer.name: peer
-        for peer in (
-            Peer("torch", "torch, eager", "torch", ("torch",), Variant("torch", build_torch, graphs=True)),
-            Peer(
-                "compile",
-                compiled,
-                "torch",
-                ("torch",),
-                Variant("compile", build_compiled, warms=True, graphs=True, check=traps.check_compiled),
-            ),
-            Peer(
-                "cupy",
-                "cupy.ReductionKernel",
-                "cupy",
-                ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
-                Variant("cupy", build_cupy, gpu_only=True),
-            ),
-            Peer(
-                "jax",
-                "jax.jit",
-                "jax",
-                ("jax",),
-                Variant(
-                    "jax",
-                    build_jax,
-                    warms=JAX_CACHE in os.environ,
-                    note="runs on a stream of its own, so its time includes the host's wait",
-                ),
-            ),
-            Peer(
-                "cuda.compute",
-                "cuda.compute.make_reduce_into, whole arrays",
-                "cuda.compute",
-                ("cuda-cccl",),
-                Variant("cuda.compute", build_cuda_compute, gpu_only=True),
-                "make_reduce_into",
-            ),
-            Peer(
-                "liger",
-                "Liger Kernel: softmax and norms with their backward",
-                "liger_kernel",
-                ("liger-kernel",),
-                Variant("liger", build_nothing, gpu_only=True),
-            ),
-            Peer(
-                "quack",
-                "QuACK: softmax, norms, top-k",
-                "quack",
-                ("quack-kernels",),
-                Variant("quack", build_nothing, gpu_only=True),
-            ),
-        )
-    }
+    compiled = Variant("compile", build_compiled, warms=True, graphs=True, check=traps.check_compiled)
+    in_jax = Variant(
+        "jax",
+        build_jax,
+        warms=JAX_CACHE in os.environ,
+        note="runs on a stream of its own, so its time includes the host's wait",
+    )
+    of_cupy, of_cub = ("cupy-cuda13x", "cupy-cuda12x", "cupy"), ("cuda-cccl",)
+    cub = Variant("cuda.compute", build_cuda_compute, gpu_only=True)
+    liger, quack = (Variant(name, build_nothing, gpu_only=True) for name in ("liger", "quack"))
+    peers = (
+        Peer("torch", "torch", ("torch",), Variant("torch", build_torch, graphs=True)),
+        Peer("compile", "torch", ("torch",), compiled),
+        Peer("cupy", "cupy", of_cupy, Variant("cupy", build_cupy, gpu_only=True)),
+        Peer("jax", "jax", ("jax",), in_jax),
+        Peer("cuda.compute", "cuda.compute", of_cub, cub, "make_reduce_into"),
+        Peer("liger", "liger_kernel", ("liger-kernel",), liger),
+        Peer("quack", "quack", ("quack-kernels",), quack),
+    )
+    return {peer.name: peer for peer in peers}
 
 
 def build_torch(case: Case, x: torch.Tensor) -> Sequence[Choice]:
@@ -253,8 +217,7 @@ class StreamOfTorch:
 def build_cuda_compute(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     """CUB's reduction of a whole array of float32; none for rows and columns, or for other folds.
 
-    Compiled here, its scratch memory allocated here: a call launches, no more. `reduce_into`, the same in one word, looks
-    itself up and allocates from the driver at each call.
+    `reduce_into`, the same in one word, looks itself up and allocates from the driver at each call.
     """
     whole = isinstance(case.dim, int) and case.shape[case.dim] == case.elements and case.layout is None
     if not whole or case.operation not in ("sum", "amax") or case.dtype != "fp32":
@@ -263,22 +226,33 @@ def build_cuda_compute(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     numpy = importlib.import_module("numpy")
     kind = compute.OpKind.PLUS if case.operation == "sum" else compute.OpKind.MAXIMUM
     first = numpy.array([0.0 if case.operation == "sum" else -numpy.inf], dtype=numpy.float32)
+    given, count = {"op": kind, "h_init": first}, {"num_items": x.numel()}
+    return [Choice("make_reduce_into", cub_call(compute.make_reduce_into, case, x, given, count))]
+
+
+def cub_call(
+    make: Callable[..., Any], case: Case, x: torch.Tensor, given: Mapping[str, Any], count: Mapping[str, int]
+) -> Call:
+    """A call of one of CUB's algorithms, `given` what it takes beside memory, and `count` how many there are.
+
+    Compiled here, its scratch memory allocated here: a call launches, no more.
+    """
 
     def arguments(x: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
-        return {"d_in": x.view(-1), "d_out": out, "op": kind, "h_init": first}
+        return {"d_in": x.view(-1), "d_out": out.view(-1), **given}
 
-    def stream() -> StreamOfTorch:
-        return StreamOfTorch(torch.cuda.current_stream().cuda_stream)
-
-    out = torch.empty(1, dtype=torch.float32, device=x.device)
-    reducer = compute.make_reduce_into(**arguments(x, out))
-    needed = reducer(temp_storage=None, num_items=x.numel(), stream=stream(), **arguments(x, out))
-    # An address of 0 would ask for the size again.
-    scratch = torch.empty(max(needed, 1), dtype=torch.uint8, device=x.device)
+    def launched(x: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor | None) -> int:
+        stream = StreamOfTorch(torch.cuda.current_stream().cuda_stream)
+        needed: int = made(temp_storage=scratch, stream=stream, **count, **arguments(x, out))
+        return needed
 
     def call(x: torch.Tensor) -> torch.Tensor:
-        out = torch.empty(1, dtype=torch.float32, device=x.device)
-        reducer(temp_storage=scratch, num_items=x.numel(), stream=stream(), **arguments(x, out))
-        return out.view(case.result_shape)
+        out = torch.empty(case.result_shape, dtype=x.dtype, device=x.device)
+        launched(x, out, scratch)
+        return out
 
-    return [Choice("make_reduce_into", call)]
+    out = torch.empty(case.result_shape, dtype=x.dtype, device=x.device)
+    made = make(**arguments(x, out))
+    # An address of 0 would ask for the size again.
+    scratch = torch.empty(max(launched(x, out, None), 1), dtype=torch.uint8, device=x.device)
+    return call

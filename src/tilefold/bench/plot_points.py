@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from tilefold.bench.plot_labels import (
     timed_variants,
 )
 from tilefold.bench.results import CaseResult, SuiteResult
-from tilefold.bench.summary import SKINNY, fractions, median_us, timed
+from tilefold.bench.summary import SKINNY, figure, fractions, median_us
 
 FEW = 4  # variants whose points can be told apart within a row
 ROW = 0.26  # inches
@@ -32,21 +33,16 @@ class Measure:
     fraction: bool = False
 
 
-def _fraction(case: CaseResult, variant: str) -> float | None:
-    found = timed(case, variant)
-    return found.fraction if found else None
-
-
-def _host_us(case: CaseResult, variant: str) -> float | None:
-    found = timed(case, variant)
-    return found.host_us if found else None
-
-
 FRACTION = Measure(
-    _fraction, "speed, as a fraction of the memory limit (1 = a copy's)", "fraction of the memory limit", True
+    functools.partial(figure, "fraction"),
+    "speed, as a fraction of the memory limit (1 = a copy's)",
+    "fraction of the memory limit",
+    True,
 )
 TIME = Measure(median_us, "median time of a call (us), cold L2", "time of a call")
-HOST = Measure(_host_us, "time until a call returns (us)", "the host's time of a call")
+HOST = Measure(
+    functools.partial(figure, "host_us"), "time until a call returns (us)", "the host's time of a call"
+)
 
 
 def measure_of(result: SuiteResult) -> Measure:
@@ -171,7 +167,7 @@ def draw_problems(figure_class: Any, result: SuiteResult) -> Any:
         cases = [case for case in result.cases if case.dtype == dtype and timed_variants(result, [case])]
         axes.set_title(f"{dtype}, {len(cases)} problems", fontsize=10)
         for variant, style in style_of(result.variants).items():
-            found = [(case.compulsory_bytes / 1e6, _fraction(case, variant)) for case in cases]
+            found = [(case.compulsory_bytes / 1e6, FRACTION.of(case, variant)) for case in cases]
             points = [(size, share) for size, share in found if share]
             if points:
                 axes.scatter(

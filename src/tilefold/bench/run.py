@@ -301,8 +301,3 @@ def _doubts(bench: Bench, copy_again: float | None) -> list[str]:
 def default_jobs(device: str) -> int:
     """Workers that compile: all cores but two; none for a CPU's folds, which compile nothing."""
     return 0 if device == "cpu" else max(1, (os.cpu_count() or 2) - 2)
-
-
-def on(suite: Suite, options: Options) -> Options:
-    """The options as this suite can take them: one that folds on a CPU does so wherever it is asked for."""
-    return replace(options, device="cpu", jobs=0) if suite.cpu_only else options

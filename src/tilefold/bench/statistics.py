@@ -37,14 +37,6 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value below which `share` of the ascending values lie, interpolated between neighbours."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-
 def slower(old: Quartiles, new: Quartiles, noise: float, noise_us: float) -> bool:
     """Whether `new` is slower beyond noise.
 

@@ -6,8 +6,10 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from tilefold.bench.results import ERROR, NOT_RUN, OK, WRONG, CaseResult, Measurement, SuiteResult
-from tilefold.bench.statistics import geometric_mean, percentile
+from tilefold.bench.statistics import geometric_mean
 
 OURS = "ours"
 PLANNED = "ours, "  # how the names of our own variants begin (`settings`)
@@ -34,6 +36,12 @@ def median_us(case: CaseResult, variant: str) -> float | None:
     """A variant's median, if it was timed."""
     found = timed(case, variant)
     return found.time_us.median_us if found and found.time_us else None
+
+
+def figure(name: str, case: CaseResult, variant: str) -> float | None:
+    """A field of a variant's measurement, such as `host_us`, if it was timed and has it."""
+    found: float | None = getattr(timed(case, variant), name, None)
+    return found
 
 
 def not_slower(cases: Sequence[CaseResult], peer: str) -> tuple[int, int]:
@@ -126,7 +134,7 @@ def _drawn_line(cases: Sequence[CaseResult], peers: Sequence[str]) -> str:
     shares = sorted(fractions(cases))
     said = (
         f"{len(shares)} cases, mean {statistics.mean(shares):.2f} of the limit, "
-        f"tenth percentile {percentile(shares, 0.1):.2f}, worst {shares[0]:.2f}"
+        f"tenth percentile {np.quantile(shares, 0.1):.2f}, worst {shares[0]:.2f}"
     )
     ratios = [ratio for case in cases if (ratio := over_the_best(case, peers))]
     if not ratios:
@@ -178,15 +186,10 @@ def skinny_lines(cases: Sequence[CaseResult], peers: Sequence[str]) -> list[str]
 def over_ours(cases: Sequence[CaseResult], peer: str) -> dict[str, list[float]]:
     """A peer's times over ours where both were timed, "cold" and in a CUDA "graph", the least first."""
     cold = [(median_us(case, peer), median_us(case, OURS)) for case in cases]
-    graph = [(_graph_us(case, peer), _graph_us(case, OURS)) for case in cases]
+    graph = [(figure("graph_us", case, peer), figure("graph_us", case, OURS)) for case in cases]
     return {
         name: sorted(a / b for a, b in pairs if a and b) for name, pairs in (("cold", cold), ("graph", graph))
     }
-
-
-def _graph_us(case: CaseResult, variant: str) -> float | None:
-    found = timed(case, variant)
-    return found.graph_us if found else None
 
 
 def _spread(ratios: Sequence[float]) -> str:

@@ -114,8 +114,7 @@ def _scalars(report: Report, least: int) -> list[str]:
 
 
 def _spills(report: Report) -> list[str]:
-    used = report.resources
-    spilled = used.spill_stores + used.spill_loads
+    spilled = report.resources.spilled
     return [f"no spills were allowed, got {spilled} bytes a thread"] if spilled else []
 
 

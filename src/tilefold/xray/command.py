@@ -14,8 +14,8 @@ from tilefold.cli.output import complain, printable
 from tilefold.cli.pages import check_place
 from tilefold.cli.parser import EXIT_CODES, Parser, count, needed, numbers
 from tilefold.errors import ArgumentError
-from tilefold.xray.render.output import print_all, rich_is_here, show, write
-from tilefold.xray.report.model import SCHEMA, Report, from_json
+from tilefold.xray.render.output import failures, print_all, rich_is_here, show, write, write_reports
+from tilefold.xray.report.model import Report, from_json
 
 if TYPE_CHECKING:
     from tilefold.planner.chips import Chip
@@ -180,27 +180,14 @@ def run(arguments: Sequence[str]) -> int:
     reports = [one.report for one in made]
     if options.html is not None:
         _write_pages(options.html, made)
-    failed = [] if options.fail_on is None else _failing(reports, options.fail_on)
+    failed = [] if options.fail_on is None else failures(reports, options.fail_on)
     if options.json is not None:
-        document = {"schema": SCHEMA, "reports": [report.as_json() for report in reports]}
-        write(options.json, json.dumps(document, indent=1))
+        write_reports(options.json, reports)
     elif options.html is None and "-" not in (getattr(options, kind) for kind in TEXTS):
         show(reports, options.everything)
     for line in failed:
         complain(line)
     return 1 if failed else 0
-
-
-def _failing(reports: Sequence[Report], what: str) -> list[str]:
-    """A line for each observation that the run is to fail for."""
-    from tilefold.xray.check import failing
-    from tilefold.xray.render.words import place
-
-    return [
-        f"xray: {found.severity} {found.code} at {place(found)}: {found.evidence}"
-        for report in reports
-        for found in failing(report, what)
-    ]
 
 
 def _write_texts(jobs: Sequence[Job], options: argparse.Namespace) -> None:

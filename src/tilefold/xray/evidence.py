@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from tilefold.errors import TilefoldError
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.arguments import Storage, held
+from tilefold.xray.compile.arguments import Argument, Storage, held
 from tilefold.xray.compile.job import Compiled, Machine
 from tilefold.xray.execution import Execution, Program, execute
 from tilefold.xray.ir import Function, read
 from tilefold.xray.machine import Kernel
-from tilefold.xray.ptx import Entry, Module, parse
+from tilefold.xray.ptx import Entry, parse
 from tilefold.xray.report.static import Lines
 from tilefold.xray.stages import Stages
 
@@ -23,13 +23,25 @@ class Evidence:
     """All that observations may look at besides the report: the texts read, and the execution where there is one."""
 
     compiled: Compiled
-    module: Module
     entry: Entry
     places: Lines
     ttir: Function
     ttgir: Function
     machine: Machine
     execution: Execution | None
+
+    @property
+    def parameters(self) -> list[tuple[str, Argument]]:
+        """The arguments that reach the PTX, with their names in the TTIR."""
+        return [*zip(self.ttir.parameters, self.compiled.parameters, strict=False)]
+
+    def line(self, number: int) -> tuple[str, int]:
+        """The line of an instruction by its number; ("", 0) of none."""
+        return self.places.line(self.entry.instructions[number]) or ("", 0)
+
+    def at(self, *places: tuple[str, int] | None) -> list[int]:
+        """The numbers of the instructions at some lines."""
+        return [n for n, i in enumerate(self.entry.instructions) if self.places.line(i) in places]
 
 
 def gather(
@@ -54,7 +66,7 @@ def gather(
             ttir, ttgir = read(compiled.ttir), read(compiled.ttgir)
             places = Lines(module, compiled.ptx, compiled.ttir)
         with stages.stage("assembling"):
-            return Evidence(compiled, module, entry, places, ttir, ttgir, machine.result(), execution), notes
+            return Evidence(compiled, entry, places, ttir, ttgir, machine.result(), execution), notes
 
 
 def _promises(compiled: Compiled) -> list[str]:
@@ -88,9 +100,8 @@ def integer_arguments(evidence: Evidence) -> dict[str, int]:
 
 def given_arguments(evidence: Evidence) -> dict[str, int | float]:
     """Values of the function's numbers, by their names in the TTIR; floats as the argument's type holds them."""
-    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    found: dict[str, int | float] = {}
-    for name, argument in pairs:
-        if argument.value is not None and not argument.pointer:
-            found[name] = held(argument.value, argument.type)
-    return found
+    return {
+        name: held(a.value, a.type)
+        for name, a in evidence.parameters
+        if a.value is not None and not a.pointer
+    }

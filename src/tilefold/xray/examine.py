@@ -29,23 +29,6 @@ class Examined:
     variants: tuple[tuple[Compiled, ...], ...]
 
 
-def examine(
-    job: Job,
-    programs: Sequence[Program] | None = None,
-    *,
-    run: bool = True,
-    trials: bool = True,
-    stages: Stages | None = None,
-) -> Report:
-    """Compile a job, execute programs of it (if `run`), try changes (if `trials`), and report; `stages` follows along.
-
-    Raises:
-        CompileError: the kernel does not compile.
-        ArgumentError: a program outside the grid.
-    """
-    return examined(job, programs, run=run, trials=trials, stages=stages).report
-
-
 def examined(
     job: Job,
     programs: Sequence[Program] | None = None,
@@ -54,7 +37,12 @@ def examined(
     trials: bool = True,
     stages: Stages | None = None,
 ) -> Examined:
-    """The same with what the report was made from."""
+    """Compile a job, execute programs of it (if `run`), try changes (if `trials`), and report; `stages` follows along.
+
+    Raises:
+        CompileError: the kernel does not compile.
+        ArgumentError: a program outside the grid.
+    """
     stages = stages or Stages()
     with stages.stage("compiling"):
         compiled = offline.compile_job(job)

@@ -60,12 +60,12 @@ def explain(
         >>> report = xray.explain(copy_kernel, {"x_ptr": "*fp32", "n": 1000}, {"BLOCK": 128}, grid=8)
         >>> report.totals.bytes_moved, report.codes()
     """
-    from tilefold.xray.examine import examine
+    from tilefold.xray.examine import examined
 
     job = make_job(
         kernel, args, constants, grid=grid, num_warps=num_warps, num_stages=num_stages, target=target, options=options
     )  # fmt: skip
-    return examine(job, programs, run=run, trials=trials)
+    return examined(job, programs, run=run, trials=trials).report
 
 
 def make_job(
@@ -114,9 +114,9 @@ def explain_file(
     Raises:
         ArgumentError, CompileError: as `explain`; no such file, kernel or case; the file does not import.
     """
-    from tilefold.xray.examine import examine
+    from tilefold.xray.examine import examined
 
-    return examine(file_job(file, case, **given), programs, run=run, trials=trials)
+    return examined(file_job(file, case, **given), programs, run=run, trials=trials).report
 
 
 def file_job(file: str, case: str | None = None, **given: Any) -> Job:
@@ -150,9 +150,10 @@ def explain_fold(
         ArgumentError: the text names no fold.
     """
     from tilefold.xray.compile.folds import fold_jobs
-    from tilefold.xray.examine import examine
+    from tilefold.xray.examine import examined
 
-    return [examine(job, programs, run=run, trials=trials) for job in fold_jobs(text, chip_of(target))]
+    jobs = fold_jobs(text, chip_of(target))
+    return [examined(job, programs, run=run, trials=trials).report for job in jobs]
 
 
 _MOST_X, _MOST_YZ = 2**31 - 1, 65535

@@ -252,7 +252,8 @@ def test_programs_meet_in_one_atomic_operation_each(case: str) -> None:
     with tilefold.backend("reference"):
         assert torch.equal(results[0], tilefold.reduce(x, monoid, 1))
     (kernel,) = kernels
-    (met,) = (t for t in tally(kernel, outcomes) if t.role in ("atomic", "store") and t.global_cost.requests)
+    stores = ("atom", "red", "st", "stmatrix")
+    (met,) = (t for t in tally(kernel, outcomes) if t.opcode in stores and t.global_cost.requests)
     assert operation_of(met.instruction) == Atomic("relaxed", "gpu", operation)
     assert met.lanes == len(outcomes) > 2
 

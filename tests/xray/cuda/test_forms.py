@@ -108,7 +108,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[tuple[int
             asked.append(tuple(careful))
             return Readable(f"// {asked[-1]}", tuple(careful) or first, REGIONS, tuple(range(REGIONS)))
 
-        def proven(made: Compiled, text: str, programs: object) -> Verdict:
+        def proven(made: Compiled, text: str) -> Verdict:
             return verdicts.get(asked[-1], otherwise) if text.startswith("// (") else PROVEN
 
         monkeypatch.setattr(forms, "by_regions", by)

@@ -227,7 +227,7 @@ def issuing(*each: int, barriers: int = 0) -> Outcome:
     """A program of so many warps, each of which issues one instruction so often."""
     nothing = np.zeros(0, np.int64)
     releases = (Release(0, 32 * len(each)),) * barriers
-    return Outcome((0, 0, 0), (), (), (), releases, np.array([each]), *[nothing] * 4)
+    return Outcome((0, 0, 0), (), (), (), releases, np.array([each]), *[nothing] * 3)
 
 
 @pytest.mark.parametrize(

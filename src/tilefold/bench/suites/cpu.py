@@ -14,7 +14,7 @@ from tilefold import math, monoids
 from tilefold.bench.cases import EXACT, Case, Choice, Suite, Tolerance, Variant
 from tilefold.bench.cpu_operations import OPERATIONS, build_operation, operation_case, operation_cases
 from tilefold.bench.layout import Layout
-from tilefold.bench.operations import in_reference, sum_tolerance
+from tilefold.bench.operations import in_reference, sum_tolerance, wider
 from tilefold.bench.ours import last_plan_note
 
 INFINITY = float("inf")
@@ -137,7 +137,7 @@ def _case(fold: Fold, shape: tuple[int, ...], dim: int) -> Case:
         operations_each=fold.operations_each,
         group=fold.name,
         has_index=fold.name == "argmax",
-        altered=lambda x: x.mul_(2),
+        altered=wider,
     )
 
 

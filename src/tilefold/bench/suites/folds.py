@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilefold.bench.cases import Case, Suite
+from tilefold.bench.cases import Case, Suite, headline_first
 from tilefold.bench.operations import fold_case, make_fold
 from tilefold.bench.ours import OURS
 from tilefold.bench.suites.or_small_axis import SHAPES as OR_SHAPES
@@ -36,7 +36,7 @@ def cases(size: str = "full") -> tuple[Case, ...]:
         for dtype in ("int32", "int64")
         for shape in (OR_SHAPES if size == "full" else SMALL_OR_SHAPES)
     ]
-    return tuple(sorted(grid, key=lambda case: not case.headline))
+    return headline_first(grid)
 
 
 def is_headline(name: str, dim: int, shape: tuple[int, ...], dtype: str) -> bool:

@@ -12,8 +12,8 @@ import torch
 
 import tilefold
 from tilefold.bench import settings, traps
-from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, Variant
-from tilefold.bench.layout import Layout, whole_sectors
+from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, Variant, grid, maker
+from tilefold.bench.layout import whole_sectors
 from tilefold.bench.ours import OURS
 from tilefold.bench.peers import COMPILE_MODE
 
@@ -58,14 +58,10 @@ class GradientCase(Case):
             (self.shape[0] if self.folds else self.elements) * size
         )
 
-    def draw(self, device: str, seed: int = 0) -> Tensor:
-        """Normal variates, none of them zero."""
-        generator = torch.Generator(device).manual_seed(seed)
-        drawn = torch.float64 if self.dtype == "fp64" else torch.float32
-        x = torch.randn((2, *self.shape), device=device, dtype=drawn, generator=generator).to(
-            DTYPES[self.dtype]
-        )
-        return x.masked_fill_(x == 0, 1)
+    @property
+    def drawn_shape(self) -> tuple[int, ...]:
+        """Of x and of y's cotangent."""
+        return (2, *self.shape)
 
 
 @functools.cache
@@ -134,22 +130,7 @@ def _bound(shape: tuple[int, ...], want: Tensor, dtype: torch.dtype) -> Tensor:
 
 def cases(size: str = "full") -> tuple[Case, ...]:
     """Every operation of every shape, in bf16 and fp32; headline cases first."""
-    shapes = ROWS if size == "full" else SMALL_ROWS
-    made = [
-        gradient_case(name, shape, dtype)
-        for dtype in ("bf16", "fp32")
-        for shape in shapes
-        for name in OPERATIONS
-    ]
-    return tuple(sorted(made, key=lambda case: not case.headline))
-
-
-def make_gradient(
-    operation: str, dim: Any, shape: tuple[int, ...], dtype: str, layout: Layout | None = None
-) -> Case | None:
-    """A case of another shape of rows; None where there is no such."""
-    fits = operation in OPERATIONS and len(shape) == 2 and layout is None and DTYPES[dtype].is_floating_point
-    return gradient_case(operation, shape, dtype) if fits and dim in (1, -1, None) else None
+    return grid(gradient_case, OPERATIONS, ROWS if size == "full" else SMALL_ROWS, ("bf16", "fp32"))
 
 
 def _differentiated(case: Case, function: Callable[..., Tensor]) -> Callable[[Tensor], Any]:
@@ -213,5 +194,5 @@ SUITE = Suite(
     cases,
     variants_of(build_ours, build_compiled, build_quack, build_liger),
     against=("torch", "compile", "quack", "liger"),
-    make=make_gradient,
+    make=maker(gradient_case, OPERATIONS, 2, (1, -1, None)),
 )

@@ -10,15 +10,14 @@ import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy, linear
 
 import tilefold
 from tilefold.bench import settings, traps
-from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, Variant
-from tilefold.bench.layout import Layout, whole_sectors
+from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, Variant, grid, maker
+from tilefold.bench.layout import whole_sectors
 from tilefold.bench.ours import OURS
 from tilefold.bench.peers import COMPILE_MODE
 from tilefold.bench.suites.gradients import check_compiled
@@ -141,16 +140,7 @@ def linear_case(operation: str, shape: tuple[int, ...], dtype: str) -> LinearCas
 
 def cases(size: str = "full") -> tuple[Case, ...]:
     """All operations of every shape, in bf16; headline cases first."""
-    shapes = SHAPES if size == "full" else SMALL_SHAPES
-    return tuple(linear_case(name, shape, "bf16") for shape in shapes for name in OPERATIONS)
-
-
-def make_loss(
-    operation: str, dim: Any, shape: tuple[int, ...], dtype: str, layout: Layout | None = None
-) -> Case | None:
-    """A case of other rows, features and classes; None where there is no such."""
-    fits = operation in OPERATIONS and len(shape) == 3 and layout is None and DTYPES[dtype].is_floating_point
-    return linear_case(operation, shape, dtype) if fits else None
+    return grid(linear_case, OPERATIONS, SHAPES if size == "full" else SMALL_SHAPES, ("bf16",))
 
 
 def choices(case: Case, label: str, function: Loss, drawn: Tensor) -> Sequence[Choice]:
@@ -212,6 +202,6 @@ SUITE = Suite(
         *settings.variants_of(build_ours),
     ),
     against=("torch", "compile", "liger"),
-    make=make_loss,
+    make=maker(linear_case, OPERATIONS, 3),
     products=True,
 )

@@ -6,14 +6,13 @@ import functools
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 import tilefold
 from tilefold.bench import traps
-from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance
-from tilefold.bench.layout import Layout, whole_sectors
+from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, grid, maker
+from tilefold.bench.layout import whole_sectors
 from tilefold.bench.peers import COMPILE_MODE
 from tilefold.bench.suites.gradients import HEADLINE, ROWS, SMALL_ROWS, variants_of
 
@@ -91,19 +90,7 @@ def loss_case(operation: str, shape: tuple[int, ...], dtype: str) -> LossCase:
 
 def cases(size: str = "full") -> tuple[Case, ...]:
     """Both operations of every shape, in bf16 and fp32; headline cases first."""
-    shapes = ROWS if size == "full" else SMALL_ROWS
-    made = [
-        loss_case(name, shape, dtype) for dtype in ("bf16", "fp32") for shape in shapes for name in OPERATIONS
-    ]
-    return tuple(sorted(made, key=lambda case: not case.headline))
-
-
-def make_loss(
-    operation: str, dim: Any, shape: tuple[int, ...], dtype: str, layout: Layout | None = None
-) -> Case | None:
-    """A case of another shape of rows; None where there is no such."""
-    fits = operation in OPERATIONS and len(shape) == 2 and layout is None and DTYPES[dtype].is_floating_point
-    return loss_case(operation, shape, dtype) if fits and dim in (1, -1, None) else None
+    return grid(loss_case, OPERATIONS, ROWS if size == "full" else SMALL_ROWS, ("bf16", "fp32"))
 
 
 def _choice(case: Case, label: str, function: Callable[[Tensor, Tensor], Tensor]) -> Choice:
@@ -142,5 +129,5 @@ SUITE = Suite(
     cases,
     variants_of(build_ours, build_compiled, build_quack, build_liger),
     against=("torch", "compile", "quack", "liger"),
-    make=make_loss,
+    make=maker(loss_case, OPERATIONS, 2, (1, -1, None)),
 )

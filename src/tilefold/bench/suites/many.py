@@ -6,14 +6,12 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 import tilefold
 from tilefold import monoids
-from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance
-from tilefold.bench.layout import Layout
+from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, grid, maker
 from tilefold.bench.ours import OURS
 
 Tensor = torch.Tensor
@@ -87,21 +85,7 @@ def many_case(operation: str, shape: tuple[int, ...], dtype: str) -> Case:
 
 def cases(size: str = "full") -> tuple[Case, ...]:
     """Both operations of every list of tensors, in bf16 and fp32; headline cases first."""
-    made = [
-        many_case(name, shape, dtype)
-        for dtype in ("bf16", "fp32")
-        for shape in (SHAPES if size == "full" else SMALL)
-        for name in OPERATIONS
-    ]
-    return tuple(sorted(made, key=lambda case: not case.headline))
-
-
-def make_many(
-    operation: str, dim: Any, shape: tuple[int, ...], dtype: str, layout: Layout | None = None
-) -> Case | None:
-    """A case of other tensors, whole ones whatever the dim; None where there is no such."""
-    fits = operation in OPERATIONS and len(shape) == 2 and layout is None and DTYPES[dtype].is_floating_point
-    return many_case(operation, shape, dtype) if fits and dim in (0, None) else None
+    return grid(many_case, OPERATIONS, SHAPES if size == "full" else SMALL, ("bf16", "fp32"))
 
 
 def build_ours(case: Case, x: Tensor) -> Sequence[Choice]:
@@ -115,5 +99,5 @@ SUITE = Suite(
     cases,
     (replace(OURS, build=build_ours, graphs=False),),
     against=("torch",),
-    make=make_many,
+    make=maker(many_case, OPERATIONS, 2, (0, None)),
 )

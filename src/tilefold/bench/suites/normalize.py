@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tilefold.bench import settings
-from tilefold.bench.cases import DTYPES, Case, Choice, Suite, Variant
+from tilefold.bench.cases import DTYPES, Case, Choice, Suite, Variant, headline_first
 from tilefold.bench.map_cases import EPS, MapCase, in_tilefold, make_map, map_case, weight_of
 from tilefold.bench.ours import OURS
 
@@ -37,7 +37,7 @@ def cases(size: str = "full") -> tuple[Case, ...]:
         for dtype in ("bf16", "fp32")
         for name, dim, shape in asked
     ]
-    return tuple(sorted(grid, key=lambda case: not case.headline))
+    return headline_first(grid)
 
 
 def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:

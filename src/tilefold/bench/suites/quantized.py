@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import tilefold
-from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance
+from tilefold.bench.cases import DTYPES, Case, Choice, Outputs, Suite, Tolerance, grid
 from tilefold.bench.layout import Layout
 from tilefold.bench.map_cases import EPS, WITH_RESIDUAL, MapCase, weight_of
 from tilefold.bench.ours import OURS
@@ -82,9 +82,7 @@ def quantized_case(operation: str, shape: tuple[int, ...], dtype: str) -> Quanti
 
 def cases(size: str = "full") -> tuple[Case, ...]:
     """Every operation of every shape, in bf16; headline cases first."""
-    shapes = ROWS if size == "full" else SMALL_ROWS
-    made = [quantized_case(name, shape, "bf16") for shape in shapes for name in OPERATIONS]
-    return tuple(sorted(made, key=lambda case: not case.headline))
+    return grid(quantized_case, OPERATIONS, ROWS if size == "full" else SMALL_ROWS, ("bf16",))
 
 
 def make_quantized(

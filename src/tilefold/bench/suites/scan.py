@@ -14,21 +14,25 @@ import torch
 import tilefold
 from tilefold import monoids
 from tilefold.bench import settings, traps
-from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Tolerance, Variant, outputs_of
+from tilefold.bench.cases import (
+    DTYPES,
+    EXACT,
+    Case,
+    Choice,
+    Suite,
+    Tolerance,
+    Variant,
+    headline_first,
+    outputs_of,
+)
 from tilefold.bench.layout import Layout
-from tilefold.bench.operations import logsumexp_tolerance
+from tilefold.bench.operations import along, logsumexp_tolerance, wider
 from tilefold.bench.ours import last_plan_note
-from tilefold.bench.peers import StreamOfTorch, imported
+from tilefold.bench.peers import cub_call, imported
 
 SHAPES = (
-    (16384, 8192),
-    (4096, 65536),
-    (256, 1 << 20),
-    (1, 1 << 28),
-    (64, 1 << 20),
-    (1 << 20, 64),
-    (10000, 4099),
-)
+    (16384, 8192), (4096, 65536), (256, 1 << 20), (1, 1 << 28), (64, 1 << 20), (1 << 20, 64), (10000, 4099),
+)  # fmt: skip
 PAIRS = ((16384, 8192), (64, 1 << 20), (1, 1 << 27))  # half of them: a recurrence reads two tensors
 SMALL_SHAPES = ((32, 256), (1, 1 << 14), (300, 7))
 INDICES_UP_TO = 1 << 27  # elements: cummax writes ten bytes and more for each
@@ -109,7 +113,7 @@ def scan_case(name: str, dim: int, shape: tuple[int, ...], dtype: str, layout: L
         dim=axis,
         shape=(2, *shape) if pair else shape,
         dtype=dtype,
-        torch_call=None if scan.in_torch is None else functools.partial(_along, scan.in_torch, axis),
+        torch_call=None if scan.in_torch is None else functools.partial(along, scan.in_torch, axis),
         reference=lambda x: outputs_of(scan.reference(x, axis)),
         tolerance=scan.tolerance(length),
         result_dtypes=dtypes,
@@ -117,14 +121,10 @@ def scan_case(name: str, dim: int, shape: tuple[int, ...], dtype: str, layout: L
         group=f"{name}, dim {dim}, {dtype}",
         headline=name in ("cumsum", "affine") and dtype == "fp32",
         has_index=name == "cummax",
-        altered=None if pair else lambda x: x.mul_(2),  # twice the factors would grow without end
+        altered=None if pair else wider,  # twice the factors would grow without end
         layout=layout,
         results=shape,
     )
-
-
-def _along(function: Callable[..., Any], dim: int, x: torch.Tensor) -> Any:
-    return function(x, dim)
 
 
 def cases(size: str = "full") -> tuple[Case, ...]:
@@ -137,7 +137,7 @@ def cases(size: str = "full") -> tuple[Case, ...]:
                 if name == "cummax" and math.prod(shape) > INDICES_UP_TO:
                     continue
                 found += [scan_case(name, dim, shape, dtype) for dim in (1, 0) if shape[dim] > 1]
-    return tuple(sorted(found, key=lambda case: not case.headline))
+    return headline_first(found)
 
 
 def make_scan(
@@ -208,24 +208,8 @@ def build_cub(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     compute = imported("cuda.compute")
     numpy = importlib.import_module("numpy")
     first = numpy.array([0], dtype=numpy.float32)
-
-    def arguments(x: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
-        return {"d_in": x.view(-1), "d_out": out, "op": compute.OpKind.PLUS, "init_value": first}
-
-    def stream() -> StreamOfTorch:
-        return StreamOfTorch(torch.cuda.current_stream().cuda_stream)
-
-    scanner = compute.make_inclusive_scan(**arguments(x, torch.empty_like(x).view(-1)))
-    out = torch.empty_like(x).view(-1)
-    needed = scanner(temp_storage=None, num_items=x.numel(), stream=stream(), **arguments(x, out))
-    scratch = torch.empty(max(needed, 1), dtype=torch.uint8, device=x.device)
-
-    def call(x: torch.Tensor) -> torch.Tensor:
-        out = torch.empty_like(x)
-        scanner(temp_storage=scratch, num_items=x.numel(), stream=stream(), **arguments(x, out.view(-1)))
-        return out
-
-    return [Choice("make_inclusive_scan", call)]
+    given, count = {"op": compute.OpKind.PLUS, "init_value": first}, {"num_items": x.numel()}
+    return [Choice("make_inclusive_scan", cub_call(compute.make_inclusive_scan, case, x, given, count))]
 
 
 VARIANTS = (

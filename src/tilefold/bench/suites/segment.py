@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -13,7 +12,7 @@ from tilefold import monoids
 from tilefold.bench import settings, traps
 from tilefold.bench.cases import Case, Choice, Suite, Variant
 from tilefold.bench.ours import last_plan_note
-from tilefold.bench.peers import COMPILE_MODE, StreamOfTorch, imported
+from tilefold.bench.peers import COMPILE_MODE, cub_call, imported
 from tilefold.bench.segment_cases import SegmentCase, segment_case
 
 EACH = (64, 128, 256, 512, 1024, 4096, 0)
@@ -47,33 +46,17 @@ def build_scatter(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 
 
 def build_cub(case: Case, x: torch.Tensor) -> Sequence[Choice]:
-    """CUB's segmented reduction through cuda.compute, float32; compiled and given its scratch memory here."""
+    """CUB's segmented reduction through cuda.compute, float32."""
     assert isinstance(case, SegmentCase)
     if case.dtype != "fp32":
         return []
     compute = imported("cuda.compute")
     numpy = importlib.import_module("numpy")
-    offsets, count = case.offsets(x.device), case.result_shape[0]
-    first = numpy.array([0.0], dtype=numpy.float32)
-
-    def arguments(x: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
-        borders = {"start_offsets_in": offsets[:-1], "end_offsets_in": offsets[1:]}
-        return {"d_in": x, "d_out": out, "op": compute.OpKind.PLUS, "h_init": first, **borders}
-
-    def stream() -> StreamOfTorch:
-        return StreamOfTorch(torch.cuda.current_stream().cuda_stream)
-
-    out = torch.empty(count, dtype=torch.float32, device=x.device)
-    reducer = compute.make_segmented_reduce(**arguments(x, out))
-    needed = reducer(temp_storage=None, num_segments=count, stream=stream(), **arguments(x, out))
-    scratch = torch.empty(max(needed, 1), dtype=torch.uint8, device=x.device)
-
-    def call(x: torch.Tensor) -> torch.Tensor:
-        out = torch.empty(count, dtype=torch.float32, device=x.device)
-        reducer(temp_storage=scratch, num_segments=count, stream=stream(), **arguments(x, out))
-        return out
-
-    return [Choice("make_segmented_reduce", call)]
+    offsets, first = case.offsets(x.device), numpy.array([0.0], dtype=numpy.float32)
+    borders = {"start_offsets_in": offsets[:-1], "end_offsets_in": offsets[1:]}
+    given = {"op": compute.OpKind.PLUS, "h_init": first, **borders}
+    count = {"num_segments": case.result_shape[0]}
+    return [Choice("make_segmented_reduce", cub_call(compute.make_segmented_reduce, case, x, given, count))]
 
 
 OURS = Variant("ours", build_ours, warms=True, graphs=True, plan=last_plan_note)

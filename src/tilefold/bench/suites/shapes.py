@@ -26,17 +26,8 @@ from tilefold.bench.suites.transpose import make_transpose, transpose_case
 
 NORMS = ("layer_norm", "rms_norm", "rms_norm+residual")
 OTHERS = (
-    "softmax",
-    "cumsum",
-    "transpose",
-    *NORMS[:2],
-    "segment",
-    "affine",
-    "topk",
-    "cummax",
-    NORMS[2],
-    "logcumsumexp",
-)
+    "softmax", "cumsum", "transpose", *NORMS[:2], "segment", "affine", "topk", "cummax", NORMS[2], "logcumsumexp",
+)  # fmt: skip
 MAPPED_DTYPES = ("bf16", "bf16", "bf16", "fp32", "fp32", "fp32", "fp16")
 SELECTED = (1, 2, 5, 8, 16, 32)
 FOLDS = ("sum", "amax", "argmax", "logsumexp", "var", "softmax_pair", "top2", "max_subarray")

@@ -12,7 +12,7 @@ import torch
 
 import tilefold
 from tilefold.bench import settings
-from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Variant, outputs_of
+from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Variant, headline_first, outputs_of
 from tilefold.bench.layout import Layout
 from tilefold.bench.ours import OURS
 
@@ -93,7 +93,7 @@ def cases(size: str = "full") -> tuple[Case, ...]:
     shapes, rising = (SHAPES, RISING) if size == "full" else (SMALL_SHAPES, SMALL_SHAPES[1:2])
     made = [topk_case(shape, dim, k, dtype) for dtype in ("bf16", "fp32") for shape, dim, k in shapes]
     made += [topk_case(*one, dtype, rising=True) for dtype in ("bf16", "fp32") for one in rising]
-    return tuple(sorted(made, key=lambda case: not case.headline))
+    return headline_first(made)
 
 
 def make_topk(

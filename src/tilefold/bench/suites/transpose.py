@@ -11,7 +11,7 @@ import torch
 
 import tilefold
 from tilefold.bench import settings
-from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Variant
+from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Variant, headline_first
 from tilefold.bench.layout import Layout
 from tilefold.bench.ours import OURS
 
@@ -72,7 +72,7 @@ def cases(size: str = "full") -> tuple[Case, ...]:
     shapes = SHAPES if size == "full" else SMALL_SHAPES
     made = [transpose_case(dims, shape, dtype) for dtype in ("bf16", "fp32") for shape, dims in shapes]
     made += [transpose_case(dims, shape, dtype) for dtype in ("int8", "int64") for shape, dims in shapes[:1]]
-    return tuple(sorted(made, key=lambda case: not case.headline))
+    return headline_first(made)
 
 
 def make_transpose(

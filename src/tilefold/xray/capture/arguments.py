@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilefold.xray.capture.marks import Addresses
-from tilefold.xray.compile.arguments import TYPES, Argument, Storage
+from tilefold.xray.compile.arguments import OF_DTYPE, TYPES, Argument, Storage
 from tilefold.xray.machine import TensorMap
 
 _DESCRIBED = re.compile(r"tensordesc(?:_im2col)?<([^[>]*)\[([^\]]*)\]")
@@ -94,7 +94,7 @@ def described(leaf: Leaf, divisor: int, addresses: Addresses, keep: bool) -> Arg
     """A leaf as an argument of a report; `keep` the values that its memory holds now."""
     if leaf.type == "map":
         base, made = leaf.value
-        kind = _DTYPES[str(base.dtype).removeprefix("torch.")]
+        kind = OF_DTYPE[str(base.dtype).removeprefix("torch.")]
         return _pointer(leaf.name, kind, address(base), 16, addresses, keep, made)
     if leaf.type.startswith("*"):
         kind = leaf.type[1:].removeprefix("k")  # a pointer to constant memory
@@ -107,11 +107,6 @@ def described(leaf: Leaf, divisor: int, addresses: Addresses, keep: bool) -> Arg
 
 
 _NAMES = {"u1": "i1", "f32": "fp32", "f64": "fp64"}  # types that Triton has two names of
-_DTYPES = {
-    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e5m2": "fp8e5",
-    "float8_e4m3fn": "fp8e4nv", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "bool": "i1", "uint8": "u8",
-    "uint64": "u64", "uint32": "u32", "uint16": "u16",
-}  # fmt: skip
 
 
 def _pointer(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import errno
 import fnmatch
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -130,11 +129,7 @@ def run(arguments: Sequence[str]) -> int:
 def _show(captured: Any, options: argparse.Namespace) -> list[str]:
     """The table, the reports that were asked for, files; lines of what `--fail-on` found."""
     from tilefold.xray.capture.summary import COLUMNS, TUNED, by_stake, heading, rows, tuned
-    from tilefold.xray.check import failing
-    from tilefold.xray.render.output import show as show_reports
-    from tilefold.xray.render.output import write
-    from tilefold.xray.render.words import place
-    from tilefold.xray.report.model import SCHEMA
+    from tilefold.xray.render import output
 
     distinct = captured.distinct()
     wanted = [l for l in distinct if options.kernel is None or fnmatch.fnmatchcase(l.kernel, options.kernel)]
@@ -147,6 +142,7 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
     full = bool(options.kernel or options.all) and not options.quick
     pages = None if options.html is None else Path(options.html)
     shown = by_stake(kept, lambda launch: _report(launch, full, pages))
+    reports = [one.report for one in shown if one.report is not None]
     tables = [
         (f"configurations of {one.launch.kernel}, launch {one.launch.number}", TUNED, list(tuned(one.launch)))
         for one in shown if one.launch.tried and (pages is not None or options.json != "-")
@@ -156,21 +152,15 @@ def _show(captured: Any, options: argparse.Namespace) -> list[str]:
     if options.save is not None:
         _save(options.save, kept)
     if options.json is not None:
-        reports = [one.report.as_json() for one in shown if one.report is not None]
-        write(options.json, json.dumps({"schema": SCHEMA, "reports": reports}, indent=1))
+        output.write_reports(options.json, reports)
     if options.json != "-":
         _table(heading(captured, len(kept)), COLUMNS, list(rows(shown)))
         for table in tables:
             _table(*table)
         first = len(shown) if options.kernel or options.all else options.first or 0
         there = [(one.launch, one.report) for one in shown[:first] if one.report is not None]
-        show_reports([made if full or options.quick else launch.report() for launch, made in there], False)
-    if options.fail_on is None:
-        return []
-    return [
-        f"xray: {found.severity} {found.code} at {place(found)}: {found.evidence}"
-        for one in shown if one.report is not None for found in failing(one.report, options.fail_on)
-    ]  # fmt: skip
+        output.show([made if full or options.quick else launch.report() for launch, made in there], False)
+    return [] if options.fail_on is None else output.failures(reports, options.fail_on)
 
 
 def _report(launch: Launch, trials: bool, pages: Path | None) -> Report:

@@ -253,7 +253,7 @@ def _occupied(name: str, kernel: Any) -> int:
     """Registers or bytes spilled of a kernel, assembled when a script asks for it."""
     launcher = kernel.run
     found = offline.resources(compiled_of(launcher))
-    return found.registers if name == "n_regs" else (found.spill_stores + found.spill_loads) // 4
+    return found.registers if name == "n_regs" else found.spilled // 4
 
 
 def compiled_of(launcher: Launcher, job: Job | None = None) -> Compiled:

@@ -29,7 +29,7 @@ class Launch:
     `job` has the kernel, its arguments with the values that they had, constants and grid; `place` is the line that launched.
     `executed` says that every program ran on the tensors; `why` says what came in between. `outside` tells of accesses to
     no tensor. `unknown_options` are options that Triton has on no CUDA target, as text. `tried` are an autotuner's
-    configurations. `inputs` are the values that it was launched with (of the first of launches that are alike).
+    configurations.
     """
 
     number: int
@@ -81,7 +81,6 @@ class Captured:
     launches: list[Launch] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    reached: int = 0
 
     def note(self, text: str) -> None:
         """Say something once."""

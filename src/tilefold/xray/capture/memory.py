@@ -105,4 +105,4 @@ class HostMemory(Memory):
 
     def _fault(self, addresses: Array, instruction: int) -> None:
         lowest = int(addresses.min())
-        self.faults.append(Fault(instruction, len(addresses), lowest, int(addresses.max()), hex(lowest)))
+        self.faults.append(Fault(instruction, len(addresses), lowest, hex(lowest)))

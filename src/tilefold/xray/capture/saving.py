@@ -17,18 +17,13 @@ from triton.runtime.jit import JITCallable
 
 from tilefold.errors import CaptureError
 from tilefold.xray.capture.launches import Launch
-from tilefold.xray.compile.arguments import Argument
+from tilefold.xray.compile.arguments import OF_DTYPE, Argument
 from tilefold.xray.compile.job import Job
 
 _LARGEST = (
     1 << 20
 )  # bytes of memory that a file holds, compressed; of more it says the size, and random values are taken
-_DTYPES = {
-    "fp64": "torch.float64", "fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16",
-    "fp8e5": "torch.float8_e5m2", "fp8e4nv": "torch.float8_e4m3fn", "i64": "torch.int64", "i32": "torch.int32",
-    "i16": "torch.int16", "i8": "torch.int8", "i1": "torch.bool", "u64": "torch.uint64", "u32": "torch.uint32",
-    "u16": "torch.uint16", "u8": "torch.uint8", "fp8e4b15": "torch.uint8",
-}  # fmt: skip
+_DTYPES = {"fp8e4b15": "uint8", **{kind: dtype for dtype, kind in OF_DTYPE.items()}}
 _LONG = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -108,7 +103,7 @@ def _argument(argument: Argument, shared: dict[Any, str]) -> str:
             + f"  # {data.nbytes} bytes were too many to keep"
         )
     text = base64.b85encode(packed).decode()
-    return f"held({_DTYPES[argument.type]}, {text!r}, {argument.before})"
+    return f"held(torch.{_DTYPES[argument.type]}, {text!r}, {argument.before})"
 
 
 def _collect(kernel: Any, named: dict[str, str], seen: set[int]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilefold.errors import TilefoldError
 from tilefold.xray.capture.launches import Captured, Launch, least_us, stake
-from tilefold.xray.examine import examine
+from tilefold.xray.examine import examined
 from tilefold.xray.render import words
 from tilefold.xray.report.model import Report
 
@@ -73,10 +73,10 @@ def tuned(launch: Launch) -> Iterator[tuple[str, ...]]:
         if tried.job is None:
             yield tried.settings, "not compiled, or too large", "", "", ""
             continue
-        report = examine(tried.job, trials=False)
+        report = examined(tried.job, trials=False).report
         used = report.resources
         yield (
-            tried.settings, str(used.registers), str(used.spill_stores + used.spill_loads), words.size(used.shared),
+            tried.settings, str(used.registers), str(used.spilled), words.size(used.shared),
             words.duration(least_us(report)),
         )  # fmt: skip
 

@@ -22,7 +22,8 @@ TYPES = {
     "fp64": "f8", "fp32": "f4", "fp16": "f2", "bf16": "u2", "fp8e5": "u1", "fp8e4nv": "u1", "i64": "i8", "i32": "i4",
     "i16": "i2", "i8": "i1", "i1": "u1", "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1", "fp8e4b15": "u1",
 }  # fmt: skip
-_OF_DTYPE = {
+# The same name of torch's and numpy's types.
+OF_DTYPE = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e5m2": "fp8e5",
     "float8_e4m3fn": "fp8e4nv", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "bool": "i1",
     "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8",
@@ -135,7 +136,7 @@ def argument(name: str, given: Any) -> Argument:
         return _number(name, kind, given, None)
     if isinstance(given, float):
         return Argument(name, "fp32", value=given)
-    dtype = _OF_DTYPE.get(str(getattr(given, "dtype", "")).removeprefix("torch."))
+    dtype = OF_DTYPE.get(str(getattr(given, "dtype", "")).removeprefix("torch."))
     if dtype is None:
         raise ArgumentError(
             f"xray: argument {name!r} must be text, a number, an array, a tensor or None, got {type(given).__name__}; {_FORM}"
@@ -148,7 +149,7 @@ def _from_text(name: str, text: str) -> Argument:
     if not isinstance(plain, str):
         return argument(name, plain)
     found = _WRITTEN.match(text.strip())
-    kind = _OF_DTYPE.get(dtype_name(found[2]) or "") if found else None
+    kind = OF_DTYPE.get(dtype_name(found[2]) or "") if found else None
     if found is None or kind is None or (found[1] and found[4]) or (found[3] and not found[1]):
         raise ArgumentError(f"xray: argument {name!r} must be written as a type, got {text!r}; {_FORM}")
     divisor = _promised(name, found[5]) if found[5] else None
@@ -210,11 +211,11 @@ def _from_file(name: str, text: str) -> Argument:
         raise ArgumentError(
             f"xray: argument {name!r} must name a .npy file, got {path!r} ({error}); save one with numpy.save"
         ) from None
-    if data.dtype.name not in _OF_DTYPE:
+    if data.dtype.name not in OF_DTYPE:
         raise ArgumentError(
             f"xray: elements of {path!r} must be of a type that Triton has, got {data.dtype}; convert them"
         )
-    found = _of_numpy(name, _OF_DTYPE[data.dtype.name], np.ascontiguousarray(data))
+    found = _of_numpy(name, OF_DTYPE[data.dtype.name], np.ascontiguousarray(data))
     return replace(found, divisor=promised, storage=None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilefold.planner.chips import Chip
@@ -31,11 +31,6 @@ class Job:
     cluster: int = 1
     shared: int = 0
 
-    def promising(self, name: str, divisor: int) -> Job:
-        """The same with another promise of what divides an argument."""
-        changed = tuple(replace(a, divisor=divisor) if a.name == name else a for a in self.arguments)
-        return replace(self, arguments=changed)
-
 
 @dataclass(frozen=True)
 class Resources:
@@ -46,6 +41,11 @@ class Resources:
     spill_loads: int
     stack: int
     shared: int
+
+    @property
+    def spilled(self) -> int:
+        """Bytes a thread of spills, written and read."""
+        return self.spill_stores + self.spill_loads
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def compile_job(job: Job) -> Compiled:
     Raises:
         CompileError: Triton or the assembler refuses it; the message is theirs.
     """
-    return _compile(job, _source(job) if job.source is None else job.source)
+    return _compile(job, _source(job))
 
 
 def recompile(compiled: Compiled, ttir: str) -> Compiled:
@@ -122,14 +122,9 @@ def recompile(compiled: Compiled, ttir: str) -> Compiled:
 
 
 def _compile(job: Job, source: Any) -> Compiled:
-    # Triton's default of fusing a*b+c changes with 3.10; here it is on unless the job says otherwise.
-    fixed = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
-    options = fixed | dict(job.options)
     try:
         with cache_of(job.kernel), without_machine_code():
-            made = triton.compile(
-                source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options
-            )
+            made = _made(job, source)
     except OSError as error:
         raise CompileError(
             f"xray: what Triton compiles must go into a folder that can be written, got {error}; set TRITON_CACHE_DIR to one"
@@ -143,6 +138,14 @@ def _compile(job: Job, source: Any) -> Compiled:
         job, texts["ttir"], texts["ttgir"], _steady_lines(texts["ptx"]), max(metadata.shared, job.shared), metadata.num_warps,
         getattr(metadata, "global_scratch_size", 0) or 0, triton.__version__, texts["llir"],
     )  # fmt: skip
+
+
+def _made(job: Job, source: Any) -> Any:
+    """What Triton makes of a source for the job's chip."""
+    # Triton's default of fusing a*b+c changes with 3.10; here it is on unless the job says otherwise.
+    fixed = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
+    target = GPUTarget("cuda", job.chip.architecture, 32)
+    return triton.compile(source, target=target, options=fixed | dict(job.options))
 
 
 @contextlib.contextmanager
@@ -188,7 +191,10 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip()
 
 
-def _source(job: Job) -> ASTSource:
+def _source(job: Job) -> Any:
+    """What Triton compiles: the job's own source, or its kernel with the types and constants of its arguments."""
+    if job.source is not None:
+        return job.source
     kernel = jitted(job.kernel)
     names = list(kernel.arg_names)
     signature = {a.name: "constexpr" if a.constant else a.signature for a in job.arguments}
@@ -209,13 +215,9 @@ def passes(job: Job) -> list[tuple[str, str]]:
     The kernel is compiled once more, into a folder of its own; what Triton says meanwhile is not shown. LLVM's passes are not
     among them: Triton's switch for these (LLVM_IR_ENABLE_DUMP) cannot be put back, and every later compilation would dump.
     """
-    options = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
     with tempfile.TemporaryFile() as dump:
         with _dumping(dump.fileno()), contextlib.suppress(_DumpedError):
-            triton.compile(
-                _source(job) if job.source is None else job.source,
-                target=GPUTarget("cuda", job.chip.architecture, 32), options=options | dict(job.options),
-            )  # fmt: skip
+            _made(job, _source(job))
         dump.seek(0)
         text = dump.read().decode(errors="replace")
     # Between passes some say more, under such a head too.

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from tilefold.xray.cuda.names import Names
+from tilefold.xray.cuda.readable.blocks import results_and_sources
 from tilefold.xray.ptx.syntax import Address, Immediate, Instruction, Operand, Pair, Register, Symbol, Vector
+from tilefold.xray.ptx.writer import write_operand
 
 _LETTERS = {16: "h", 32: "r", 64: "l"}
-# Instructions without a result. Of mbarrier and cp, see `_results`.
-_SILENT = {"st", "red", "bar", "barrier", "fence", "membar", "cp", "prefetch", "griddepcontrol", "tensormap", "stmatrix",
-           "nanosleep", "discard", "setmaxnreg", "wgmma", "bra", "trap"}  # fmt: skip
 
 
 def assembly(names: Names, instruction: Instruction) -> str:
     """The statement `asm volatile(...)` of an instruction without its guard."""
     writer = _Writer(names)
     text = instruction.name
-    operands = [writer.write(o, result=i in _results(instruction), both=_updated(instruction) and i == 0)
+    results = len(results_and_sources(instruction)[0])
+    updated = instruction.name.startswith("wgmma.mma_async")  # whose first operand is read and written
+    operands = [writer.write(o, result=i < results, both=updated and i == 0)
                 for i, o in enumerate(instruction.operands)]  # fmt: skip
     if operands:
         text += " " + ", ".join(operands)
     return writer.statement(text + ";")
-
-
-def _results(instruction: Instruction) -> tuple[int, ...]:
-    if _updated(instruction):
-        return (0,)
-    if instruction.opcode == "mbarrier":
-        return () if instruction.modifiers[0] in ("init", "inval") else (0,)
-    return () if instruction.opcode in _SILENT else (0,)
-
-
-def _updated(instruction: Instruction) -> bool:
-    """Whether the first operand is read and written."""
-    return instruction.opcode == "wgmma" and instruction.modifiers[0] == "mma_async"
 
 
 class _Writer:
@@ -59,8 +47,8 @@ class _Writer:
                 place = self.write(base, result=False) + (f"+{offset}" if offset else "")
                 inner = "" if coordinates is None else ", " + self.write(coordinates, result=False)
                 return f"[{place}{inner}]"
-            case Immediate(value, bits):
-                return f"0{'f' if bits == 32 else 'd'}{value:0{bits // 4}X}" if bits else str(value)
+            case Immediate():
+                return write_operand(operand)
             case Symbol("_"):
                 return "_"
             case Symbol(name):

@@ -11,7 +11,7 @@ _OPCODES = {*_ARITHMETIC, "min", "max", "abs", "neg", "setp"}
 _SPECIAL = {"ftz", "sat", "approx", "full", "NaN", "xorsign"}
 _MODES = ("rn", "rz", "rm", "rp")
 _ROUNDED = {"rm": "rd", "rp": "ru"}  # as C++ says them
-_SEEN = {"f32": "f32", "f64": "f64"}
+_WORDS = {"f32": "float", "f64": "double"}
 _ORDERED = {"eq": "==", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _REVERSED = {"neu": "==", "ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
 _INTEGERS = {"s32": "int", "u32": "uint", "s64": "ll", "u64": "ull"}
@@ -22,7 +22,7 @@ def statement(names: Names, instruction: Instruction) -> str | None:
     if instruction.opcode == "cvt":
         return _convert(names, instruction)
     kind = instruction.modifiers[-1] if instruction.modifiers else ""
-    if instruction.opcode not in _OPCODES or kind not in _SEEN or _SPECIAL & set(instruction.modifiers):
+    if instruction.opcode not in _OPCODES or kind not in _WORDS or _SPECIAL & set(instruction.modifiers):
         return None
     if instruction.opcode == "setp":
         return _compare(names, instruction, kind)
@@ -82,21 +82,17 @@ def _convert(names: Names, instruction: Instruction) -> str | None:
     target, source = instruction.operands
     mode = words[0].rstrip("i") if words else "rn"
     mode = _ROUNDED.get(mode, mode)
-    if of in _INTEGERS and to in _SEEN and words:
+    if of in _INTEGERS and to in _WORDS and words:
         number = f"({(SIGNED if of[0] == 's' else UNSIGNED)[bits_of(of)]}){names.value(source, of)}"
         exact = to == "f64" and bits_of(of) == 32
         ending = "rn" if exact else mode
-        return assign(names, target, f"bits(__{_INTEGERS[of]}2{_word(to)}_{ending}({number}))")
-    if of in _SEEN and to in _INTEGERS and words and words[0].endswith("i"):
+        return assign(names, target, f"bits(__{_INTEGERS[of]}2{_WORDS[to]}_{ending}({number}))")
+    if of in _WORDS and to in _INTEGERS and words and words[0].endswith("i"):
         return assign(
-            names, target, f"__{_word(of)}2{_INTEGERS[to]}_{mode}(as_{of}({names.value(source, of)}))"
+            names, target, f"__{_WORDS[of]}2{_INTEGERS[to]}_{mode}(as_{of}({names.value(source, of)}))"
         )
     if (of, to) == ("f64", "f32") and words and not words[0].endswith("i"):
         return assign(names, target, f"bits(__double2float_{mode}(as_f64({names.value(source, of)})))")
     if (of, to) == ("f32", "f64") and not words:
         return assign(names, target, f"bits((double)as_f32({names.value(source, of)}))")
     return None
-
-
-def _word(kind: str) -> str:
-    return {"f32": "float", "f64": "double"}[kind]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilefold.xray.cuda.integers import assign
 from tilefold.xray.cuda.names import SIGNED, UNSIGNED, Names
-from tilefold.xray.ptx.syntax import Immediate, Instruction, Pair, Symbol
+from tilefold.xray.ptx.syntax import Immediate, Instruction, Pair, Symbol, items_of
 
 _SHUFFLES = {
     "bfly": "__shfl_xor_sync",
@@ -46,9 +46,9 @@ def statement(names: Names, instruction: Instruction) -> str | None:
 def _call(names: Names, instruction: Instruction) -> str | None:
     """A device's failed assertions, which C++ has as a function of the same name; what it prints is left out."""
     name = next((o.name for o in instruction.operands if isinstance(o, Symbol)), "")
-    values = [names.value(o, f"b{names.width(o) or 64}") for o in names.items(instruction.operands[-1])]
+    values = [names.value(o, f"b{names.width(o) or 64}") for o in items_of(instruction.operands[-1])]
     if name == "vprintf":
-        (result,) = names.items(instruction.operands[0])
+        (result,) = items_of(instruction.operands[0])
         return assign(names, result, "0") + "  // printed a text; C++ has no vprintf on a device"
     if name == "__assertfail":
         texts = [f"(const char*){v}" for v in values]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,8 +9,7 @@ from tilefold.errors import ArgumentError
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.cuda.proof import Verdict, prove
 from tilefold.xray.cuda.readable import Readable, UnreadableError, by_regions
-from tilefold.xray.cuda.translate import Lines, read_line, translate
-from tilefold.xray.execution import Program
+from tilefold.xray.cuda.translate import read_line, translate
 from tilefold.xray.ptx import parse
 
 Form = Literal["readable", "plain", "ptx"]
@@ -36,13 +34,7 @@ class Written:
         return len(self.text[max(begin, 0) :].strip().splitlines())
 
 
-def write_form(
-    compiled: Compiled,
-    form: Form = "readable",
-    *,
-    lines: Lines | None = None,
-    programs: Sequence[Program] | None = None,
-) -> Written:
+def write_form(compiled: Compiled, form: Form = "readable") -> Written:
     """A kernel as readable CUDA C++, as plain CUDA C++ (a statement an instruction), or as its PTX.
 
     A readable file that is not proven because it is refused, or stores other bits, gives way to the plain form, and the
@@ -61,27 +53,27 @@ def write_form(
     reason = ""
     if form == "readable":
         try:
-            made, verdict = _proven(compiled, lines or read_line, programs)
+            made, verdict = _proven(compiled)
         except UnreadableError as error:
             reason = str(error).removeprefix("cuda: ").removesuffix("; take the plain form")
         else:
             if verdict.proven or verdict.said.startswith(_UNDECIDED):
                 return _headed(made.text, "readable", verdict, "", made.note)
             reason = verdict.said
-    text = translate(parse(compiled.ptx), lines=lines)
-    return _headed(text, "plain", prove(compiled, text, programs), reason)
+    text = translate(parse(compiled.ptx))
+    return _headed(text, "plain", prove(compiled, text), reason)
 
 
-def _proven(compiled: Compiled, lines: Lines, programs: Sequence[Program] | None) -> tuple[Readable, Verdict]:
+def _proven(compiled: Compiled) -> tuple[Readable, Verdict]:
     """The readable form; where it stores other bits, that with one region said one value after another, or with all."""
-    first = made = by_regions(compiled, lines)
-    verdict = prove(compiled, made.text, programs)
+    first = made = by_regions(compiled, read_line)
+    verdict = prove(compiled, made.text)
     if verdict.proven or verdict.said.startswith(_UNDECIDED):
         return made, verdict
     tries = [(*made.careful, k) for k in range(made.regions)[:MOST_TRIES] if k not in made.careful]
     for careful in (*tries, tuple(range(made.regions))):
-        made = by_regions(compiled, lines, careful)
-        other = prove(compiled, made.text, programs)
+        made = by_regions(compiled, read_line, careful)
+        other = prove(compiled, made.text)
         if other.proven:
             return made, other
     return first, verdict

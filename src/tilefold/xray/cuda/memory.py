@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilefold.xray.cuda.integers import assign
 from tilefold.xray.cuda.names import SIGNED, UNSIGNED, Names, bits_of, plain
-from tilefold.xray.ptx.syntax import Address, Instruction, Operand, Symbol
+from tilefold.xray.ptx.syntax import Address, Instruction, Operand, Symbol, items_of
 
 # Vectors by count and bits of an element; the element types may alias each other.
 _LETTERS = "xyzw"
@@ -64,7 +64,7 @@ def _move(names: Names, instruction: Instruction) -> str | None:
         return None  # caches, volatile, acquire: said in PTX
     loading = instruction.opcode == "ld"
     data, place = instruction.operands if loading else instruction.operands[::-1]
-    items = names.items(data)
+    items = items_of(data)
     bits = bits_of(kind)
     held = f"Held{bits}" if len(items) == 1 else f"Held{bits}x{len(items)}"
     where = pointer(names, place, space, held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tilefold.xray.ptx.syntax import Entry, Immediate, Module, Operand, Register, Symbol, Vector
+from tilefold.xray.ptx.syntax import Entry, Immediate, Module, Operand, Register, Symbol
 
 # Registers hold bits; arithmetic says how it sees them.
 UNSIGNED = {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
@@ -81,10 +81,6 @@ class Names:
         if kind[0] != "s" or isinstance(operand, Immediate):
             return value
         return f"({SIGNED[bits_of(kind)]}){value}"
-
-    def items(self, operand: Operand) -> tuple[Operand, ...]:
-        """The registers of a vector, or the one."""
-        return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def _number(operand: Immediate, kind: str) -> str:

@@ -18,8 +18,8 @@ from tilefold.xray.ptx.syntax import (
     Module,
     Parameter,
     Register,
-    Symbol,
     Variable,
+    registers_of,
 )
 
 Lines = Callable[[str, int], str]
@@ -143,7 +143,7 @@ def _declarations(names: Names, module: Module, entry: Entry) -> Iterator[str]:
             yield f"    {linkage}__shared__ __align__({variable.align}) {kind} {name}[{count}];"
         elif variable.space == ".local":
             yield f"    __align__({variable.align}) {kind} {name}[{count}];"
-    used = dict.fromkeys(r.name for i in entry.instructions for r in _registers(i) if r.name in names.widths)
+    used = dict.fromkeys(r for i in entry.instructions for r in _registers(i) if r in names.widths)
     for width, kind in ((0, "bool"), *UNSIGNED.items()):
         held = [names.register(n) for n in used if names.widths[n] == width]
         for first in range(0, len(held), 12):
@@ -152,32 +152,20 @@ def _declarations(names: Names, module: Module, entry: Entry) -> Iterator[str]:
         yield "    uint32_t carry = 0;"
 
 
-def _registers(value: object) -> Iterator[Register]:
-    """Every register inside of an instruction or operand."""
-    if isinstance(value, Register):
-        yield value
-    elif isinstance(value, Instruction):
-        if value.guard is not None:
-            yield Register(value.guard.register)
-        for operand in value.operands:
-            yield from _registers(operand)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from _registers(getattr(value, name))
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _registers(item)
+def _registers(instruction: Instruction) -> Iterator[str]:
+    """Every register that an instruction names."""
+    if instruction.guard is not None:
+        yield instruction.guard.register
+    for operand in instruction.operands:
+        yield from registers_of(operand)
 
 
 def _body(names: Names, module: Module, entry: Entry, lines: Lines) -> Iterator[str]:
     place: Location | None = None
     text = ""
-    jumped = {
-        o.name for i in entry.instructions if i.opcode == "bra" for o in i.operands if isinstance(o, Symbol)
-    }
     for item in entry.body:
         if isinstance(item, Label):
-            if item.name in jumped:
+            if item.name in entry.targets:
                 yield f"{names.label(item.name)}:;"
             continue
         if item.location is not None and item.location != place:
@@ -212,9 +200,9 @@ def statement(names: Names, instruction: Instruction) -> str:
     return f"if ({guard}) {text}"
 
 
-def speakable(names: Names, register: Register) -> bool:
+def speakable(names: Names, register: str) -> bool:
     """Whether C++ has a name for the register."""
-    return register.name in names.widths or register.name.rpartition(".")[0] in (
+    return register in names.widths or register.rpartition(".")[0] in (
         "%tid",
         "%ntid",
         "%ctaid",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ _BINARY: dict[str, Callable[[Numbers, Numbers], Numbers]] = {
     "arith.remsi": lambda a, b: np.where(b == 0, 0, np.sign(a) * (abs(a) % np.maximum(abs(b), 1))),
 }  # fmt: skip
 _UNSIGNED = {"arith.divui": "arith.divsi", "arith.remui": "arith.remsi"}
-_COMPARED: dict[str, Callable[[Numbers, Numbers], NDArray[np.bool_]]] = {
+COMPARED: dict[str, Callable[..., Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
 _JOINED: dict[str, Callable[..., NDArray[np.bool_]]] = {
@@ -113,8 +114,8 @@ class Programs:
         elif operation.name == "arith.cmpi":
             a, b = (self._of.get(v) for v in operands[:2])
             how = operation.attributes.split(",")[0].strip()[-2:]
-            if a is not None and b is not None and how in _COMPARED:
-                self._truth[name] = _COMPARED[how](a, b)
+            if a is not None and b is not None and how in COMPARED:
+                self._truth[name] = COMPARED[how](a, b)
         elif operands and operands[0] in self._truth and operation.name in (*_SAME, *_JOINED):
             first, second = self._truth[operands[0]], self._truth.get(operands[-1])
             if operation.name in _SAME:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from tilefold.xray.reach import reached
 
 Place = tuple[
     tuple[str, int], ...
 ]  # (file, line) of an operation, then of the call it was inlined at, and so on
+
+
+MASKS = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}  # which operand of an access is its mask
 
 
 @dataclass(frozen=True)
@@ -21,10 +27,7 @@ class Tensor:
     @property
     def elements(self) -> int:
         """How many elements the tile has."""
-        product = 1
-        for n in self.shape:
-            product *= n
-        return product
+        return math.prod(self.shape)
 
     @property
     def pointee(self) -> str:
@@ -59,6 +62,11 @@ class Operation:
     blocks: tuple[Block, ...] = ()
     carried: tuple[str, ...] = ()
 
+    @property
+    def axis(self) -> int:
+        """The dim that a reduction or a scan folds, or that `tt.expand_dims` puts in."""
+        return int(self.attributes.split("axis = ")[1].split()[0].strip(",:"))
+
     def walk(self) -> Iterator[Operation]:
         """This operation, then those inside it."""
         yield self
@@ -76,6 +84,10 @@ class Function:
     body: tuple[Operation, ...]
     aliases: dict[str, str]
 
+    def layout(self, tile: Tensor) -> str:
+        """The text of a tile's layout, an abbreviation of it written out."""
+        return self.aliases.get(tile.encoding, tile.encoding)
+
     def walk(self) -> Iterator[Operation]:
         """All operations, in the order of the text."""
         for operation in self.body:
@@ -91,14 +103,7 @@ class Function:
         for operation in self.walk():
             sources.update(dict.fromkeys(operation.results, operation.operands))
             sources.update(_handed(operation))
-        found: set[str] = set()
-        pending = list(names)
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                pending += sources.get(name, ())
-        return found
+        return {*reached(names, lambda name: sources.get(name, ()))}
 
 
 def _handed(operation: Operation) -> dict[str, tuple[str, ...]]:

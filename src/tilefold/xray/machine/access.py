@@ -11,7 +11,7 @@ from tilefold.xray.machine.binding import Binder, Mask, Read, Step, unknown
 from tilefold.xray.machine.memory import MODULE_BASE
 from tilefold.xray.machine.spaces import LOCAL_BASE, PARAMETER_BASE, RANK_BIT
 from tilefold.xray.machine.types import TYPES, Array, Type
-from tilefold.xray.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
+from tilefold.xray.ptx.syntax import Address, Instruction, Operand, Register, Symbol, items_of
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
@@ -57,9 +57,8 @@ def _parameter(binder: Binder, instruction: Instruction) -> Step:
     if not isinstance(source, Address) or not isinstance(source.base, Symbol):
         raise unknown(instruction)
     start = binder.symbols[source.base.name] - PARAMETER_BASE + source.offset
-    items = target.items if isinstance(target, Vector) else (target,)
     size = kind.bits // 8
-    writes = [binder.write(item, kind) for item in items]
+    writes = [binder.write(item, kind) for item in items_of(target)]
 
     def load(cta: Cta, mask: Mask) -> None:
         for i, write in enumerate(writes):
@@ -76,7 +75,7 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
     space = "cluster" if instruction.has("shared::cluster") else space
     loading = instruction.opcode != "st"
     data, place = instruction.operands[:2] if loading else instruction.operands[1::-1]
-    items = data.items if isinstance(data, Vector) else (data,)
+    items = items_of(data)
     address, dtype = address_of(binder, place), kind.dtype
     total = kind.bits // 8 * len(items)
     if loading:

@@ -11,7 +11,7 @@ from tilefold.xray.machine.access import address_of, begin, element, settle, spa
 from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
 from tilefold.xray.machine.rounding import narrow, widen
 from tilefold.xray.machine.types import PACKED, TYPES, Array, Type
-from tilefold.xray.ptx.syntax import Instruction, Operand, Vector
+from tilefold.xray.ptx.syntax import Instruction, items_of
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
@@ -34,8 +34,8 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     place, *rest = instruction.operands[1:] if returning else instruction.operands
     address = address_of(binder, place)
     # A vector's elements are neighbours; each is an atomic operation of its own.
-    reads = [[binder.read(o, kind) for o in _items(x)] for x in rest[: 2 if operation == "cas" else 1]]
-    writes = [binder.write(o, kind) for o in _items(instruction.operands[0])] if returning else []
+    reads = [[binder.read(o, kind) for o in items_of(x)] for x in rest[: 2 if operation == "cas" else 1]]
+    writes = [binder.write(o, kind) for o in items_of(instruction.operands[0])] if returning else []
     count = len(reads[0])
 
     def apply(cta: Cta, mask: Mask) -> None:
@@ -54,10 +54,6 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
             write(cta, result, mask)
 
     return apply
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def _turns(addresses: Array) -> Iterator[Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,15 +11,13 @@ from tilefold.errors import UnknownInstructionError
 from tilefold.xray.machine.spaces import SPECIAL
 from tilefold.xray.machine.types import TYPES, Array, Type, unsigned
 from tilefold.xray.ptx.syntax import (
-    Address,
     Entry,
     Immediate,
     Instruction,
     Operand,
-    Pair,
     Register,
     Symbol,
-    Vector,
+    registers_of,
 )
 
 if TYPE_CHECKING:
@@ -125,22 +123,9 @@ def refuse_strangers(binder: Binder, instruction: Instruction) -> None:
     Raises:
         UnknownInstructionError: it reads `%smid`, `%globaltimer` or their like.
     """
-    for name in _registers(instruction.operands):
+    for name in (n for o in instruction.operands for n in registers_of(o)):
         if name not in SPECIAL and not binder.declares(name):
             raise unknown(instruction, name)
-
-
-def _registers(operands: Iterable[Operand]) -> Iterator[str]:
-    for operand in operands:
-        match operand:
-            case Register(name):
-                yield name
-            case Vector(items):
-                yield from _registers(items)
-            case Pair(first, second):
-                yield from _registers((first, second))
-            case Address(base):
-                yield from _registers((base,))
 
 
 def place_of(instruction: Instruction) -> str:

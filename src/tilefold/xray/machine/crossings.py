@@ -23,7 +23,7 @@ import numpy as np
 
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Access, Outcome, Touch
-from tilefold.xray.machine.roles import atomic_of, role_of
+from tilefold.xray.machine.roles import atomic_of
 from tilefold.xray.machine.types import Array
 
 ROUNDS = 8  # of a loop, from which on a barrier in it that nothing crossed is called needless
@@ -31,14 +31,13 @@ ROUNDS = 8  # of a loop, from which on a barrier in it that nothing crossed is c
 
 @dataclass(frozen=True)
 class Crossing:
-    """One barrier as it was executed: the `step`-th, by `instruction`.
+    """One barrier as it was executed, by `instruction`.
 
     `needed` says between whom something crosses it: "warps" (the barrier must stay), "lanes" (of one warp at most:
     `bar.warp.sync` would do) or "nothing". `bytes` counts what crosses between warps; `example` is an instruction before
     and one after that share such a byte.
     """
 
-    step: int
     instruction: int
     needed: str
     bytes: int
@@ -64,11 +63,11 @@ def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
         (span.after if touch.when == "opens" else span.before).append(_of_engine(touch))
     size, before = -(-kernel.shared // 128) * 128, parted[0].before
     found = []
-    for (step, release), behind in zip(barriers, parted[1:], strict=True):
+    for (_, release), behind in zip(barriers, parted[1:], strict=True):
         if release.threads < kernel.threads:
-            crossing = Crossing(step, release.instruction, "warps", 0, None)
+            crossing = Crossing(release.instruction, "warps", 0, None)
         else:
-            crossing = _crossing(step, release.instruction, before, behind.after, size)
+            crossing = _crossing(release.instruction, before, behind.after, size)
         found.append(crossing)
         before = ([] if crossing.needed == "warps" else before) + behind.before
     return tuple(found)
@@ -109,7 +108,7 @@ def _ordering(kernel: Kernel) -> set[int]:
     return {
         number
         for number, i in enumerate(instructions)
-        if role_of(i) == "atomic" and (fenced or atomic_of(i).order != "relaxed")
+        if i.opcode in ("atom", "red") and (fenced or atomic_of(i).order != "relaxed")
     }
 
 
@@ -173,7 +172,7 @@ def _of_engine(touch: Touch) -> Use:
     return Use(touch.instruction, "shared", touch.addresses.astype(np.int64), warps, touch.bytes, how)
 
 
-def _crossing(step: int, number: int, before: list[Use], after: list[Use], size: int) -> Crossing:
+def _crossing(number: int, before: list[Use], after: list[Use], size: int) -> Crossing:
     shared = _conflicts(
         [u for u in before if u.space == "shared"], [u for u in after if u.space == "shared"], size
     )
@@ -182,11 +181,11 @@ def _crossing(step: int, number: int, before: list[Use], after: list[Use], size:
     between = sum(int(f.warps.sum()) for f in found)
     if between:
         example = next(f.example() for f in found if f.warps.any())
-        return Crossing(step, number, "warps", between, example)
+        return Crossing(number, "warps", between, example)
     if _ordered(before, after):
-        return Crossing(step, number, "warps", 0, None)
+        return Crossing(number, "warps", 0, None)
     within = any(f.lanes.any() for f in found)
-    return Crossing(step, number, "lanes" if within else "nothing", 0, None)
+    return Crossing(number, "lanes" if within else "nothing", 0, None)
 
 
 def _ordered(before: list[Use], after: list[Use]) -> bool:

@@ -67,7 +67,7 @@ class Cta:
         self.issued = np.zeros((instructions, self.threads // 32), np.int32)
         self.acted = np.zeros_like(self.issued)
         self.parted = np.zeros(self.threads // 32, bool)
-        self.lanes, self.off = np.zeros(instructions, np.int64), np.zeros(instructions, np.int64)
+        self.lanes = np.zeros(instructions, np.int64)
         self.stalled = np.zeros(self.threads, bool)
         self.events = self.syncs = 0
         self.late: list[Callable[[], None]] | None = [] if late else None  # boxes on their way to memory

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
 
 WARP, GROUP = 32, 128
-# Where the member mask stands among the operands.
-_MASKED = {"shfl": -1, "vote": -1, "redux": -1, "match": -1, "elect": -1}
+_MASKED = ("shfl", "vote", "redux", "match", "elect")  # their last operand is the member mask
 _ALIGNED = ("ldmatrix", "stmatrix", "mma")
 
 
@@ -50,9 +49,7 @@ class Gather:
 
 def gather_of(binder: Binder, instruction: Instruction, number: int) -> Gather | None:
     """The lanes that an instruction asks for; None if each lane is on its own."""
-    place = _MASKED.get(instruction.opcode)
-    if place is None and instruction.name.startswith("bar.warp"):
-        place = 0
+    place = -1 if instruction.opcode in _MASKED else 0 if instruction.name.startswith("bar.warp") else None
     aligned = instruction.opcode in _ALIGNED or instruction.name.startswith("wgmma.mma")
     aligned |= instruction.name.startswith("barrier.cluster.arrive") and instruction.has("aligned")
     if place is None and not aligned:

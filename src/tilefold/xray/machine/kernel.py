@@ -39,6 +39,7 @@ from tilefold.xray.ptx.syntax import (
     Symbol,
     Variable,
     Vector,
+    items_of,
 )
 
 if TYPE_CHECKING:
@@ -122,10 +123,6 @@ class Kernel:
     dtypes: tuple[np.dtype[np.generic], ...]
     unknown: tuple[int, ...]
 
-    def line(self, number: int) -> int:
-        """The line of PTX of an instruction."""
-        return self.entry.instructions[number].line
-
     def place(self, number: int) -> str:
         """Where an instruction stands, in words."""
         return place_of(self.entry.instructions[number])
@@ -208,7 +205,7 @@ def _blocks(entry: Entry, binder: Binder, missing: list[int]) -> tuple[Block, ..
         for i in entry.instructions
         if i.opcode in ("bra", "brx")
         for given in i.operands
-        for o in (given.items if isinstance(given, Vector) else (given,))
+        for o in items_of(given)
         if isinstance(o, Symbol)
     }
     starts: dict[str, int] = {}

@@ -80,9 +80,8 @@ class Outcome:
 
     `issued` and `acted` count, for each instruction and warp, how often the warp issued it, and how often with a lane that
     its predicate let act; `parted` are warps whose lanes some predicate told apart. `lanes` counts lanes that each
-    instruction acted for; lanes that stood before it with a false predicate are in `off`. `accesses` are those of threads;
-    `touches` and `transfers` those of asynchronous copies, matrix units and the tensor memory accelerator; `releases` the
-    barriers, in order.
+    instruction acted for. `accesses` are those of threads; `touches` and `transfers` those of asynchronous copies, matrix
+    units and the tensor memory accelerator; `releases` the barriers, in order.
     """
 
     program: tuple[int, int, int]
@@ -94,7 +93,6 @@ class Outcome:
     acted: Array
     parted: Array
     lanes: Array
-    off: Array
 
     @property
     def warps(self) -> Array:

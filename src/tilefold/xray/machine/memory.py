@@ -19,12 +19,11 @@ MODULE_BASE = _APART  # the address of a module's own variables
 
 @dataclass(frozen=True)
 class Fault:
-    """Threads that reached outside every allocation: by which instruction, from where to where."""
+    """Threads that reached outside every allocation: by which instruction, and the lowest address."""
 
     instruction: int
     threads: int
     lowest: int
-    highest: int
     nearest: str
 
 
@@ -177,10 +176,10 @@ class Memory:
         return near
 
     def _fault(self, addresses: Array, instruction: int) -> None:
-        lowest, highest = int(addresses.min()), int(addresses.max())
+        lowest = int(addresses.min())
         owner = min(max((lowest + _APART // 2) // _APART - 1, 0), len(self.allocations) - 1)
         nearest = self.allocations[owner].name
-        self.faults.append(Fault(instruction, len(addresses), lowest, highest, nearest))
+        self.faults.append(Fault(instruction, len(addresses), lowest, nearest))
 
 
 def _padded(data: Array) -> Array:

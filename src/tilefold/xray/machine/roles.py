@@ -1,4 +1,4 @@
-"""What an instruction is for, in one word, and the semantics of an atomic one."""
+"""The semantics of an atomic instruction."""
 
 from __future__ import annotations
 
@@ -17,26 +17,6 @@ class Atomic:
     order: str
     scope: str
     operation: str
-
-
-def role_of(instruction: Instruction) -> str:
-    """The purpose of an instruction, in one word."""
-    opcode, words = instruction.opcode, instruction.modifiers
-    if opcode == "mma" or (opcode == "wgmma" and words[0] == "mma_async"):
-        return "tensor"
-    if opcode in ("bar", "barrier"):
-        return "other" if instruction.has("warp") or instruction.has("arrive") else "barrier"
-    if opcode in ("shfl", "redux"):
-        return "shuffle"
-    if opcode in ("atom", "red"):
-        return "atomic"
-    if opcode in ("ld", "ldu", "ldmatrix"):
-        return "other" if instruction.has("param") else "load"
-    if opcode in ("st", "stmatrix"):
-        return "store"
-    if opcode == "cp" and not {"commit_group", "wait_group", "wait_all"} & set(words):
-        return "copy"
-    return "branch" if opcode == "bra" else "other"
 
 
 def atomic_of(instruction: Instruction) -> Atomic:

@@ -109,7 +109,6 @@ def _outcome(program: tuple[int, int, int], cta: Cta) -> Outcome:
         cta.acted,
         cta.parted,
         cta.lanes,
-        cta.off,
     )
 
 
@@ -289,7 +288,6 @@ class _Threads:
                 active = mask & planned.guard(cta)
                 count = int(np.count_nonzero(active))
                 cta.lanes[planned.number] -= lanes - count
-                cta.off[planned.number] += lanes - count
                 if count < lanes:
                     self._part(planned.number, mask, active)
                 if count:
@@ -303,7 +301,6 @@ class _Threads:
         self._cta.issued[number] += warps
         self._cta.acted[number] += warps
         self._cta.lanes[number] += int(taken.sum())
-        self._cta.off[number] += int(mask.sum() - taken.sum())
         self._part(number, mask, taken)
 
     def _part(self, number: int, mask: Array, active: Array) -> None:

@@ -12,7 +12,7 @@ from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
 from tilefold.xray.machine.gather import ballot
 from tilefold.xray.machine.matrix.warps import together
 from tilefold.xray.machine.types import TYPES, Array
-from tilefold.xray.ptx.syntax import Instruction, Pair, Vector
+from tilefold.xray.ptx.syntax import Instruction, Pair, items_of
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
@@ -118,7 +118,7 @@ def _matrices(binder: Binder, instruction: Instruction, number: int) -> Step:
     data, place = instruction.operands if loading else instruction.operands[::-1]
     if not instruction.has("m8n8") or instruction.modifiers[-1] != "b16":
         raise unknown(instruction)
-    items = data.items if isinstance(data, Vector) else (data,)
+    items = items_of(data)
     address = address_of(binder, place)
     writes = [binder.write(i, U32) for i in items] if loading else []
     reads = [] if loading else [binder.read(i, U32) for i in items]

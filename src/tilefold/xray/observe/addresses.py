@@ -98,14 +98,20 @@ def rounds_of(line: Line, access: Access, evidence: Evidence) -> list[list[Logge
     return found
 
 
+def numbers_of(line: Line, access: Access, evidence: Evidence) -> list[int]:
+    """The instructions that a line's access is made of, by their numbers."""
+    wanted = (access.kind, access.space, access.bytes)
+    return [
+        n for n in evidence.at((line.file, line.line)) if access_of(evidence.entry.instructions[n]) == wanted
+    ]
+
+
 def _each(line: Line, access: Access, evidence: Evidence) -> list[list[Logged]]:
     """The accesses of each load or store of a line (two of a line stand at different columns) in each program."""
     assert evidence.execution is not None
-    wanted = (access.kind, access.space, access.bytes)
     numbers: dict[Location | None, set[int]] = {}
-    for n, i in enumerate(evidence.entry.instructions):
-        if evidence.places.line(i) == (line.file, line.line) and access_of(i) == wanted:
-            numbers.setdefault(i.location, set()).add(n)
+    for n in numbers_of(line, access, evidence):
+        numbers.setdefault(evidence.entry.instructions[n].location, set()).add(n)
     return [
         [a for a in outcome.accesses if a.instruction in alike]
         for outcome in evidence.execution.outcomes

@@ -150,7 +150,7 @@ def _stored_between(
     written: dict[tuple[str, int], list[Array]] = {}
     for a in accesses[:last]:
         if a.space == "global" and a.kind in ("store", "atomic") and a.active.any():
-            line = evidence.places.line(evidence.entry.instructions[a.instruction]) or ("", 0)
+            line = evidence.line(a.instruction)
             at = a.addresses[a.active].astype(np.int64)[:, None] // grain + np.arange(
                 max(a.bytes // grain, 1)
             )

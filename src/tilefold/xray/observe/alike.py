@@ -12,11 +12,12 @@ import numpy as np
 
 from tilefold.xray.ir import Function, Operation, tensors
 from tilefold.xray.ir.programs import ENDS, Numbers, Programs
+from tilefold.xray.ir.syntax import MASKS
 from tilefold.xray.machine.types import Array
+from tilefold.xray.reach import reached
 
 _LINE = 128  # bytes; sectors and vectors divide it
 _MOST = 1 << 16  # programs of a grid that are told apart
-_MASK = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}  # which operand is the mask
 _BRANCHES = {"scf.if": slice(1), "scf.for": slice(3)}  # operands that decide what is executed
 # Whose results say of a tile's ends nothing about what is between.
 _BENT = tuple(
@@ -67,7 +68,7 @@ def _deciding(operation: Operation) -> tuple[str, ...]:
     """Operands that decide what a program executes and asks for: addresses, masks, conditions, bounds."""
     if operation.name in _BRANCHES:
         return operation.operands[_BRANCHES[operation.name]]
-    at = _MASK.get(operation.name)
+    at = MASKS.get(operation.name)
     return () if at is None else (*operation.operands[:1], *operation.operands[at : at + 1])
 
 
@@ -76,7 +77,7 @@ def _told(
 ) -> Iterator[list[Numbers | None]]:
     """Numbers, one a program, that tell programs apart; None among them where one is not known. Where loops go on `even`ly,
     in all programs by the same steps, those of the first rounds will do."""
-    if operation.name in _MASK:
+    if operation.name in MASKS:
         places = [w.places.get(operation.operands[0]) for w in worlds]
         places = places[:_ROUNDS] if None in places[_ROUNDS:] and even else places
         yield [None if p is None else p.offset * sizes.get(p.argument, 1) % _LINE for p in places]
@@ -96,22 +97,13 @@ def _told(
         yield [w.numbers(v) for w in worlds for v in given]
 
 
-def _goes_evenly(loop: Operation, function: Function, reached: set[str]) -> bool:
+def _goes_evenly(loop: Operation, function: Function, wanted: set[str]) -> bool:
     """Whether what a loop's variables change by, as far as they decide anything, is the same in all programs."""
     made, (block,) = function.made_by(), loop.blocks
     yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
-    pending = [v for name, v in zip(block.arguments[1:], yielded, strict=False) if name in reached]
-    seen: set[str] = set()
-    while pending:
-        name = pending.pop()
-        operation = made.get(name)
-        if operation is None or name in seen:
-            continue
-        if operation.name in _OWN:
-            return False
-        seen.add(name)
-        pending += (*operation.operands, *operation.carried)
-    return True
+    given = [v for name, v in zip(block.arguments[1:], yielded, strict=False) if name in wanted]
+    found = reached(given, lambda v: (*made[v].operands, *made[v].carried) if v in made else ())
+    return not any(v in made and made[v].name in _OWN for v in found)
 
 
 def _compared(apart: list[Numbers | None]) -> list[Numbers | None]:

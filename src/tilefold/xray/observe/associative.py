@@ -149,9 +149,8 @@ def _held(ran: Execution, fold: Operation, number: int) -> list[list[State]]:
             known[places] = True
         if not known.all():
             return []
-        axis = int(fold.attributes.split("axis = ")[1].split()[0].strip(",:"))
-        values = numbers(held, _kind(tile.element)).reshape(tile.shape)
-        columns.append(_typed(np.moveaxis(values, axis, -1).reshape(-1, tile.shape[axis]), tile.element))
+        values = np.moveaxis(numbers(held, _kind(tile.element)).reshape(tile.shape), fold.axis, -1)
+        columns.append(_typed(values.reshape(-1, tile.shape[fold.axis]), tile.element))
     return [
         [list(state) for state in zip(*line, strict=True)]
         for line in zip(*(c[:_LINES] for c in columns), strict=True)

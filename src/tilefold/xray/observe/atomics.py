@@ -208,8 +208,7 @@ def _issued(evidence: Evidence, file: str, line: int) -> int:
 
 def _accesses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> list[Access]:
     """A program's atomics on global memory at a line: a histogram's own are in shared memory."""
-    here = {n for n, i in enumerate(evidence.entry.instructions)
-            if kind_of(i) == "atomics" and evidence.places.line(i) == (file, line)}  # fmt: skip
+    here = {n for n in evidence.at((file, line)) if kind_of(evidence.entry.instructions[n]) == "atomics"}
     return [
         a for a in outcome.accesses if a.instruction in here and a.kind == "atomic" and a.space == "global"
     ]

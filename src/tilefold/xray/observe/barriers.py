@@ -20,8 +20,7 @@ def needless_barrier(report: Report, evidence: Evidence) -> Iterator[Observation
     by_line: dict[tuple[str, int], list[int]] = {}
     crossed = needless_barriers(execution.kernel, execution.outcomes)
     for number in crossed:
-        place = evidence.places.line(evidence.entry.instructions[number]) or ("", 0)
-        by_line.setdefault(place, []).append(number)
+        by_line.setdefault(evidence.line(number), []).append(number)
     for place, numbers in by_line.items():
         times = sum(int(reached[n]) for n in numbers)
         rows = ", ".join(str(evidence.entry.instructions[n].line) for n in numbers)

@@ -11,6 +11,7 @@ import numpy as np
 from tilefold.xray.evidence import Evidence, integer_arguments
 from tilefold.xray.execution import Bound, Execution, Program
 from tilefold.xray.ir.programs import Programs
+from tilefold.xray.ir.syntax import MASKS
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
@@ -19,7 +20,6 @@ _NEAR = 1 << 38  # bytes around an array within which an address is meant for it
 _LOOKED = 1 << 12  # programs of a grid that are looked at
 _EIGHTHS = 8  # of a range, at each of which an element is looked at: masks may end inside
 _MORE = 3  # programs that are executed because of it
-_MASK = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}  # which operand is the mask
 
 
 def out_of_bounds(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
@@ -51,8 +51,7 @@ def _reached(evidence: Evidence, execution: Execution) -> _Reached:
     found: _Reached = {}
     for bound in execution.bounds:
         for number, lowest, highest, threads in _outside(execution, bound):
-            place = evidence.places.line(evidence.entry.instructions[number]) or ("", 0)
-            key = (*place, bound.name)
+            key = (*evidence.line(number), bound.name)
             _, low, high, count = found.get(key, (bound, lowest, highest, 0))
             found[key] = (bound, min(low, lowest), max(high, highest), count + threads)
     return found
@@ -80,9 +79,8 @@ def _observed(evidence: Evidence, found: _Reached, where: str) -> Iterator[Obser
 def _suspects(evidence: Evidence, report: Report, told: set[tuple[str, int]]) -> list[Program]:
     """At lines that are not told: programs that were not executed, one of whose tiles reaches outside of an array, as far as
     that is known before an execution; for each access the one that reaches farthest."""
-    parameters = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    held = {name: (-a.before, a.size) for name, a in parameters if a.size is not None}
-    accesses = [o for o in evidence.ttir.walk() if o.name in _MASK and line_of(o.place) not in told]
+    held = {name: (-a.before, a.size) for name, a in evidence.parameters if a.size is not None}
+    accesses = [o for o in evidence.ttir.walk() if o.name in MASKS and line_of(o.place) not in told]
     if not held or not accesses or evidence.compiled.job.cluster > 1:
         return []
     found: dict[Program, int] = {}
@@ -95,7 +93,7 @@ def _suspects(evidence: Evidence, report: Report, told: set[tuple[str, int]]) ->
             if place is None or place.argument not in held:
                 continue
             first, end = held[place.argument]
-            mask = access.operands[_MASK[access.name] :][:1]
+            mask = access.operands[MASKS[access.name] :][:1]
             on = world.truth(mask[0]) if mask else None
             offset = np.broadcast_to(place.offset, (world.count,))
             beyond = np.maximum(first - offset, offset - end + 1) * (True if on is None else on)

@@ -72,9 +72,7 @@ def _sectors(access: Access) -> Array:
 
 def _observed(overlap: Overlap, found: Difference, program: Program, evidence: Evidence) -> Observation:
     box, other = overlap
-    (file, line), (_, second) = (
-        evidence.places.line(evidence.entry.instructions[x.instruction]) or ("", 0) for x in overlap
-    )
+    (file, line), (_, second) = (evidence.line(x.instruction) for x in overlap)
     if isinstance(other, Transfer) and other.kind == "load":
         said, happens = f"that is loaded again in line {second}", "where it arrives later"
     elif isinstance(other, Transfer):

@@ -71,10 +71,8 @@ def _cause(line: Line, evidence: Evidence) -> tuple[str, str]:
 def _plain(line: Line, evidence: Evidence) -> bool:
     """Whether a line's conflicts are those of plain accesses, where its change of layout moves matrices."""
     moving, spoiled = False, False
-    for number, instruction in enumerate(evidence.entry.instructions):
-        if evidence.places.line(instruction) != (line.file, line.line):
-            continue
-        matrix = "matrix" in instruction.name
+    for number in evidence.at((line.file, line.line)):
+        matrix = "matrix" in evidence.entry.instructions[number].name
         moving |= matrix
         outcomes = () if evidence.execution is None else evidence.execution.outcomes
         cost = shared_cost(a for o in outcomes for a in o.accesses if a.instruction == number)
@@ -90,8 +88,7 @@ def _turned(operation: Operation, evidence: Evidence) -> bool:
     if operation.name not in ("ttg.local_alloc", "ttg.local_store") or not tensors(operation.types):
         return False
     known = evidence.ttgir.aliases
-    held = tensors(operation.types)[0].encoding
-    order = re.search(r"order = \[(\d)", known.get(held, held))
+    order = re.search(r"order = \[(\d)", evidence.ttgir.layout(tensors(operation.types)[0]))
     names = re.findall(r"#[\w.]+", operation.types.split("->")[-1])
     wanted = (known.get(name, name) for name in names)
     shared = next((x for x in wanted if f"elementBitWidth = {_NARROW}" in x), "")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +25,7 @@ from tilefold.xray.observe.values import (
     is_elementwise,
     literal,
 )  # fmt: skip
+from tilefold.xray.reach import reached
 
 _DRAWS = 8  # seeds that are tried
 _SEEDS, _PLACES = 48, 12  # among so many, with so many elements each
@@ -36,14 +36,8 @@ _IDENTITY = {
     "arith.xori": "0", "arith.maxsi": "the least integer", "arith.minsi": "the greatest integer",
 }  # fmt: skip
 _NAMES = {
-    "add": "sum",
-    "max": "maximum",
-    "min": "minimum",
-    "mul": "product",
-    "and": "and",
-    "ori": "or",
-    "xor": "xor",
-}
+    "add": "sum", "max": "maximum", "min": "minimum", "mul": "product", "and": "and", "ori": "or", "xor": "xor",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -208,19 +202,15 @@ def _changed_rows(
         inner = made.get(name)
         if inner is None or inner.name != "tt.reduce" or len(inner.operands) != 1:
             continue
-        axis = _axis(inner)
+        axis = inner.axis
         rest = {d - (d > axis) for d in varies - {axis}}
         whole = tensors(inner.types)[0].shape == loaded.shape
-        if whole and _axis(reduction) in rest and set(load.results) & closure(made, inner.operands):
+        if whole and reduction.axis in rest and set(load.results) & closure(made, inner.operands):
             world.through = frozenset([name])
             try:
                 yield from (replace(e, rows=axis) for e in _changed_reduction(world, load, reduction))
             finally:
                 world.through = frozenset()
-
-
-def _axis(reduction: Operation) -> int:
-    return int(reduction.attributes.split("axis = ")[1].split()[0])
 
 
 def _spoiled_product(
@@ -254,9 +244,8 @@ def _folds_along(reduction: Operation, load: Operation, varies: set[int]) -> boo
 
     A reduction of all dims folds the tile as one dim (`tl.max(x)` reshapes it first).
     """
-    axis = int(reduction.attributes.split("axis = ")[1].split()[0])
     folded, loaded = tensors(reduction.types)[0], tensors(load.types)[-1]
-    return bool(varies) if len(folded.shape) == 1 < len(loaded.shape) else axis in varies
+    return bool(varies) if len(folded.shape) == 1 < len(loaded.shape) else reduction.axis in varies
 
 
 def _varies_in(
@@ -321,7 +310,7 @@ def lifted(load: Operation, names: Sequence[str], made: Mapping[str, Operation])
             continue
         seen |= {*operation.results}
         if operation.name == "tt.expand_dims" and len(tensors(operation.types)[-1].shape) == 2:
-            return 1 - int(operation.attributes.split("axis = ")[1].split()[0])
+            return 1 - operation.axis
         pending += operation.operands
     return -1
 
@@ -435,15 +424,7 @@ def _is_tile(made: Mapping[str, Operation], name: str) -> bool:
 
 
 def _depends(made: Mapping[str, Operation], name: str, on: set[str]) -> bool:
-    pending, seen = [name], set()
-    while pending:
-        value = pending.pop()
-        if value in on:
-            return True
-        if value not in seen and value in made:
-            seen.add(value)
-            pending += made[value].operands
-    return False
+    return any(v in on for v in reached([name], lambda v: made[v].operands if v in made else ()))
 
 
 def varying(function: Function) -> dict[str, set[int]]:
@@ -461,10 +442,8 @@ def _varying(operation: Operation, known: Mapping[str, set[int]], everywhere: se
     if operation.name in ("arith.constant", "tt.splat"):
         return set()
     if operation.name == "tt.expand_dims":
-        at = re.search(r"axis = (\d+)", operation.attributes)
-        axis = int(at[1]) if at else 0
         inner = known.get(operation.operands[0], set(range(len(everywhere) - 1)))
-        return {d + (d >= axis) for d in inner}
+        return {d + (d >= operation.axis) for d in inner}
     if operation.name == "tt.broadcast" or (is_elementwise(operation) and operation.name not in MOVES):
         return {d for v in operation.operands for d in known.get(v, everywhere)}
     return everywhere

@@ -32,7 +32,7 @@ def joined(found: Sequence[Observation]) -> list[Observation]:
 def _one(group: Sequence[Observation]) -> Observation:
     ordered = sorted(group, key=lambda o: (-o.bytes_at_stake - o.cycles_at_stake, o.file, o.line))
     first = ordered[0]
-    also = sorted({place for o in ordered for place in _places(o)} - {(first.file, first.line)})
+    also = sorted({place for o in ordered for place in o.places} - {(first.file, first.line)})
     return replace(
         first,
         evidence=_told(first, [*ordered]),
@@ -75,14 +75,14 @@ def _absorbed(found: Sequence[Observation]) -> list[Observation]:
     are the conflicts of copies that turn a tile, and changes of layout that narrow accesses ask for. An offset that wraps is
     why its accesses reach outside of their arrays."""
     wrapped = {
-        place for o in found if (o.code, o.severity) == ("offset-overflow", "error") for place in _places(o)
+        place for o in found if (o.code, o.severity) == ("offset-overflow", "error") for place in o.places
     }
     found = [o for o in found if o.code != "out-of-bounds" or not _places(o) <= wrapped]
     narrow = [o for o in found if o.code in ("scalar-access", "narrow-copy")]
     kept = []
     for o in found:
         homes = [n for n in narrow if _places(o) & _places(n)]
-        homes = homes if _places(o) <= {place for n in homes for place in _places(n)} else []
+        homes = homes if _places(o) <= {place for n in homes for place in n.places} else []
         astray = o.reason.startswith(ASTRAY) and any(
             n.reason.startswith(_WIDENED) and _UNALIGNED in n.reason for n in homes
         )
@@ -130,4 +130,4 @@ def _saved(narrow: Observation, cost: Observation) -> int:
 
 
 def _places(o: Observation) -> set[tuple[str, int]]:
-    return {(o.file, o.line), *o.also}
+    return set(o.places)

@@ -43,9 +43,8 @@ def fold_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             if operation.name != "tt.reduce" or place is None or not _could_wait(operation, loop):
                 continue
             tile = tensors(operation.types)[0]
-            axis = int(operation.attributes.split("axis = ")[1].split()[0])
             held = holding(tile, evidence.ttgir.aliases, report.num_warps)
-            if held is None or held.warps[axis] < 2:
+            if held is None or (across := held.warps[operation.axis]) < 2:
                 continue
             line = lines.get(place)
             barriers = 0 if line is None or line.work is None else line.work.barriers // report.num_warps
@@ -55,12 +54,12 @@ def fold_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
                 "fold-in-loop",
                 "warning",
                 *place,
-                f"a tile of {tile.elements} elements is folded across {held.warps[axis]} warps in every round of a loop: "
+                f"a tile of {tile.elements} elements is folded across {across} warps in every round of a loop: "
                 f"{barriers} barriers in the executed programs",
                 "its result is only combined with the loop's variable, which could be a tile as well",
                 "let the loop combine tiles, element by element, and fold the one tile behind it",
                 cycles_at_stake=BARRIER * barriers * report.num_warps,
-                numbers=(("elements", tile.elements), ("warps", held.warps[axis]), ("barriers", barriers)),
+                numbers=(("elements", tile.elements), ("warps", across), ("barriers", barriers)),
             )
 
 
@@ -95,7 +94,7 @@ def layout_in_loop(report: Report, evidence: Evidence, trials: Trials) -> Iterat
         if (
             operation.name == "ttg.convert_layout"
             and place is not None
-            and "dot_op" not in _target(operation, evidence)
+            and "dot_op" not in evidence.ttgir.layout(tensors(operation.types)[-1])
             and not _well_spent(operation, evidence)
         ):
             found.setdefault(place, []).append(operation)
@@ -154,7 +153,7 @@ def _cause(place: tuple[str, int], change: Operation, evidence: Evidence, trials
 def _rounds(place: tuple[str, int], evidence: Evidence) -> int:
     """How often a program came to an instruction of a line at most."""
     assert evidence.execution is not None
-    here = [n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) == place]
+    here = evidence.at(place)
     return max((int(o.issued[here].max()) for o in evidence.execution.outcomes), default=0) if here else 0
 
 
@@ -162,9 +161,7 @@ def _well_spent(operation: Operation, evidence: Evidence) -> bool:
     """Whether a change of layout makes the stores of a matrix unit's result wide, once a tile of it, or the loads of what is
     combined with it; or lets neighbours send neighbouring atomics, which costs L2 less than the change costs."""
     users = {o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)}
-    source, target = (
-        evidence.ttgir.aliases.get(t.encoding, t.encoding) for t in tensors(operation.types)[:2]
-    )
+    source, target = map(evidence.ttgir.layout, tensors(operation.types)[:2])
     maker = evidence.ttgir.made_by().get(operation.operands[0])
     while maker is not None and is_elementwise(maker) and len(maker.operands) == 1:
         maker = evidence.ttgir.made_by().get(maker.operands[0])
@@ -176,22 +173,13 @@ def _well_spent(operation: Operation, evidence: Evidence) -> bool:
     )
 
 
-def _target(operation: Operation, evidence: Evidence) -> str:
-    """The text of the layout that a change leads to."""
-    encoding = tensors(operation.types)[-1].encoding
-    return evidence.ttgir.aliases.get(encoding, encoding)
-
-
 def _shared(line: Line | None, report: Report, evidence: Evidence) -> tuple[int, int]:
     """Passes through the banks, and barriers, of a line's stores to shared memory and loads from there, in the executed
     programs: not of asynchronous copies, nor of those who wait for them, nor of a product's operand."""
     if line is None or evidence.execution is None:
         return 0, 0
     place = (line.file, line.line)
-    here = [
-        (number, instruction) for number, instruction in enumerate(evidence.entry.instructions)
-        if evidence.places.line(instruction) == place
-    ]  # fmt: skip
+    here = [(number, evidence.entry.instructions[number]) for number in evidence.at(place)]
     passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared" and a.kind != "copy")
     if any(o.name == "ttg.local_load" and line_of(o.place) == place for o in evidence.ttgir.walk()):
         operand = {number for number, instruction in here if "ldmatrix" in instruction.name}
@@ -258,7 +246,7 @@ def masked_rounds(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         if not sum(idle) or place is None:
             continue
         inside = {at for o in loop.blocks[0].operations if (at := line_of(o.place)) is not None}
-        here = [n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) in inside]
+        here = evidence.at(*inside)
         each = {p: int(o.issued[here].sum()) for p, o in zip(executed, execution.outcomes, strict=True)}
         shares = {p: of / max(n, 1) for p, of, n in zip(ran.programs, idle, rounds, strict=True)}
         worst = max(range(len(idle)), key=lambda n: idle[n])
@@ -288,11 +276,11 @@ def _may_idle(loop: Operation, evidence: Evidence, drawn: set[str]) -> bool:
         return False
     assert evidence.execution is not None
     places = {line_of(move.place) for move, _ in moves}
+    instructions = evidence.entry.instructions
     numbers = [
-        n for n, i in enumerate(evidence.entry.instructions)
-        if evidence.places.line(i) in places and (access := access_of(i)) is not None and access[1] == "global"
-    ]  # fmt: skip
-    copies = any(evidence.entry.instructions[n].opcode == "cp" for n in numbers)
+        n for n in evidence.at(*places) if (access := access_of(instructions[n])) and access[1] == "global"
+    ]
+    copies = any(instructions[n].opcode == "cp" for n in numbers)
     for outcome in evidence.execution.outcomes:
         on = Counter(a.instruction for a in outcome.accesses if a.active.any() and a.space == "global")
         off = {n: int(outcome.issued[n].max()) - on[n] for n in numbers if outcome.issued[n].any()}

@@ -56,7 +56,7 @@ def wrong_fill(report: Report, evidence: Evidence, trials: Trials) -> Iterator[O
     """Masked loads whose fill changes what a kernel stores; one observation a load."""
     known = set()
     for found in _of_folds(report, evidence, trials):
-        known |= {(found.file, found.line), *found.also}
+        known |= {*found.places}
         yield found
     yield from undefined_folds(report, evidence, trials, known)
 

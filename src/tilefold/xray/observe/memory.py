@@ -12,7 +12,7 @@ from tilefold.xray.ir import element_bytes, tensors
 from tilefold.xray.machine.counts import global_cost
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
-from tilefold.xray.observe.addresses import rounds_of, run_of
+from tilefold.xray.observe.addresses import numbers_of, rounds_of, run_of
 from tilefold.xray.observe.joined import ASTRAY, PIECES
 from tilefold.xray.observe.promises import WHOLE
 from tilefold.xray.observe.resources import MOST_WARPS
@@ -72,14 +72,9 @@ def _touched(access: Access) -> int:
 def _used(line: Line, access: Access, evidence: Evidence) -> float:
     """Of the sectors that a line's accesses touch, the part that the program asks for by any access in the same direction."""
     assert evidence.execution is not None
-    wanted, writes = (access.kind, access.space, access.bytes), access.kind in _WRITES
-    here, alike = set(), set()
-    for n, i in enumerate(evidence.entry.instructions):
-        found = access_of(i)
-        if found == wanted and evidence.places.line(i) == (line.file, line.line):
-            here.add(n)
-        if found is not None and (found[0] in _WRITES) == writes:
-            alike.add(n)
+    here, writes = numbers_of(line, access, evidence), access.kind in _WRITES
+    kinds = enumerate(map(access_of, evidence.entry.instructions))
+    alike = {n for n, found in kinds if found is not None and (found[0] in _WRITES) == writes}
     moved = used = 0
     for outcome in evidence.execution.outcomes:
         accesses = [a for a in outcome.accesses if a.space == "global"]
@@ -92,11 +87,7 @@ def _used(line: Line, access: Access, evidence: Evidence) -> float:
 def _shared(line: Line, access: Access, evidence: Evidence) -> bool:
     """Whether another executed program asks for half of a program's sectors of a line, or more."""
     assert evidence.execution is not None
-    wanted = (access.kind, access.space, access.bytes)
-    here = {
-        n for n, i in enumerate(evidence.entry.instructions)
-        if access_of(i) == wanted and evidence.places.line(i) == (line.file, line.line)
-    }  # fmt: skip
+    here = numbers_of(line, access, evidence)
     each = [
         np.unique(
             _bytes_of([a for a in o.accesses if a.space == "global" and a.instruction in here]) // _SECTOR
@@ -239,8 +230,7 @@ def transposing(place: tuple[str, int], evidence: Evidence, *, writes: bool) -> 
     kinds = ("tt.store", "tt.atomic_rmw") if writes else ("tt.load", "ttg.async_copy_global_to_local")
     for operation in evidence.ttgir.walk():
         if operation.name in kinds and line_of(operation.place) == place and tensors(operation.types):
-            held = tensors(operation.types)[0].encoding
-            order = re.search(r"order = \[(\d)", evidence.ttgir.aliases.get(held, held))
+            order = re.search(r"order = \[(\d)", evidence.ttgir.layout(tensors(operation.types)[0]))
             if order is not None and order[1] == "0":
                 return _FIRST[writes]
     return _LAST[writes]

@@ -84,8 +84,7 @@ def observe(report: Report, evidence: Evidence, stages: Stages | None) -> Observ
     for one in worth:
         # What a change saves may be less than what is at stake.
         o = stakes.timed(weighed(remedies.tried(one, report, evidence, trials), least, chip))
-        places = ((one.file, one.line), *one.also)
-        before = [made for file, line in places for made in variants[one.code, file, line]]
+        before = [made for file, line in one.places for made in variants[one.code, file, line]]
         gained.append((o, tuple(dict.fromkeys([*before, *trials.taken()]))))
     gained.sort(key=lambda each: (_RANK[each[0].severity], -each[0].us_at_stake, each[0].code, each[0].line))
     return Observed(tuple(o for o, _ in gained), tuple(made for _, made in gained), tuple(notes))

@@ -16,6 +16,7 @@ from tilefold.xray.machine.types import Array
 from tilefold.xray.observe import rewrites
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.ptx import parse
+from tilefold.xray.reach import reached
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import Lines, line_of
 
@@ -23,15 +24,8 @@ _FITS, _UNKNOWN = "fits", "unknown"
 Interval = tuple[int, int] | None  # None: anything
 _LOW, _HIGH = -(2**31), 2**31 - 1
 _SAME = (
-    "tt.splat",
-    "tt.broadcast",
-    "tt.expand_dims",
-    "tt.reshape",
-    "tt.trans",
-    "arith.extsi",
-    "arith.extui",
-    "tt.unsplat",
-)
+    "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "arith.extsi", "arith.extui", "tt.unsplat",
+)  # fmt: skip
 _NUMBER = re.compile(r"^(?:dense<)?(-?\d+)>?$")
 
 
@@ -79,9 +73,12 @@ def offset_overflow(report: Report, evidence: Evidence, trials: Trials) -> Itera
 def loaded_indices(evidence: Evidence) -> dict[str, tuple[int, int]]:
     """Loads of whole numbers from arrays that were given: the least and the greatest of them."""
     ttir = evidence.ttir
-    pairs = [*zip(ttir.parameters, evidence.compiled.parameters, strict=False)]
-    given = {name: a.data for name, a in pairs if a.data is not None and a.type[0] in "iu" and a.data.size}
-    drawn = {name for name, a in pairs if a.pointer and a.data is None}
+    given = {
+        name: a.data
+        for name, a in evidence.parameters
+        if a.data is not None and a.type[0] in "iu" and a.data.size
+    }
+    drawn = {name for name, a in evidence.parameters if a.pointer and a.data is None}
     found = {}
     for operation in ttir.walk():
         if operation.name == "tt.load":
@@ -210,16 +207,12 @@ def _accessed(function: Function, name: str) -> bool:
 def _reaching_pointers(function: Function) -> set[str]:
     """Values that end up in an offset of a pointer."""
     made = function.made_by()
-    pending = [o.operands[1] for o in function.walk() if o.name == "tt.addptr"]
-    found: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in found:
-            continue
-        found.add(name)
-        if name in made and made[name].name not in ("tt.load", "tt.reduce", "scf.for"):
-            pending += made[name].operands
-    return found
+
+    def computed(name: str) -> tuple[str, ...]:
+        stops = name not in made or made[name].name in ("tt.load", "tt.reduce", "scf.for")
+        return () if stops else made[name].operands
+
+    return {*reached((o.operands[1] for o in function.walk() if o.name == "tt.addptr"), computed)}
 
 
 class Bounds:

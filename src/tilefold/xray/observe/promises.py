@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tilefold.xray.evidence import Evidence
+from tilefold.xray.reach import reached
 from tilefold.xray.report.static import line_of
 
 WHOLE = 16  # bytes that one thread can move at once
@@ -96,15 +97,13 @@ def dividing(evidence: Evidence) -> set[str]:
 def _given_to(evidence: Evidence, operations: Sequence[str], operands: slice) -> set[str]:
     """Arguments that reach operands of some operations as they are, or multiplied."""
     made = evidence.ttir.made_by()
-    pending = [v for o in evidence.ttir.walk() if o.name in operations for v in o.operands[operands]]
-    seen: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name not in seen and (name not in made or made[name].name in _SCALING):
-            pending += made[name].operands if name in made else ()
-            seen.add(name)
-    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    return {a.name for name, a in pairs if name in seen}
+
+    def scaled(name: str) -> tuple[str, ...]:
+        return made[name].operands if name in made and made[name].name in _SCALING else ()
+
+    given = [v for o in evidence.ttir.walk() if o.name in operations for v in o.operands[operands]]
+    found = {*reached(given, scaled)}
+    return {a.name for name, a in evidence.parameters if name in found}
 
 
 def promising_each(ttir: str, promise: Mapping[str, int]) -> str:

@@ -35,12 +35,12 @@ def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
     seen: set[tuple[str, int]] = set()
     for program, outcome in zip(evidence.execution.programs, evidence.execution.outcomes, strict=True):
         for found in races(outcome, "global"):
-            place = evidence.places.line(evidence.entry.instructions[found.instructions[-1]]) or ("", 0)
+            place = evidence.line(found.instructions[-1])
             if not found.differing or place in seen or place in by_chance:
                 continue
             seen.add(place)
-            lines = [evidence.places.line(evidence.entry.instructions[n]) for n in found.instructions]
-            named = ", ".join(f"{line[1]}" for line in dict.fromkeys(lines) if line)
+            lines = [evidence.line(n) for n in found.instructions]
+            named = ", ".join(f"{line}" for _, line in dict.fromkeys(lines) if line)
             yield Observation(
                 "race",
                 "warning" if found.in_turn else "error",
@@ -107,9 +107,8 @@ def drawn_values(evidence: Evidence) -> set[str]:
     """Values that are read from memory which holds random elements, since nobody gave any; also through addresses of which
     that is not known."""
     ttir = evidence.ttir
-    pairs = [*zip(ttir.parameters, evidence.compiled.parameters, strict=False)]
-    given = {name for name, argument in pairs if argument.pointer and argument.data is not None}
-    empty = {name for name, argument in pairs if argument.pointer and argument.data is None}
+    given = {name for name, a in evidence.parameters if a.pointer and a.data is not None}
+    empty = {name for name, a in evidence.parameters if a.pointer and a.data is None}
     found: set[str] = set()
     for operation in ttir.walk():
         if operation.name in _READS:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.job import Compiled, Resources
+from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Operation, tensors
 from tilefold.xray.machine import Outcome
@@ -22,7 +22,7 @@ from tilefold.xray.observe.conflicts import PARTIAL, WARPS
 from tilefold.xray.observe.joined import ASTRAY, BACKWARDS, NARROWED, TURNED, UNPROVEN
 from tilefold.xray.observe.memory import LONE, SHARED, transposing
 from tilefold.xray.observe.promises import dividing
-from tilefold.xray.observe.threads import SHORT, axis_of
+from tilefold.xray.observe.threads import SHORT
 from tilefold.xray.observe.trials import (
     BARRIER,
     CLOCKS,
@@ -55,6 +55,7 @@ _WEIGHED = (
     "read-again", "scalar-access",
 )  # fmt: skip
 _MOVING = ("tt.load", "tt.store", "tt.atomic_rmw")
+Count = Callable[[Sequence[Outcome]], int]
 _STRONG = ("acq_rel", "acquire", "release")
 
 
@@ -117,8 +118,8 @@ def _unless_it_spills(remedy: Remedy, report: Report) -> Remedy:
     if remedy.measure == _SPILLED or remedy.after >= remedy.before:
         return remedy
     threads = 32 * report.num_warps
-    before = _spilled(report.resources) * threads
-    after = _spilled(offline.resources(remedy.compiled)) * 32 * remedy.compiled.num_warps
+    before = report.resources.spilled * threads
+    after = offline.resources(remedy.compiled).spilled * 32 * remedy.compiled.num_warps
     if after <= before:
         return remedy
     return replace(remedy, measure="bytes spilled a program", before=before, after=after)
@@ -155,8 +156,7 @@ def _padded(found: Observation, evidence: Evidence, trials: Trials) -> Observati
     if found.severity != "warning":
         return found
     names = _strides(found, evidence)
-    places = {(found.file, found.line), *found.also}
-    here = {n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) in places}
+    here = {*evidence.at(*found.places)}
 
     def moved(outcomes: Sequence[Outcome]) -> tuple[int, int]:
         costs = [global_cost(a for a in o.accesses if a.instruction in here) for o in outcomes]
@@ -185,9 +185,8 @@ def _strides(found: Observation, evidence: Evidence) -> list[str]:
     lengths that places are counted in."""
     moved = {v for kind in _MOVING for o in _at(evidence, found, kind) for v in o.operands[:1]}
     reached, lengths = evidence.ttir.reached_from(moved), dividing(evidence)
-    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
     return [
-        a.name for name, a in pairs
+        a.name for name, a in evidence.parameters
         if name in reached and a.name not in lengths and isinstance(a.value, int) and not a.pointer and a.value % _SECTOR
     ]  # fmt: skip
 
@@ -226,10 +225,9 @@ def _launched(warps: int, evidence: Evidence, trials: Trials) -> Remedy | None:
     """Other warps, measured by the instructions that are issued."""
     if warps == evidence.compiled.job.num_warps:
         return None
-    made = trials.launch(warps=warps)
-    assert evidence.execution is not None
-    before, after = _issued(evidence.execution.outcomes), _issued(trials.run(made).outcomes)
-    return Remedy(f"num_warps={warps}", made, "instructions issued", before, after)
+    return _measured(
+        trials.launch(warps=warps), f"num_warps={warps}", "instructions issued", _issued, evidence, trials
+    )
 
 
 def _fewer_warps(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
@@ -265,15 +263,14 @@ def _other_warps(found: Observation, report: Report, evidence: Evidence, trials:
     assert evidence.execution is not None
     if found.severity == "note" or found.reason.startswith(TURNED):
         return None
-    places = {(found.file, found.line), *found.also}
     outcomes = evidence.execution.outcomes
-    before, issued, all_ = _spare(evidence.compiled, outcomes, places), _issued(outcomes), _passes(outcomes)
+    before, issued, all_ = _spare(evidence.compiled, outcomes, found), _issued(outcomes), _passes(outcomes)
     half = report.num_warps // 2
     made = [(w, trials.launch(warps=w)) for w in (half, half // 2, 2 * report.num_warps) if 1 <= w <= 16]
     ran = [(w, kernel, trials.run(kernel).outcomes, trials.clocks(kernel)[1]) for w, kernel in made]
     # Fewer passes here by more elsewhere, or by many more instructions, are no gain.
     left = [
-        _spare(kernel, o, places) if _issued(o) <= 1.1 * issued and _passes(o) <= all_ else before
+        _spare(kernel, o, found) if _issued(o) <= 1.1 * issued and _passes(o) <= all_ else before
         for _, kernel, o, _ in ran
     ]
     best = min(range(len(ran)), key=lambda n: (left[n] > _FEWER * before, ran[n][3]))
@@ -285,13 +282,11 @@ def _other_warps(found: Observation, report: Report, evidence: Evidence, trials:
     )
 
 
-def _spare(
-    compiled: Compiled, outcomes: Sequence[Outcome], places: set[tuple[str, int]], space: str = "shared"
-) -> int:
-    """Passes through shared memory, or sectors, beyond the least, of accesses at some lines."""
+def _spare(compiled: Compiled, outcomes: Sequence[Outcome], found: Observation, space: str = "shared") -> int:
+    """Passes through shared memory, or sectors, beyond the least, of accesses at an observation's lines."""
     module = parse(compiled.ptx)
     lines = Lines(module, compiled.ptx, compiled.ttir)
-    here = {n for n, i in enumerate(module.entries[0].instructions) if lines.line(i) in places}
+    here = {n for n, i in enumerate(module.entries[0].instructions) if lines.line(i) in found.places}
     asked = [[a for a in o.accesses if a.instruction in here] for o in outcomes]
     if space == "global":
         return sum(c.sectors - c.ideal for c in map(global_cost, asked))
@@ -307,7 +302,7 @@ def _more_warps(found: Observation, report: Report, evidence: Evidence, trials: 
     if report.num_warps >= 16:
         return None
     made = trials.launch(warps=2 * report.num_warps)
-    before, after = _spilled(report.resources), _spilled(offline.resources(made))
+    before, after = report.resources.spilled, offline.resources(made).spilled
     return Remedy(
         f"num_warps={2 * report.num_warps}", made, _SPILLED, before, after, gain=0.5
     )  # for twice the threads
@@ -332,8 +327,7 @@ def _fewer_stages(found: Observation, report: Report, evidence: Evidence, trials
 
 def _at(evidence: Evidence, found: Observation, name: str) -> list[Operation]:
     """Operations of a name at the observation's lines."""
-    places = {(found.file, found.line), *found.also}
-    return [o for o in evidence.ttir.walk() if o.name == name and line_of(o.place) in places]
+    return [o for o in evidence.ttir.walk() if o.name == name and line_of(o.place) in found.places]
 
 
 def _rewritten(
@@ -398,17 +392,26 @@ def _precision(found: Observation, evidence: Evidence, trials: Trials, word: str
         return row.replace(" : ", f", inputPrecision = {word} : ", 1)
 
     made = _rewritten(evidence, _at(evidence, found, "tt.dot"), said, trials)
-    assert evidence.execution is not None
-    before, after = _issued(evidence.execution.outcomes), _issued(trials.run(made).outcomes)
-    return Remedy(f'input_precision="{word}"', made, "instructions issued", before, after, precision=True)
+    remedy = _measured(made, f'input_precision="{word}"', "instructions issued", _issued, evidence, trials)
+    return replace(remedy, precision=True)
 
 
-def _text(text: str, what: str, measure: str, count: Callable[[Sequence[Outcome]], int], evidence: Evidence,
-          trials: Trials) -> Remedy:  # fmt: skip
-    """Another TTIR, measured in what both execute."""
-    made = trials.compile(text)
+def _measured(
+    made: Compiled, what: str, measure: str, count: Count, evidence: Evidence, trials: Trials
+) -> Remedy:
+    """Another kernel, measured in what both execute."""
+    return Remedy(what, made, measure, *_counted(count, made, evidence, trials))
+
+
+def _counted(count: Count, made: Compiled, evidence: Evidence, trials: Trials) -> tuple[int, int]:
+    """What the kernel and another one execute."""
     assert evidence.execution is not None
-    return Remedy(what, made, measure, count(evidence.execution.outcomes), count(trials.run(made).outcomes))
+    return count(evidence.execution.outcomes), count(trials.run(made).outcomes)
+
+
+def _text(text: str, what: str, measure: str, count: Count, evidence: Evidence, trials: Trials) -> Remedy:
+    """Another TTIR, measured so."""
+    return _measured(trials.compile(text), what, measure, count, evidence, trials)
 
 
 def _moved(outcomes: Sequence[Outcome]) -> int:
@@ -440,9 +443,7 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
     said only if it saves many."""
     if launch := re.search(r"num_warps=(\d+)", found.change):
         made = trials.launch(warps=int(launch[1]))
-        assert evidence.execution is not None
-        before, after = _moved(evidence.execution.outcomes), _moved(trials.run(made).outcomes)
-        return Remedy(launch[0], made, "bytes moved", before, after)
+        return _measured(made, launch[0], "bytes moved", _moved, evidence, trials)
     if LONE in found.reason and SHARED in found.reason:
         return None  # a longer tile, which other programs' work would be part of
     moves = [o for kind in _MOVING for o in _at(evidence, found, kind)]
@@ -452,9 +453,8 @@ def _turned(found: Observation, report: Report, evidence: Evidence, trials: Tria
         return None
     remedy = _text(text, "transposing the tile", "bytes moved", _moved, evidence, trials)
     assert evidence.execution is not None
-    places = {(found.file, found.line), *found.also}
     before, after = (
-        _spare(kernel, outcomes, places, "global")
+        _spare(kernel, outcomes, found, "global")
         for kernel, outcomes in (
             (evidence.compiled, evidence.execution.outcomes),
             (remedy.compiled, trials.run(remedy.compiled).outcomes),
@@ -477,11 +477,10 @@ def _behind(found: Observation, report: Report, evidence: Evidence, trials: Tria
     what it costs: instructions, or registers that are spilled."""
     text = rewrites.folded_behind(evidence.compiled.ttir, evidence.ttir, _at(evidence, found, "tt.reduce"))
     remedy = _text(text, "one fold behind the loop", "barriers", _barriers, evidence, trials)
-    assert evidence.execution is not None
-    before, after = _issued(evidence.execution.outcomes), _issued(trials.run(remedy.compiled).outcomes)
+    before, after = _counted(_issued, remedy.compiled, evidence, trials)
     if after - before > BARRIER * report.num_warps * (remedy.before - remedy.after):
         return replace(remedy, measure="instructions issued", before=before, after=after)
-    before, after = _spilled(report.resources), _spilled(offline.resources(remedy.compiled))
+    before, after = report.resources.spilled, offline.resources(remedy.compiled).spilled
     if after > before:
         return replace(remedy, measure=_SPILLED, before=before, after=after)
     return remedy
@@ -491,21 +490,16 @@ def _split(found: Observation, report: Report, evidence: Evidence, trials: Trial
     """Halves of a short axis combined in registers, measured by what is issued; where the tile then changes its layout
     through shared memory for more than that, by the barriers."""
     folds = [
-        o for o in _at(evidence, found, "tt.reduce") if tensors(o.types)[0].shape[axis_of(o)] <= SHORT
+        o for o in _at(evidence, found, "tt.reduce") if tensors(o.types)[0].shape[o.axis] <= SHORT
     ]  # fmt: skip
     remedy = _text(
         rewrites.split_apart(evidence.compiled.ttir, folds), "folding halves behind the load", "instructions issued", _issued,
         evidence, trials,
     )  # fmt: skip
-    assert evidence.execution is not None
-    before, after = _barriers(evidence.execution.outcomes), _barriers(trials.run(remedy.compiled).outcomes)
+    before, after = _counted(_barriers, remedy.compiled, evidence, trials)
     if BARRIER * report.num_warps * (after - before) > remedy.before - remedy.after > 0:
         return replace(remedy, measure="barriers", before=before, after=after)
     return remedy
-
-
-def _spilled(used: Resources) -> int:
-    return used.spill_stores + used.spill_loads
 
 
 def _placed(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
@@ -533,8 +527,8 @@ def _other_order(found: Observation, report: Report, evidence: Evidence, trials:
     """A tile that comes to a change of layout, loaded with its dims in the other order; the one of those that gains most."""
     if found.reason.startswith(NARROWED):
         return None
-    places = {(found.file, found.line), *found.also}
-    here = {v for o in evidence.ttir.walk() if line_of(o.place) in places for v in (*o.operands, *o.results)}
+    moved = (o for o in evidence.ttir.walk() if line_of(o.place) in found.places)
+    here = {v for o in moved for v in (*o.operands, *o.results)}
     reached = evidence.ttir.reached_from(here)
     loads = [
         o for o in evidence.ttir.walk()

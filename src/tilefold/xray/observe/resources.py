@@ -29,8 +29,7 @@ def registers_a_thread(report: Report) -> int:
 def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """Registers that the assembler kept in local memory."""
     used = report.resources
-    spilled = used.spill_stores + used.spill_loads
-    if not spilled:
+    if not used.spilled:
         return
     lines = local_by_line(evidence.machine.code, evidence.entry.instructions, evidence.places)
     file, line = max(lines, key=lambda key: lines[key], default=("", 0))
@@ -43,7 +42,7 @@ def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
         f"{used.spill_stores} bytes a thread are written to local memory and {used.spill_loads} read back, with "
         f"{used.registers} registers in use",
         *_why_spilled(report),
-        bytes_at_stake=spilled * threads,
+        bytes_at_stake=used.spilled * threads,
         numbers=(("spill_stores", used.spill_stores), ("spill_loads", used.spill_loads), ("from", "L2")),
     )
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tilefold.xray.ir import Operation, element_bytes, spelled, tensors
-from tilefold.xray.ir.syntax import Function
+from tilefold.xray.ir.syntax import MASKS, Function
 from tilefold.xray.observe.fills import identity_of
 from tilefold.xray.observe.masked import VALUES, literal_of, tile_type
 from tilefold.xray.observe.trials import UntriedError
@@ -170,7 +170,7 @@ def split_apart(ttir: str, reductions: Sequence[Operation]) -> str:
     rows = ttir.splitlines()
     for fold in reductions:
         tile, inner = tensors(fold.types)[0], [o.name for o in fold.blocks[0].operations[:-1]]
-        axis = int(fold.attributes.split("axis = ")[1].split()[0])
+        axis = fold.axis
         length, rest = tile.shape[axis], [n for d, n in enumerate(tile.shape) if d != axis]
         if len(inner) != 1 or len(fold.results) != 1 or length & (length - 1) or not rest:
             raise UntriedError("its fold is not written here in halves")
@@ -452,7 +452,7 @@ def masked_moves(loop: Operation) -> list[tuple[Operation, str]] | None:
     found = []
     for operation in loop.blocks[0].operations:
         inner = [o for o in operation.walk() if o.name in _TOUCHING or "descriptor" in o.name]
-        at = _MASKS.get(operation.name)
+        at = MASKS.get(operation.name)
         if inner and (at is None or len(operation.operands) <= at):
             return None
         if inner and at is not None:
@@ -460,8 +460,7 @@ def masked_moves(loop: Operation) -> list[tuple[Operation, str]] | None:
     return found or None
 
 
-_MASKS = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
-_TOUCHING = (*_MASKS, "tt.atomic_cas")
+_TOUCHING = (*MASKS, "tt.atomic_cas")
 
 
 def _mask_type(move: Operation) -> str:

@@ -70,8 +70,8 @@ class Stakes:
         execution = evidence.execution
         self._outcomes = () if execution is None else execution.outcomes
         self._of: dict[tuple[str, int], list[int]] = {}
-        for number, instruction in enumerate(evidence.entry.instructions):
-            self._of.setdefault(evidence.places.line(instruction) or ("", 0), []).append(number)
+        for number in range(len(evidence.entry.instructions)):
+            self._of.setdefault(evidence.line(number), []).append(number)
 
     @functools.cached_property
     def _like(self) -> tuple[tuple[Outcome, ...], Array, bool]:
@@ -108,7 +108,7 @@ class Stakes:
         """An observation of the executed programs with what is at stake in the grid."""
         if not (found.bytes_at_stake or found.cycles_at_stake):
             return found
-        here = [n for place in ((found.file, found.line), *found.also) for n in self._of.get(place, ())]
+        here = [n for place in found.places for n in self._of.get(place, ())]
         wanted = set(here)
 
         def issued_by(o: Outcome) -> int:
@@ -176,8 +176,7 @@ def one_of_each(
     where classes are not known."""
     if evidence.compiled.job.cluster > 1:
         return None
-    pairs = zip(evidence.ttir.parameters, evidence.compiled.parameters, strict=False)
-    sizes = {name: a.itemsize for name, a in pairs if a.pointer}
+    sizes = {name: a.itemsize for name, a in evidence.parameters if a.pointer}
     found = classes(evidence.ttir, integer_arguments(evidence), grid, sizes)
     if found is None:
         return None

@@ -156,8 +156,8 @@ def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observat
         if operation.name != "tt.reduce" or place is None or operation.place.index(place) > _FRAMES:
             continue
         for tile in tensors(operation.types)[:1]:
-            axis = axis_of(operation)
-            axes.setdefault(tile.shape, set()).update({axis} if tile.shape[axis] <= SHORT else ())
+            short = tile.shape[operation.axis] <= SHORT
+            axes.setdefault(tile.shape, set()).update({operation.axis} if short else ())
         spread = _spreadaxis_of(operation, evidence, report.num_warps)
         if spread is not None:
             found.setdefault(place, spread)
@@ -177,16 +177,11 @@ def _spreadaxis_of(
     tile = next(iter(tensors(operation.types)), None)
     if tile is None:
         return None
-    axis = axis_of(operation)
+    axis = operation.axis
     held, length = holding(tile, evidence.ttgir.aliases, warps), tile.shape[axis]
     if held is None or length > SHORT or held.lanes[axis] * held.warps[axis] < 2:
         return None
     return (tile, axis, held) if tile.elements // length >= 32 * warps else None
-
-
-def axis_of(reduction: Operation) -> int:
-    """The dim that a reduction folds."""
-    return int(reduction.attributes.split("axis = ")[1].split()[0])
 
 
 def _smallaxis_of(

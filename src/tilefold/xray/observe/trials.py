@@ -6,13 +6,14 @@ and in steps: a kernel whose programs take long is not executed again, and the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilefold.errors import TilefoldError
 from tilefold.xray.compile import offline
+from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.job import Compiled, Job
 from tilefold.xray.execution import Execution, Program, execute
 from tilefold.xray.machine import Outcome
@@ -186,7 +187,7 @@ class Trials:
         """With registers that are spilled, once a thread: the PTX has none of that."""
         chip, used = compiled.job.chip, offline.resources(compiled)
         held = max(occupancy(chip, used, compiled.num_warps).blocks, 1)
-        spilled = (used.spill_stores + used.spill_loads) * 32 * compiled.num_warps * len(done.outcomes)
+        spilled = used.spilled * 32 * compiled.num_warps * len(done.outcomes)
         return round(clocks_of(done.outcomes, min(held, -(-self._count // chip.sms))) + spilled / PORT)
 
     def _programs(self, given: Sequence[Program] | None) -> tuple[Program, ...]:
@@ -242,26 +243,28 @@ def _issuing(outcome: Outcome, resident: int) -> float:
 
 def difference(compiled: Compiled, ours: Memory, theirs: Memory, *, exact: bool = False) -> Difference | None:
     """Where two memories differ by more than rounding (`exact`: at all); None where they hold the same."""
-    kinds = {f"{i}:{a.name}": (a.name, a.type) for i, a in enumerate(compiled.parameters) if a.pointer}
-    found = None
-    for left, right in zip(ours.allocations, theirs.allocations, strict=False):
-        if left.name in kinds and left.name == right.name:
-            name, kind = kinds[left.name]
-            one = _differing(name, kind, _pairs(left, right, ours, theirs), exact=exact)
-            found = found or one
-    return found
+    each = [_differing(a, pairs, exact=exact) for a, pairs in _arguments(compiled, ours, theirs)]
+    return next((one for one in each if one is not None), None)
 
 
 def changed(compiled: Compiled, ours: Memory, theirs: Memory) -> set[tuple[str, int]]:
     """Elements of arguments, by name and number, that two executions left with different bits."""
-    kinds = {f"{i}:{a.name}": (a.name, a.itemsize) for i, a in enumerate(compiled.parameters) if a.pointer}
-    found: set[tuple[str, int]] = set()
+    return {
+        (argument.name, n)
+        for argument, pairs in _arguments(compiled, ours, theirs)
+        for first, a, b in pairs
+        for n in np.unique((first + np.flatnonzero(a != b)) // argument.itemsize).tolist()
+    }
+
+
+def _arguments(
+    compiled: Compiled, ours: Memory, theirs: Memory
+) -> Iterator[tuple[Argument, list[tuple[int, Array, Array]]]]:
+    """The arguments that have memory of their own in both, and what two executions left there."""
+    named = {f"{i}:{a.name}": a for i, a in enumerate(compiled.parameters) if a.pointer}
     for left, right in zip(ours.allocations, theirs.allocations, strict=False):
-        if left.name in kinds and left.name == right.name:
-            name, size = kinds[left.name]
-            for first, a, b in _pairs(left, right, ours, theirs):
-                found |= {(name, n) for n in np.unique((first + np.flatnonzero(a != b)) // size).tolist()}
-    return found
+        if left.name in named and left.name == right.name:
+            yield named[left.name], _pairs(left, right, ours, theirs)
 
 
 def _pairs(
@@ -281,9 +284,9 @@ def _pairs(
 
 
 def _differing(
-    name: str, kind: str, parts: list[tuple[int, Array, Array]], *, exact: bool
+    argument: Argument, parts: list[tuple[int, Array, Array]], *, exact: bool
 ) -> Difference | None:
-    worst, count = None, 0
+    kind, worst, count = argument.type, None, 0
     largest = 0.0
     for first, ours, theirs in parts:
         if np.array_equal(ours, theirs):
@@ -303,7 +306,7 @@ def _differing(
             if worst is None or rank[at] > largest:
                 size = len(ours) // len(a)
                 largest, worst = float(rank[at]), (first // size + at, float(a[at]), float(b[at]))
-    return None if worst is None else Difference(name, count, *worst)
+    return None if worst is None else Difference(argument.name, count, *worst)
 
 
 def numbers(held: Array, kind: str) -> Array:

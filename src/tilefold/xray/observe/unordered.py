@@ -191,10 +191,7 @@ class _Side:
         """One of these bytes' accesses."""
         number = int(found.accesses[at])
         access = self._outcome.accesses[number]
-        instruction = self.evidence.entry.instructions[access.instruction]
-        return _Touch(
-            self, number, self.evidence.places.line(instruction) or ("", 0), access.kind == "atomic"
-        )
+        return _Touch(self, number, self.evidence.line(access.instruction), access.kind == "atomic")
 
 
 def _reach(accesses: list[tuple[int, Access]], evidence: Evidence) -> dict[int, tuple[int, int]]:

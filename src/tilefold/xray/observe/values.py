@@ -9,19 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from tilefold.xray.ir.programs import COMPARED
 from tilefold.xray.ir.syntax import Block, Function, Operation
 
 # Operations that move elements about: an element of the result is an element of the operand.
 MOVES = (
-    "tt.splat",
-    "tt.broadcast",
-    "tt.expand_dims",
-    "tt.reshape",
-    "tt.trans",
-    "ttg.convert_layout",
-    "tt.bitcast",
+    "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "ttg.convert_layout", "tt.bitcast",
     "arith.bitcast",
-)
+)  # fmt: skip
 _RECASTS = ("tt.bitcast", "arith.bitcast")
 _FLOAT = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32}
 _RANGE = re.compile(r"end = (\d+) : i32, start = 0\b")
@@ -43,9 +38,6 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "math.floor": np.floor, "math.ceil": np.ceil, "arith.extf": np.float64, "arith.truncf": np.float64,
     "arith.sitofp": np.float64, "arith.uitofp": np.float64, "tt.fp_to_fp": np.float64,
     "arith.extsi": np.int64, "arith.extui": np.int64, "arith.trunci": np.int64, "arith.fptosi": np.int64,
-}  # fmt: skip
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
 
 
@@ -223,7 +215,7 @@ def apply(operation: Operation, values: list[Any]) -> Any:
             how = operation.attributes.split(",")[0].strip()
             if how in ("uno", "ord"):
                 return bool(np.isnan(values[0]) or np.isnan(values[1])) == (how == "uno")
-            return bool(_COMPARE[how[-2:]](values[0], values[1]))
+            return bool(COMPARED[how[-2:]](values[0], values[1]))
     raise UnknownError(kind)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.job import Compiled, Resources
+from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
 from tilefold.xray.ir.syntax import Tensor
@@ -411,7 +411,7 @@ class Causes:
     def _loses(self, ttir: str, *, executed: bool = True) -> str:
         """More spills; or no fewer clocks in all units together, where the kernel was executed; else more barriers."""
         kernels = (self._evidence.compiled, self._trials.compile(ttir))
-        before, after = (_spilled(offline.resources(k)) for k in kernels)
+        before, after = (offline.resources(k).spilled for k in kernels)
         if after > before:
             return f"bytes spilled a thread {before:,} -> {after:,}"
         if self._evidence.execution is None or not executed:
@@ -508,10 +508,6 @@ class Causes:
             return narrowest(self._trials.compile(ttir))
         except UntriedError:
             return {}
-
-
-def _spilled(used: Resources) -> int:
-    return used.spill_stores + used.spill_loads
 
 
 def _apart(sets: list[list[str]]) -> list[list[str]]:

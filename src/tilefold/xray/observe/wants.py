@@ -99,8 +99,6 @@ def _held(tile: Tensor, evidence: Evidence) -> str:
     """A layout in words: what a thread holds, and how lanes and warps stand."""
     held = holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps)
     if held is None:
-        return (
-            evidence.ttgir.aliases.get(tile.encoding, tile.encoding).partition("<")[0].removeprefix("#ttg.")
-        )
+        return evidence.ttgir.layout(tile).partition("<")[0].removeprefix("#ttg.")
     sizes = ("x".join(map(str, n)) for n in (held.elements, held.lanes, held.warps))
     return "{} a thread, {} lanes, {} warps".format(*sizes)

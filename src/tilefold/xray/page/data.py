@@ -210,7 +210,6 @@ def _tiles(made: Examined, keys: Keys) -> tuple[list[Document], dict[int, list[i
 
 
 def _observation(found: Observation, first: Compiled, variants: Sequence[Compiled], keys: Keys) -> Document:
-    places = [(found.file, found.line), *found.also] if found.line else []
     tried = [one for variant in variants if (one := _tried(found, first, variant))]
     return {
         "severity": found.severity,
@@ -218,7 +217,7 @@ def _observation(found: Observation, first: Compiled, variants: Sequence[Compile
         "stake": words.duration(found.us_at_stake) if found.us_at_stake else "",
         "quiet": found.quiet,
         "place": words.place(found),
-        "keys": [n for place in places if (n := keys.of(place)) >= 0],
+        "keys": [n for place in found.places if found.line and (n := keys.of(place)) >= 0],
         "parts": words.observation(found),
         "tried": tried[:_MOST_VARIANTS],
         "untold": max(len(tried) - _MOST_VARIANTS, 0),

@@ -177,7 +177,7 @@ class BodyParser:
 
     def _instruction(self) -> Instruction:
         stream = self._stream
-        line, inline, guard = stream.line, stream.inline, None
+        line, guard = stream.line, None
         if stream.accept("@"):
             negated = stream.accept("!")
             guard = Guard(self._named(stream.take().text), negated)
@@ -192,7 +192,7 @@ class BodyParser:
                 )
         if opcode == "brx":
             operands = [self._targets.get(o.name, o) if isinstance(o, Symbol) else o for o in operands]
-        return Instruction(opcode, tuple(modifiers), tuple(operands), guard, line, self._location, inline)
+        return Instruction(opcode, tuple(modifiers), tuple(operands), guard, line, self._location)
 
     def _operand(self) -> Operand:
         first = self._single()

@@ -12,7 +12,6 @@ _TOKEN = re.compile(
     r"""
       (?P<space>[ \t\r]+)
     | (?P<newline>\n)
-    | (?P<inline>//[ ]*(?:begin|end)[ ]inline[ ]asm[^\n]*)
     | (?P<comment>//[^\n]*|/\*.*?\*/)
     | (?P<string>"(?:[^"\\\n]|\\.)*")
     | (?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})
@@ -35,7 +34,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """All tokens of a PTX text but spaces and comments; the comments around inline assembly stay."""
+    """All tokens of a PTX text but spaces and comments."""
     found: list[Token] = []
     line, position = 1, 0
     for match in _TOKEN.finditer(text):

@@ -7,20 +7,11 @@ from tilefold.xray.ptx.lexer import Token
 
 
 class Stream:
-    """Tokens and a place among them. Comments around inline assembly set `inline` and are passed over."""
+    """Tokens and a place among them."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._next = 0
-        self.inline = False
-        self._settle()
-
-    def _settle(self) -> None:
-        tokens, place = self._tokens, self._next
-        while place < len(tokens) and tokens[place].kind == "inline":
-            self.inline = "begin" in tokens[place].text
-            place += 1
-        self._next = place
 
     @property
     def ended(self) -> bool:
@@ -43,7 +34,6 @@ class Stream:
         """The next token, and on."""
         token = self.peek()
         self._next += 1
-        self._settle()
         return token
 
     def skip(self) -> Stream:
@@ -56,7 +46,6 @@ class Stream:
         if self._next >= len(self._tokens) or self._tokens[self._next].text != text:
             return False
         self._next += 1
-        self._settle()
         return True
 
     def expect(self, text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -67,6 +69,28 @@ class Pair:
 Operand: TypeAlias = Register | Immediate | Symbol | Vector | Address | Pair
 
 
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """The operands inside of a vector, or the one."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def registers_of(operand: Operand) -> Iterator[str]:
+    """The names of the registers inside of an operand."""
+    match operand:
+        case Register(name):
+            yield name
+        case Vector(items):
+            for item in items:
+                yield from registers_of(item)
+        case Pair(first, second):
+            yield from registers_of(first)
+            yield from registers_of(second)
+        case Address(base, _, coordinates):
+            yield from registers_of(base)
+            if coordinates is not None:
+                yield from registers_of(coordinates)
+
+
 @dataclass(frozen=True)
 class Guard:
     """`@%p1` or `@!%p1`."""
@@ -79,8 +103,7 @@ class Guard:
 class Instruction:
     """One instruction: `opcode` without and `modifiers` with all that follows its first dot.
 
-    `line` is the line of the PTX text, `location` that of the kernel's source. `inline` marks what came from inline
-    assembly.
+    `line` is the line of the PTX text, `location` that of the kernel's source.
     """
 
     opcode: str
@@ -89,7 +112,6 @@ class Instruction:
     guard: Guard | None
     line: int
     location: Location | None = None
-    inline: bool = False
 
     @property
     def name(self) -> str:
@@ -157,16 +179,19 @@ class Entry:
         """Threads of a block, as `.reqntid` or `.maxntid` fix them."""
         for name, numbers in self.directives:
             if name in (".reqntid", ".maxntid"):
-                product = 1
-                for n in numbers:
-                    product *= n
-                return product
+                return math.prod(numbers)
         return 0
 
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """The body without its labels."""
         return tuple(item for item in self.body if isinstance(item, Instruction))
+
+    @cached_property
+    def targets(self) -> frozenset[str]:
+        """The labels that jumps name; those of a list that a jump chooses from are not among them."""
+        jumps = (i for i in self.instructions if i.opcode == "bra")
+        return frozenset(o.name for i in jumps for o in i.operands if isinstance(o, Symbol))
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilefold.errors import ArgumentError
-from tilefold.xray.report.model import Report
+from tilefold.xray.check import failing
+from tilefold.xray.render.words import place
+from tilefold.xray.report.model import SCHEMA, Report
 
 
 def write(path: str, text: str) -> None:
@@ -23,6 +26,21 @@ def write(path: str, text: str) -> None:
         raise ArgumentError(
             f"xray: an output must be a file that can be written, got {path!r} ({error.strerror}); choose another"
         ) from None
+
+
+def write_reports(path: str, reports: Iterable[Report]) -> None:
+    """Reports as JSON into a file, or to the output for "-"."""
+    document = {"schema": SCHEMA, "reports": [report.as_json() for report in reports]}
+    write(path, json.dumps(document, indent=1))
+
+
+def failures(reports: Iterable[Report], what: str) -> list[str]:
+    """A line for each observation that a run is to fail for, as `check.failing` takes `what`."""
+    return [
+        f"xray: {found.severity} {found.code} at {place(found)}: {found.evidence}"
+        for report in reports
+        for found in failing(report, what)
+    ]
 
 
 def rich_is_here() -> bool:

@@ -12,12 +12,11 @@ from tilefold.xray.report.model import Line, Report, Roofline
 def summary(report: Report) -> Iterator[tuple[str, str]]:
     """The kernel as a whole: what each text is about, and the text."""
     used, held = report.resources, report.occupancy
-    spills = used.spill_stores + used.spill_loads
     limited = "" if held.limiter == "nothing" else f", limited by {held.limiter}"
     yield (
         "occupies",
-        f"{used.registers} registers a thread ({spills or 'no'} bytes spilled), {words.size(used.shared)} of shared memory; "
-        f"{held.warps} of {held.warps_at_most} warps an SM{limited}",
+        f"{used.registers} registers a thread ({used.spilled or 'no'} bytes spilled), {words.size(used.shared)} of shared "
+        f"memory; {held.warps} of {held.warps_at_most} warps an SM{limited}",
     )
     yield "code", f"{report.totals.ptx} instructions of PTX, {report.totals.sass} of the machine"
     if not report.executed or report.totals.work is None:
@@ -97,7 +96,7 @@ def figures(report: Report) -> dict[str, float | None]:
     }
     whole = {
         "registers a thread": used.registers,
-        "bytes spilled": used.spill_stores + used.spill_loads,
+        "bytes spilled": used.spilled,
         "shared memory, bytes": used.shared,
         "warps an SM": report.occupancy.warps,
         "PTX instructions": totals.ptx,

@@ -126,7 +126,7 @@ def place(found: Observation) -> str:
     if not found.line:
         return "the whole kernel"
     by_file: dict[str, list[int]] = {}
-    for file, line in ((found.file, found.line), *found.also):
+    for file, line in found.places:
         by_file.setdefault(Path(file).name, []).append(line)
     return ", ".join(f"{name}:{','.join(map(str, lines))}" for name, lines in by_file.items())
 

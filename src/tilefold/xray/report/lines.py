@@ -26,14 +26,8 @@ Log = tuple[dict[int, list[Logged]], dict[int, list[Transfer]]]  # by the number
 # Whose layouts decide something: what moves data, what is combined across threads, and arithmetic. Pointers repeat their
 # data's.
 _SILENT = (
-    "tt.splat",
-    "tt.expand_dims",
-    "tt.broadcast",
-    "arith.constant",
-    "tt.make_range",
-    "tt.addptr",
-    "scf.yield",
-)
+    "tt.splat", "tt.expand_dims", "tt.broadcast", "arith.constant", "tt.make_range", "tt.addptr", "scf.yield",
+)  # fmt: skip
 NOWHERE: Key = ("", 0)
 
 
@@ -138,7 +132,7 @@ def _costs(plain: Access, logged: list[Logged]) -> Iterable[Access]:
     if plain.space == "global":
         cost = global_cost(logged)
         counts = cost.requests, cost.sectors, None, cost.ideal, cost.asked
-        yield Access(*base, *counts, usual_stride(logged, "global"), cost.again)
+        yield Access(*base, *counts, usual_stride(logged), cost.again)
     elif plain.space == "shared":
         shared = shared_cost(logged)
         yield Access(*base, shared.requests, None, shared.passes, shared.ideal)
@@ -158,11 +152,11 @@ def _boxes(plain: Access, moved: list[Transfer]) -> Access:
     )
 
 
-def usual_stride(logged: Iterable[Logged], space: str) -> int | None:
-    """The most common distance, in bytes, between neighbouring active lanes of a warp."""
+def usual_stride(logged: Iterable[Logged]) -> int | None:
+    """The most common distance, in bytes, between neighbouring active lanes of a warp, in global memory."""
     steps: Counter[int] = Counter()
     for access in logged:
-        if access.space != space:
+        if access.space != "global":
             continue
         lanes = access.addresses.astype(np.int64).reshape(-1, 32)
         active = access.active.reshape(-1, 32)

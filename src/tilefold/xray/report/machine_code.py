@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilefold.xray.ptx.parser import path_of
+from tilefold.xray.reach import reached
+from tilefold.xray.report.sass import PLACE
 
 END = "end"  # the block that every warp comes to at last
-_PLACE = re.compile(r'^\s*//## File "((?:[^"\\]|\\.)*)", line (\d+)')
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z]\w*)([^;]*);")
 _TARGET = re.compile(r"^\s*(?:!?U?P\w+\s*,\s*)?`\((\.L_x_\d+)\)")
@@ -33,7 +34,6 @@ class Block:
     """Instructions without a jump among them, and their lines; `next` are the blocks that may follow. `sync`: it begins with
     `BSYNC`."""
 
-    name: str
     opcodes: Counter[str] = field(default_factory=Counter)
     shared: list[Shared] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ def read_code(text: str) -> Code | None:
     """The code of one kernel as the disassembler writes it; None where it calls or jumps to what only registers know."""
     reader = _Reader()
     for row in text.splitlines():
-        if found := _PLACE.match(row):
+        if found := PLACE.match(row):
             reader.place = (path_of(found[1]), int(found[2]))
         elif found := _LABEL.match(row):
             reader.begin(found[1])
@@ -119,7 +119,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.place = ("", 0)
-        self._blocks = {"": Block("")}
+        self._blocks = {"": Block()}
         self._current = self._blocks[""]
         self._falls = True  # whether the block before goes on into the next one
 
@@ -127,7 +127,7 @@ class _Reader:
         """A new block here."""
         if self._falls:
             self._current.next.append(name)
-        self._current = self._blocks[name] = Block(name)
+        self._current = self._blocks[name] = Block()
         self._falls = True
 
     def instruction(self, guard: str | None, opcode: str, rest: str) -> None:
@@ -147,10 +147,6 @@ class _Reader:
 
     def reached(self) -> dict[str, Block]:
         """The blocks that something leads to, in the order of the code, and the end."""
-        self._blocks[END] = Block(END)
-        found, new = {""}, [""]
-        while new:
-            following = [b for b in self._blocks[new.pop()].next if b not in found]
-            found.update(following)
-            new += dict.fromkeys(following)
+        self._blocks[END] = Block()
+        found = {*reached([""], lambda name: self._blocks[name].next)}
         return {name: block for name, block in self._blocks.items() if name in found}

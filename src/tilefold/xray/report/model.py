@@ -197,9 +197,14 @@ class Observation:
     estimated_from: int = 0
 
     @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """Its place, and its others."""
+        return ((self.file, self.line), *self.also)
+
+    @property
     def lines(self) -> tuple[int, ...]:
         """Its line, and those of its other places."""
-        return (self.line, *(line for _, line in self.also))
+        return tuple(line for _, line in self.places)
 
     @property
     def quiet(self) -> bool:

@@ -10,7 +10,7 @@ from tilefold.xray.ptx.parser import path_of
 from tilefold.xray.ptx.syntax import Instruction
 from tilefold.xray.report.static import Lines, is_tritons
 
-_PLACE = re.compile(r'^\s*//## File "((?:[^"\\]|\\.)*)", line (\d+)')
+PLACE = re.compile(r'^\s*//## File "((?:[^"\\]|\\.)*)", line (\d+)')
 _CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)")
 _PADDING = ("NOP",)
 
@@ -50,7 +50,7 @@ def placed(
             callers[place[0]].add(shown)
     current = ("", 0)
     for number, row in enumerate(text.splitlines()):
-        if found := _PLACE.match(row):
+        if found := PLACE.match(row):
             current = (path_of(found[1]), int(found[2]))
         elif code := _CODE.match(row):
             yield number, code[1], _shown(current, callers)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilefold.xray.ir.reader import path_of
 from tilefold.xray.ir.syntax import Place
-from tilefold.xray.ptx.syntax import Immediate, Instruction, Location, Module, Vector
+from tilefold.xray.ptx.syntax import Immediate, Instruction, Location, Module, items_of
 
 _MATRIX = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _BITS = re.compile(r"(\d+)(x2)?$")
@@ -30,7 +30,7 @@ def access_of(instruction: Instruction) -> tuple[str, str, int] | None:
         if space is None:
             return None
         data = instruction.operands[0 if opcode == "ld" else 1]
-        count = len(data.items) if isinstance(data, Vector) else 1
+        count = len(items_of(data))
         space = "cluster" if instruction.has("shared::cluster") else space
         return ("load" if opcode == "ld" else "store", space, count * _bits(instruction) // 8)
     if opcode in ("atom", "red"):

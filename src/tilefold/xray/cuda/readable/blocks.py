@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from tilefold.errors import XrayError
 from tilefold.xray.cuda.readable.jumps import Block, before_each, dominators, found_cycles, structured
-from tilefold.xray.ptx import Address, Entry, Instruction, Label, Operand, Pair, Register, Symbol, Vector
+from tilefold.xray.ptx import Entry, Instruction, Label, Operand, Register, Symbol
+from tilefold.xray.ptx.syntax import registers_of
 
 # Instructions whose first operand is no result.
 SILENT = {
-    "st",
-    "red",
-    "bar",
-    "barrier",
-    "fence",
-    "membar",
-    "cp",
-    "prefetch",
-    "bra",
-    "ret",
-    "exit",
-    "trap",
-    "wgmma",
-    "stmatrix",
-    "nanosleep",
-    "discard",
-    "griddepcontrol",
-    "setmaxnreg",
-    "tensormap",
-}
+    "st", "red", "bar", "barrier", "fence", "membar", "cp", "prefetch", "bra", "ret", "exit", "trap", "wgmma", "stmatrix",
+    "nanosleep", "discard", "griddepcontrol", "setmaxnreg", "tensormap",
+}  # fmt: skip
 
 
 class UnreadableError(XrayError):
@@ -102,14 +85,11 @@ class Flow:
 
 
 def _blocks(entry: Entry) -> list[Block]:
-    jumped = {
-        o.name for i in entry.instructions if i.opcode == "bra" for o in i.operands if isinstance(o, Symbol)
-    }
     pieces: list[tuple[list[Instruction], Instruction | None]] = [([], None)]
     begins: dict[str, int] = {}
     for item in entry.body:
         if isinstance(item, Label):
-            if item.name in jumped:
+            if item.name in entry.targets:
                 if pieces[-1][0] or any(at == len(pieces) - 1 for at in begins.values()) or len(pieces) == 1:
                     pieces.append(([], None))
                 begins[item.name] = len(pieces) - 1
@@ -145,9 +125,9 @@ def _read_and_written(block: Block) -> tuple[frozenset[str], frozenset[str]]:
     read, written = set[str](), set[str]()
     for instruction in block.instructions:
         first, rest = results_and_sources(instruction)
-        names = [n for o in rest for n in registers(o)]
+        names = [n for o in rest for n in registers_of(o)]
         names += [instruction.guard.register] if instruction.guard else []
-        made = [n for o in first for n in registers(o)]
+        made = [n for o in first for n in registers_of(o)]
         read.update(n for n in (*names, *(made if instruction.guard else ())) if n not in written)
         written.update(made)
     if block.condition is not None and block.condition.name not in written:
@@ -164,23 +144,6 @@ def results_and_sources(instruction: Instruction) -> tuple[tuple[Operand, ...], 
     if instruction.opcode == "mbarrier" and instruction.modifiers[0] in ("init", "inval"):
         return (), instruction.operands
     return instruction.operands[:1], instruction.operands[1:]
-
-
-def registers(operand: Operand) -> Iterator[str]:
-    """The registers inside of an operand."""
-    match operand:
-        case Register(name):
-            yield name
-        case Vector(items):
-            for item in items:
-                yield from registers(item)
-        case Pair(first, second):
-            yield from registers(first)
-            yield from registers(second)
-        case Address(base, _, coordinates):
-            yield from registers(base)
-            if coordinates is not None:
-                yield from registers(coordinates)
 
 
 def _closest(follow: list[set[int]], root: int) -> list[int]:

@@ -10,14 +10,13 @@ from typing import Any
 
 from tilefold.xray.cuda.readable.scopes import Scopes
 from tilefold.xray.cuda.readable.tree import Effect, Shuffle
-from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value
+from tilefold.xray.cuda.readable.values import LEAVES, MIRRORED, Graph, Value
 
 State = tuple[Value, ...]
 _MOST = 4  # values of a state
 _LONGEST = 64  # values of a combine
 _ADDED = ("add.f32", "add.rn.f32", "add.f64")
 _TRIES = 4  # ways in which a state may be made of two
-_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 # What gives the same bits with its first two arguments exchanged.
 _TURNS = {"add", "mul", "and", "or", "xor"}
 _TURNED = ("add.", "mul.", "max.", "min.", "fma.", "and.", "or.", "xor.")
@@ -333,7 +332,7 @@ def _orders(form: Value, value: Value) -> Iterator[tuple[Value, ...]]:
 def _turned(value: Value) -> tuple[Any, ...] | None:
     """What an operation is with its first two arguments exchanged; None where it is no one."""
     if value.op == "compare":
-        return (_MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])
+        return (MIRRORED.get(value.data[0], value.data[0]), *value.data[1:])
     name = value.data[0] if value.op == "ptx" else ""
     return value.data if value.op in _TURNS or (name and name.startswith(_TURNED)) else None
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefold.xray.cuda.readable.tree import Carried, Counter, Effect, If, Loop, Region, results, walk
-from tilefold.xray.cuda.readable.values import Graph, Value, leaves
+from tilefold.xray.cuda.readable.values import MIRRORED, Graph, Value, leaves
 
-_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "ne": "ne"}
 _HOLDS = {
     "lt": lambda a, b: a < b,
     "gt": lambda a, b: a > b,
@@ -57,11 +56,11 @@ def _instead(effect: If, loop: Loop) -> Loop | None:
 def _counter(loop: Loop, graph: Graph, known: frozenset[Value]) -> Counter | None:
     """What a loop counts, if it goes on as long as that has not reached a bound that stays, and is not entered else."""
     condition = loop.condition
-    if condition.op != "compare" or condition.data[1] == "f" or condition.data[0] not in _MIRRORED:
+    if condition.op != "compare" or condition.data[1] == "f" or condition.data[0] not in MIRRORED:
         return None
     changing = {c.inside for c in loop.carried} | {v for e in walk(loop.body) for v in _made(e)}
     written, kind = condition.data
-    for relation, (at, bound) in ((written, condition.args), (_MIRRORED[written], condition.args[::-1])):
+    for relation, (at, bound) in ((written, condition.args), (MIRRORED[written], condition.args[::-1])):
         carried = next((c for c in loop.carried if c.next is at and _is_step(c)), None)
         if carried is None or any(leaf in changing for leaf in leaves(bound)):
             continue
@@ -103,7 +102,7 @@ def _is_entered(
 def _same(graph: Graph, relation: str, kind: str, first: Value, bound: Value) -> set[Value]:
     """The forms that a comparison may have."""
     wanted = {graph.compared(relation, kind, first, bound)}
-    wanted.add(graph.compared(_MIRRORED[relation], kind, bound, first))
+    wanted.add(graph.compared(MIRRORED[relation], kind, bound, first))
     if relation == "lt" and kind == "s" and first.constant is not None and _signed(first, "s") < (1 << 30):
         wanted.add(graph.compared("ge", kind, bound, graph.const(first.constant + 1, first.bits)))
     return wanted

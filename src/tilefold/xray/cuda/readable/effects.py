@@ -12,6 +12,7 @@ from tilefold.xray.cuda.readable.pure import bits_of, pure
 from tilefold.xray.cuda.readable.tree import Assembly, Atomic, Barrier, Effect, Load, Shuffle, Store
 from tilefold.xray.cuda.readable.values import Graph, Place, Value, leaves
 from tilefold.xray.ptx import Address, Entry, Immediate, Instruction, Operand, Pair, Register, Symbol, Vector
+from tilefold.xray.ptx.syntax import items_of
 
 Places = Callable[[int], Place | None]
 _SPECIAL = re.compile(r"%(tid|ctaid|nctaid)\.[xyz]$")
@@ -219,7 +220,7 @@ class Effects:
         """A load that fills its registers, or of a byte; False if it is no such."""
         target, source = instruction.operands[:2]
         space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
-        parts = target.items if isinstance(target, Vector) else (target,)
+        parts = items_of(target)
         if bits == 8 and len(parts) == 1 and isinstance(parts[0], Register):
             before = None if guard is None else self._read(parts[0], self._widths[parts[0].name]).constant
             if guard is None or (before is not None and before < 256):
@@ -281,7 +282,7 @@ class Effects:
         """A store of whole registers, or of bytes of them; False if it is no such."""
         target, source = instruction.operands[:2]
         space, bits = instruction.modifiers[0], bits_of(instruction.modifiers[-1])
-        parts = source.items if isinstance(source, Vector) else (source,)
+        parts = items_of(source)
         values = tuple(self._read(p, bits) for p in parts)
         values = tuple(self.graph.narrowed(v, 8) if bits == 8 and v.bits > 8 else v for v in values)
         if any(v.bits != bits for v in values):

@@ -38,15 +38,9 @@ from tilefold.xray.cuda.readable.values import LEAVES, Graph, Value, apart
 
 _RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neu": "!="}
 _COMPARED = {
-    ("s", 16): "short",
-    ("u", 16): "unsigned short",
-    ("s", 32): "int",
-    ("s", 64): "long long",
-    ("u", 32): "unsigned",
-    ("u", 64): "unsigned long long",
-    ("f", 32): "float",
-    ("f", 64): "double",
-}
+    ("s", 16): "short", ("u", 16): "unsigned short", ("s", 32): "int", ("s", 64): "long long", ("u", 32): "unsigned",
+    ("u", 64): "unsigned long long", ("f", 32): "float", ("f", 64): "double",
+}  # fmt: skip
 _WHOLE = {16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}
 _SPECIAL = {
     "%tid": ("threadIdx", "tid"),
@@ -102,7 +96,7 @@ class Expressions(Indices):
                 assert text is not None, "what was just named is known"
             else:
                 text = self.expression(pack)
-        return text if want is None else self._as(text, want)
+        return text if want is None else text.to(want)
 
     def _chosen(self, pack: Pack, distinct: Pack) -> Text:
         """One of few values, by its place in an array of them."""
@@ -116,9 +110,6 @@ class Expressions(Indices):
             self.sheet.put(self.sheet.known, key, (name, self.sheet.region))
             known = self.sheet.known[key]
         return Text(f"{known[0]}[{at}]", PRIMARY, "float")
-
-    def _as(self, text: Text, want: str) -> Text:
-        return text.to(want)
 
     def _constant(self, pack: Pack, want: str | None) -> Text:
         first = pack[0]
@@ -262,7 +253,7 @@ class Expressions(Indices):
         kind = self.kinds.of(value)
         if self.sums.is_sum(value) or (value.bits > 1 and value.op in ("mul", "and", "or", "xor", "shr")):
             kind = self._index_type(value, text)
-        text = self._as(text, kind)
+        text = text.to(kind)
         name = self.sheet.name_for(value, {"float": "value", "bool": "on"}.get(kind, "at"), kind)
         self.sheet.say(f"const {kind} {name} = {text.text};", value.place)
         self.sheet.name(value, name, kind)
@@ -366,7 +357,7 @@ class Expressions(Indices):
         if first.op == "table":
             return Text(table_name(first.data[0]), PRIMARY, self.kinds.of(first))
         if first.op == "parameter":
-            name, kind = self.kinds.parameter(first)
+            name, kind = self.kinds.parameter(first.data[0])
             return Text(name, PRIMARY, kind)
         raise UnreadableError(
             f"cuda: a value must have a name where it is used, got {first.op}; take the plain form"
@@ -383,7 +374,7 @@ class Expressions(Indices):
                 texts = [given(k, want) for k, want in enumerate(operations.wanted(first))]
                 return operations.written(first, texts, self.sheet.helpers)
             case "select":
-                kind = self._arms(pack)
+                kind = self.kinds.of(first)
                 return Text(
                     f"{given(0).at(OR)} ? {given(1, kind).at(OR)} : {given(2, kind).at(CHOICE)}", CHOICE, kind
                 )
@@ -425,10 +416,6 @@ class Expressions(Indices):
             raise UnreadableError(f"cuda: pieces must be of 16 or 32 bits, got {width}; take the plain form")
         terms = [f"({kind}){p.at(UNARY)}" + (f" << {k * width}" if k else "") for k, p in enumerate(pieces)]
         return Text(" | ".join(terms), BIT_OR, kind)
-
-    def _arms(self, pack: Pack) -> str:
-        """The type of a choice; an index keeps the sign that its uses ask for."""
-        return self.kinds.of(pack[0])
 
     def _bits(self, pack: Pack, given: Callable[..., Text]) -> Text:
         """Logic, shifts and products of unsigned numbers."""

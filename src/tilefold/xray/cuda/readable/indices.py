@@ -51,7 +51,7 @@ class Indices(ABC):
             return text
         unsigned = "unsigned" if first.bits == 32 else "unsigned long long"
         terms = [
-            (c, self._term(tuple(f.terms[k][0] for f in forms), c, first.bits))
+            (c, self._term(tuple(f.terms[k][0] for f in forms), first.bits))
             for k, (_, c) in enumerate(first.terms)
         ]
         terms.sort(key=lambda t: t[0] < 0)
@@ -88,7 +88,7 @@ class Indices(ABC):
         if known is None or not self.scopes.within(self.sheet.region, known[1]):
             before, self.sheet.region = self.sheet.region, home
             try:
-                terms = [(c, self._term((v,), c, first.bits)) for v, c in first.terms]
+                terms = [(c, self._term((v,), first.bits)) for v, c in first.terms]
                 if not any(t.type == "unsigned" for _, t in terms):
                     return None
                 text = _added(sorted(terms, key=lambda t: t[0] < 0), constant, 32).text
@@ -105,7 +105,7 @@ class Indices(ABC):
         narrow = all(v.bits == 32 or v.op in ("zext", "sext") for v, _ in form.terms)
         return narrow and sum(abs(c) for _, c in form.terms) < 1 << 28 and abs(form.constant) < 1 << 60
 
-    def _term(self, pack: Pack, times: int, bits: int) -> Text:
+    def _term(self, pack: Pack, bits: int) -> Text:
         """A value of a sum; one that a wider sum takes in is a number of its own sign."""
         if bits == 64 and pack[0].op in ("zext", "sext") and not any(v in self.sheet.named for v in pack):
             if any(v.op != pack[0].op for v in pack):
@@ -144,7 +144,7 @@ class Indices(ABC):
         before, self.sheet.region = self.sheet.region, home
         try:
             base = Linear(form.terms, 0, form.bits)
-            terms = [(c, self._term((v,), c, form.bits)) for v, c in base.terms]
+            terms = [(c, self._term((v,), form.bits)) for v, c in base.terms]
             terms.sort(key=lambda t: t[0] < 0)
             if not any(t.type == "unsigned" for _, t in terms):
                 terms[0] = terms[0][0], terms[0][1].to("unsigned")
@@ -181,7 +181,7 @@ class Indices(ABC):
             raise NoFormulaError
         for value in values:
             counts = [dict(f.terms).get(value, 0) for f in forms]
-            text = self._term((value,), 1, first.bits).to(unsigned)
+            text = self._term((value,), first.bits).to(unsigned)
             if len(set(counts)) == 1:
                 terms.append((counts[0], text))
             else:

@@ -9,6 +9,7 @@ from tilefold.xray.cuda.readable.blocks import UnreadableError, results_and_sour
 from tilefold.xray.cuda.readable.tree import Assembly
 from tilefold.xray.cuda.readable.values import Graph, Value, leaves
 from tilefold.xray.ptx import Address, Immediate, Instruction, Operand, Pair, Register, Symbol, Vector
+from tilefold.xray.ptx.writer import write_operand
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class _Template:
         match operand:
             case Vector(items):
                 return "{" + ", ".join(self._source(instruction, i) for i in items) + "}"
-            case Immediate(value, bits):
-                return f"0{'f' if bits == 32 else 'd'}{value:0{bits // 4}X}" if bits else str(value)
+            case Immediate():
+                return write_operand(operand)
             case Address(base, offset, coordinates):
                 inner = ""
                 place = self._address(Address(base, offset))

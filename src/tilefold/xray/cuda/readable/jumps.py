@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tilefold.xray.machine.order import components
 from tilefold.xray.ptx import Immediate, Instruction, Register
+from tilefold.xray.reach import reached
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,7 @@ class _Jumps:
 
 def reachable(blocks: Sequence[Block]) -> set[int]:
     """The blocks that some path from the first reaches."""
-    found, waiting = set[int](), [0]
-    while waiting:
-        b = waiting.pop()
-        if b not in found:
-            found.add(b)
-            waiting += blocks[b].follow
-    return found
+    return {*reached([0], lambda b: blocks[b].follow)}
 
 
 def before_each(blocks: Sequence[Block]) -> list[set[int]]:
@@ -142,21 +138,19 @@ def found_cycles(blocks: Sequence[Block], before: list[set[int]], above: list[se
         for head in block.follow:
             if head in above[b] and 0 in above[b]:
                 back.setdefault(head, []).append(b)
-    found = []
-    for head, latches in back.items():
-        held, waiting = {head}, list(latches)
-        while waiting:
-            b = waiting.pop()
-            if b not in held:
-                held.add(b)
-                waiting += before[b]
-        found.append(Cycle(head, frozenset(held), tuple(latches)))
-    return found
+    return [Cycle(head, _held(head, latches, before), tuple(latches)) for head, latches in back.items()]
+
+
+def _held(head: int, latches: Sequence[int], before: Sequence[set[int]]) -> frozenset[int]:
+    """The blocks of a loop: those from which its latches are reached, down to its first."""
+    return frozenset({head, *reached(latches, lambda b: () if b == head else before[b])})
 
 
 def _entries(blocks: list[Block], held: set[int], root: int) -> list[int] | None:
     """The first blocks of a loop that is entered at several; None where there is none among some blocks."""
-    for part in _components(blocks, held):
+    follow = {b: [n for n in blocks[b].follow if n in held] for b in sorted(held)}
+    # What others lead into comes behind them.
+    for part in map(set, reversed(components(follow, follow))):
         if len(part) == 1:
             continue
         heads = sorted({n for b in held - part for n in blocks[b].follow if n in part} | ({root} & part))
@@ -174,38 +168,6 @@ def _without(blocks: list[Block], part: set[int], head: int) -> list[Block]:
         replace(x, follow=tuple(n for n in x.follow if n != head)) if b in part else x
         for b, x in enumerate(blocks)
     ]
-
-
-def _components(blocks: list[Block], held: set[int]) -> list[set[int]]:
-    """Blocks that reach each other, of some blocks (Kosaraju)."""
-    order: list[int] = []
-    seen: set[int] = set()
-    for root in sorted(held):
-        stack = [(root, iter(blocks[root].follow))] if root not in seen else []
-        seen.add(root)
-        while stack:
-            b, rest = stack[-1]
-            after = next((n for n in rest if n in held and n not in seen), None)
-            if after is None:
-                order.append(b)
-                stack.pop()
-            else:
-                seen.add(after)
-                stack.append((after, iter(blocks[after].follow)))
-    before = before_each(blocks)
-    found, taken = [], set[int]()
-    for root in reversed(order):
-        if root in taken:
-            continue
-        part, waiting = set[int](), [root]
-        while waiting:
-            b = waiting.pop()
-            if b not in taken:
-                taken.add(b)
-                part.add(b)
-                waiting += [p for p in before[b] if p in held and p not in taken]
-        found.append(part)
-    return found
 
 
 def dominators(before: list[set[int]], root: int) -> list[set[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilefold.xray.compile.job import Compiled
@@ -39,85 +39,14 @@ from tilefold.xray.ptx import Module, Variable, parse
 
 Lines = Callable[[str, int], str]
 _RESERVED = {
-    "smem",
-    "local",
-    "lane",
-    "warp",
-    "tid",
-    "vector_copy",
-    "Vector",
-    "min",
-    "max",
-    "auto",
-    "float",
-    "double",
-    "int",
-    "char",
-    "short",
-    "long",
-    "for",
-    "if",
-    "else",
-    "do",
-    "while",
-    "return",
-    "new",
-    "delete",
-    "this",
-    "class",
-    "union",
-    "struct",
-    "template",
-    "default",
-    "case",
-    "switch",
-    "register",
-    "signed",
-    "unsigned",
-    "void",
-    "const",
-    "bool",
-    "true",
-    "false",
-    "INFINITY",
-    "and",
-    "or",
-    "not",
-    "xor",
-    "try",
-    "catch",
-    "throw",
-    "using",
-    "namespace",
-    "typename",
-    "typedef",
-    "static",
-    "extern",
-    "inline",
-    "operator",
-    "private",
-    "public",
-    "protected",
-    "friend",
-    "enum",
-    "goto",
-    "sizeof",
-    "volatile",
-    "virtual",
-    "fmaxf",
-    "fminf",
-    "fmaf",
-    "fabsf",
-    "sqrtf",
-    "fmax",
-    "fmin",
-    "fma",
-    "fabs",
-    "sqrt",
-    "threadIdx",
-    "blockIdx",
-    "cvt",
-}
+    "smem", "local", "lane", "warp", "tid", "vector_copy", "Vector", "min", "max", "auto", "float", "double", "int",
+    "char", "short", "long", "for", "if", "else", "do", "while", "return", "new", "delete", "this", "class", "union",
+    "struct", "template", "default", "case", "switch", "register", "signed", "unsigned", "void", "const", "bool", "true",
+    "false", "INFINITY", "and", "or", "not", "xor", "try", "catch", "throw", "using", "namespace", "typename", "typedef",
+    "static", "extern", "inline", "operator", "private", "public", "protected", "friend", "enum", "goto", "sizeof",
+    "volatile", "virtual", "fmaxf", "fminf", "fmaf", "fabsf", "sqrtf", "fmax", "fmin", "fma", "fabs", "sqrt", "threadIdx",
+    "blockIdx", "cvt",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -199,10 +128,8 @@ def _written(
     scopes = Scopes(lifted.body)
     tables = [v for v in module.variables if v.space in (".global", ".const")]
     kinds = Kinds(lifted.body, compiled.parameters, sums, tables)
-    parameters = [
-        kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[0]
-        for k in range(len(lifted.entry.parameters))
-    ]
+    signature = [kinds.parameter(k) for k in range(len(lifted.entry.parameters))]
+    parameters = [name for name, _ in signature]
     taken = {*parameters, *(_RESERVED - {"lane", "warp", "tid"}), *(v.name for v in lifted.fixed), *avoided}
 
     def line_of(place: Place) -> str:
@@ -214,7 +141,7 @@ def _written(
     write = Expressions(lifted.graph, sheet, kinds, sums, scopes)
     folds = Folds(write)
     memory = Memory(write, lifted.body)
-    memory.constant = {*range(len(parameters))} - _stored(lifted, kinds)
+    memory.constant = {*range(len(parameters))} - _stored(lifted)
     groups = (g for r in regions(lifted.body) for g in memory.grouped(r.effects, r in careful))
     loaded = [tuple(p for e in g if isinstance(e, Load) for p in e.results) for g in groups]
     write.packs |= found_packs([p for p in loaded if len(p) > 1], scopes.homes, sums)
@@ -235,10 +162,11 @@ def _written(
     for variable in tables:
         if any(leaf.data == (variable.name,) for leaf in used):
             sheet.helpers[variable.name] = _table(variable)
-    halves = any("half" in text or "bfloat16" in text for text in (*body, *sheet.helpers.values()))
+    texts = (*body, *sheet.helpers.values(), *(kind for _, kind in signature))
+    halves = any("half" in text or "bfloat16" in text for text in texts)
     above = heading(compiled, named.tiles)
-    head = _around(lifted, kinds, memory, sheet, {str(leaf.data[0]) for leaf in used}, above)
-    return "\n".join([*_includes(lifted, kinds, halves), *head, *body, "}"]) + "\n"
+    head = _around(lifted, signature, memory, sheet, {str(leaf.data[0]) for leaf in used}, above)
+    return "\n".join([*_includes(lifted, halves), *head, *body, "}"]) + "\n"
 
 
 def _steps(body: Region, scopes: Scopes) -> Iterator[Value]:
@@ -249,22 +177,23 @@ def _steps(body: Region, scopes: Scopes) -> Iterator[Value]:
         yield from (v for v in operands(effect) if inside and v.place == effect.place)
 
 
-def _includes(lifted: Lifted, kinds: Kinds, halves: bool) -> Iterator[str]:
+def _includes(lifted: Lifted, halves: bool) -> Iterator[str]:
     """What is left out, and headers."""
     for hint in lifted.dropped:
         yield f"// A hint to caches is left out: {hint}."
     yield "#include <cmath>"
-    types = (
-        kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))[1]
-        for k in range(len(lifted.entry.parameters))
-    )
-    if halves or any("half" in t or "bfloat16" in t for t in types):
+    if halves:
         yield "#include <cuda_fp16.h>\n#include <cuda_bf16.h>"
     yield ""
 
 
 def _around(
-    lifted: Lifted, kinds: Kinds, memory: Memory, sheet: Sheet, used: set[str], above: Iterator[str]
+    lifted: Lifted,
+    signature: Sequence[tuple[str, str]],
+    memory: Memory,
+    sheet: Sheet,
+    used: set[str],
+    above: Iterator[str],
 ) -> Iterator[str]:
     """Everything before the kernel's statements; `above` stands between its functions and itself."""
     entry = lifted.entry
@@ -272,13 +201,12 @@ def _around(
     if sheet.helpers:
         yield ""
     yield from above
-    signature = []
-    for k in range(len(entry.parameters)):
-        name, kind = kinds.parameter(lifted.graph.make("parameter", data=(k,), bits=64))
-        constant = "const " if kind.endswith("*") and k in memory.constant else ""
-        signature.append(f"{constant}{kind} {name}")
+    parameters = [
+        f"{'const ' if kind.endswith('*') and k in memory.constant else ''}{kind} {name}"
+        for k, (name, kind) in enumerate(signature)
+    ]
     yield f'extern "C" __global__ void __launch_bounds__({entry.threads}) {entry.name}('
-    yield f"    {', '.join(signature)}) {{"
+    yield f"    {', '.join(parameters)}) {{"
     if "smem" in used:
         yield f"  extern __shared__ __align__(16) {memory.types['shared']} smem[];"
     for variable in lifted.fixed:
@@ -299,7 +227,7 @@ def _table(variable: Variable) -> str:
     return f"static __device__ __align__({variable.align}) {kind} {table_name(variable.name)}[{count}] = {{{numbers}}};"
 
 
-def _stored(lifted: Lifted, kinds: Kinds) -> set[int]:
+def _stored(lifted: Lifted) -> set[int]:
     """The parameters that something may be stored through."""
     found = set()
     for effect in walk(lifted.body):

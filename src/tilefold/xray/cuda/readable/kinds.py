@@ -22,39 +22,15 @@ from tilefold.xray.cuda.readable.values import Value
 from tilefold.xray.ptx import Variable
 
 TYPES = {
-    "fp64": "double",
-    "fp32": "float",
-    "fp16": "__half",
-    "bf16": "__nv_bfloat16",
-    "i64": "long long",
-    "i32": "int",
-    "i16": "short",
-    "i8": "signed char",
-    "i1": "bool",
-    "u64": "unsigned long long",
-    "u32": "unsigned",
-    "u16": "unsigned short",
-    "u8": "unsigned char",
-    "fp8e5": "unsigned char",
-    "fp8e4nv": "unsigned char",
+    "fp64": "double", "fp32": "float", "fp16": "__half", "bf16": "__nv_bfloat16", "i64": "long long", "i32": "int",
+    "i16": "short", "i8": "signed char", "i1": "bool", "u64": "unsigned long long", "u32": "unsigned",
+    "u16": "unsigned short", "u8": "unsigned char", "fp8e5": "unsigned char", "fp8e4nv": "unsigned char",
     "fp8e4b15": "unsigned char",
-}
+}  # fmt: skip
 SIZES = {
-    "double": 8,
-    "float": 4,
-    "__half": 2,
-    "__nv_bfloat16": 2,
-    "long long": 8,
-    "unsigned long long": 8,
-    "int": 4,
-    "unsigned": 4,
-    "short": 2,
-    "unsigned short": 2,
-    "signed char": 1,
-    "unsigned char": 1,
-    "bool": 1,
-    "char": 1,
-}
+    "double": 8, "float": 4, "__half": 2, "__nv_bfloat16": 2, "long long": 8, "unsigned long long": 8, "int": 4,
+    "unsigned": 4, "short": 2, "unsigned short": 2, "signed char": 1, "unsigned char": 1, "bool": 1, "char": 1,
+}  # fmt: skip
 PLAIN = {1: "bool", 8: "unsigned char", 16: "unsigned short", 32: "int", 64: "long long"}
 TABLES = {
     f".{letter}{bits}": kind
@@ -89,16 +65,15 @@ class Kinds:
     def of(self, value: Value) -> str:
         """The type in which a value is held."""
         if value.op == "parameter":
-            return self.parameter(value)[1]
+            return self.parameter(value.data[0])[1]
         if value.op == "table":
             return f"{TABLES[self._tables[value.data[0]].type]}*"
         if value in self.pointers:
             return self.pointers[value] + "*"
         return self._known.get(self._root(value), PLAIN[value.bits])
 
-    def parameter(self, value: Value) -> tuple[str, str]:
-        """Name and type of a parameter; what Triton adds behind the kernel's own is memory of no type."""
-        number = value.data[0]
+    def parameter(self, number: int) -> tuple[str, str]:
+        """Name and type of a parameter by its number; what Triton adds behind the kernel's own is memory of no type."""
         if number >= len(self._parameters):
             return f"scratch{number}", "char*"
         given = self._parameters[number]

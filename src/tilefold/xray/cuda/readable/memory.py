@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tilefold.xray.cuda.readable.blocks import UnreadableError
 from tilefold.xray.cuda.readable.expressions import ARRAYS, Expressions
-from tilefold.xray.cuda.readable.formulas import NoFormulaError
+from tilefold.xray.cuda.readable.formulas import NoFormulaError, formula
 from tilefold.xray.cuda.readable.indices import Pack
 from tilefold.xray.cuda.readable.kinds import PLAIN, SIZES
 from tilefold.xray.cuda.readable.linear import Linear
@@ -130,7 +130,7 @@ class Memory:
     def _indexed(self, base: Value, forms: list[Linear], addresses: Pack) -> tuple[str, str | None]:
         """Numbers that may be large belong to the pointer, as 64 bits; small ones are the index."""
         name = self._write.one(base).text
-        large = [tuple((v, c) for v, c in f.terms if not self._is_small(f, v, c)) for f in forms]
+        large = [tuple((v, c) for v, c in f.terms if not self._is_small(v, c)) for f in forms]
         small = [
             Linear(tuple(t for t in f.terms if t not in l), f.constant, f.bits)
             for f, l in zip(forms, large, strict=True)
@@ -155,7 +155,7 @@ class Memory:
             return (name, offset[0]) if len(offset) == 1 else (f"({name} + {' + '.join(offset)})", "0")
         return f"({name} + {' + '.join(offset)})", self._index(small, addresses)
 
-    def _is_small(self, form: Linear, value: Value, times: int) -> bool:
+    def _is_small(self, value: Value, times: int) -> bool:
         return times > 0 and self._write.graph.possible(value) * times < 1 << 28 and value.bits == 32
 
     def _index(self, forms: list[Linear], addresses: Pack) -> str:
@@ -220,7 +220,7 @@ class Memory:
         )
         if base is None or form is None:
             return None
-        return base, tuple((v, c) for v, c in form.terms if not self._is_small(form, v, c))
+        return base, tuple((v, c) for v, c in form.terms if not self._is_small(v, c))
 
     # --------------------------------------------------------------------------------------------- shared memory
     def _shared(self, forms: list[Linear], addresses: Pack, kind: str, space: str) -> tuple[str, str | None]:
@@ -289,20 +289,14 @@ class Memory:
             self._sheet.back(mark)
             self._halves(group)
             return
+        name = self._sheet.name_for(parts[0], self._default(first), kind)
+        value = _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
         if len(parts) == 1:
-            value = (
-                _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
-            )
-            name = self._sheet.name_for(parts[0], self._default(first), kind)
             self._sheet.say(f"{kind} {name} = {value};", first.place)
             self._sheet.name(parts[0], name, kind)
             return
-        name = self._sheet.name_for(parts[0], self._default(first), kind)
         loop = f"for (int i = 0; i < {len(group)}; ++i) " if len(group) > 1 else ""
         if len(first.results) == 1:
-            value = (
-                _at(place) if guard is None or old is None else f"{guard.at(OR)} ? {_at(place)} : {old.text}"
-            )
             self._sheet.say(f"{kind} {name}[{len(parts)}];", first.place)
             self._sheet.say(f"{loop}{name}[i] = {value};")
         else:
@@ -404,8 +398,6 @@ class Memory:
         apart = len(whole) == len(held) and len({h[0] for h in whole}) == 1
         apart = apart and all(h[1] == whole[n - n % wide][1] + n % wide for n, h in enumerate(whole))
         if apart and all(h[1] % wide == 0 for h in begins) and self._write.kinds.of(values[0]) == kind:
-            from tilefold.xray.cuda.readable.formulas import formula
-
             first = formula([h[1] for h in begins])
             self.aligned[begins[0][0]] = max(wide * SIZES[kind], self.aligned.get(begins[0][0], 0))
             return begins[0][0] + (f" + {first}" if first != "0" else "")

@@ -77,27 +77,12 @@ FUNCTIONS = {
 }
 # Operations that a thread folds with, one value after another.
 FOLDS = {
-    "add.f32",
-    "add.rn.f32",
-    "mul.f32",
-    "max.f32",
-    "min.f32",
-    "fma.rn.f32",
-    "add.f64",
-    "max.f64",
-    "min.f64",
-    "fma.rn.f64",
-}
+    "add.f32", "add.rn.f32", "mul.f32", "max.f32", "min.f32", "fma.rn.f32", "add.f64", "max.f64", "min.f64", "fma.rn.f64",
+}  # fmt: skip
 _LETTERS = {
-    "float": "f",
-    "double": "d",
-    "unsigned short": "h",
-    "int": "r",
-    "unsigned": "r",
-    "long long": "l",
-    "unsigned long long": "l",
-    "short": "h",
-}
+    "float": "f", "double": "d", "unsigned short": "h", "int": "r", "unsigned": "r", "long long": "l",
+    "unsigned long long": "l", "short": "h",
+}  # fmt: skip
 _NUMBERS = {16: "unsigned short", 32: "int", 64: "long long"}
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from tilefold.xray.cuda.readable.tree import If, Loop, Region, inner, operands, results
 from tilefold.xray.cuda.readable.values import Value
+from tilefold.xray.reach import reached
 
 
 class Scopes:
@@ -45,13 +46,9 @@ class Scopes:
         self, values: Iterable[Value], named: Mapping[Value, Region] = MappingProxyType({})
     ) -> Region:
         """The outermost region in which all is there that values are made of, down to those that a region has named."""
-        found, seen, waiting = [self.root], set[Value](), [*values]
-        while waiting:
-            at = waiting.pop()
-            if at not in seen:
-                seen.add(at)
-                found += [r for held in (named, self.defined) if (r := held.get(at)) is not None]
-                waiting += () if at in named else at.args
+        found = [self.root]
+        for at in reached(values, lambda v: () if v in named else v.args):
+            found += [r for held in (named, self.defined) if (r := held.get(at)) is not None]
         return max(found, key=lambda r: self._depths[r])
 
     def _enter(self, region: Region, ends: tuple[Value, ...]) -> None:

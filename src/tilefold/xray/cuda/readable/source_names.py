@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tilefold.xray.cuda.readable.values import OPPOSITE, Place, Point, Value
+from tilefold.xray.cuda.readable.values import MIRRORED, OPPOSITE, Place, Point, Value
 from tilefold.xray.ir import Tensor, tensors
 from tilefold.xray.ptx.parser import path_of
 
@@ -168,9 +168,8 @@ class Names:
         # A bound that is a constant may be one further; else sides that changed places have the mirrored relation.
         if value.args[1].constant is not None and value.data[1] != "f":
             return bool(own[0] != said.relation[0])
-        mirrored = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
         opposite = OPPOSITE[said.relation]
-        return own in (opposite, mirrored[opposite])
+        return own in (opposite, MIRRORED[opposite])
 
     @property
     def tiles(self) -> list[tuple[str, Tensor]]:

@@ -38,16 +38,9 @@ _SHUFFLES = {
     "down": "__shfl_down_sync",
 }
 ATOMIC = {
-    "f32": "float",
-    "f64": "double",
-    "s32": "int",
-    "u32": "unsigned",
-    "b32": "int",
-    "u64": "unsigned long long",
-    "b64": "long long",
-    "s64": "long long",
-}
-_ATOMIC = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
+    "f32": "float", "f64": "double", "s32": "int", "u32": "unsigned", "b32": "int", "u64": "unsigned long long",
+    "b64": "long long", "s64": "long long",
+}  # fmt: skip
 
 
 class Statements:
@@ -163,7 +156,7 @@ class Statements:
             kind = element if SIZES.get(element or "", 0) * 8 == effect.values[0].bits else kind
         own = ATOMIC[effect.name.rpartition(".")[2]]
         kind = own if kind is None or (kind in ("float", "double")) != (own in ("float", "double")) else kind
-        if kind not in _ATOMIC:
+        if kind not in ATOMIC.values():
             raise UnreadableError(f"cuda: an atomic must be of words, got {kind}; take the plain form")
         guard = None if effect.guard is None else self._write.one(effect.guard)
         values = [self._write.one(v, kind).text for v in effect.values]
@@ -184,7 +177,7 @@ class Statements:
         if effect.name.startswith("redux") and ".f32" not in effect.name:
             result = operations.passed(effect.results[0])  # whose registers may be no float's
         guard = None if effect.guard is None else self._write.one(effect.guard)
-        parameters, given = self._given(effect)
+        parameters, given = self._given((effect,))
         name, alone = operations.assembly(effect, result, parameters, self._sheet.helpers)
         if alone:
             self._alone(effect, f"{name}({', '.join(given)})", result, guard)
@@ -230,22 +223,7 @@ class Statements:
         made = {v for e in group for v in e.results}
         if any(v in made for e in group for v in e.inputs):
             raise NoFormulaError
-        parameters, given, at = [], [], 0
-        for count in first.groups:
-            packs = [tuple(e.inputs[at + k] for e in group) for k in range(count)]
-            role, at = first.roles[at], at + count
-            kind = self._write.kinds.of(packs[0][0])
-            place = self._begins([e.inputs[at - count : at] for e in group]) if count > 1 else None
-            if place is not None and kind == operations.passed(packs[0][0]):
-                parameters.append(operations.Parameter(f"const {kind}*", count, role))
-                given.append(place)
-                continue
-            for pack in packs:
-                kind, text = self._input(pack, role)
-                parameters.append(
-                    operations.Parameter(kind, 1, role if kind in ("const void*", "bool") else "value")
-                )
-                given.append(text)
+        parameters, given = self._given(group)
         result = self._write.kinds.of(first.results[0]) if first.results else ""
         if first.held:
             given.insert(0, self._updated_each(group, result))
@@ -259,20 +237,8 @@ class Statements:
 
     def _updated_each(self, group: tuple[Assembly, ...], kind: str) -> str:
         """The place in an array that each call reads and writes; one call may go on with what another made."""
-        for effect in group:
-            once = all(
-                self._write.scopes.uses[v] == 1 and v.op in ("variable", "result") for v in effect.held
-            )
-            if (
-                not once
-                or self._neighbours(effect.held) is None
-                or self._write.kinds.of(effect.held[0]) != kind
-            ):
-                raise NoFormulaError
-            for value, old in zip(effect.results, effect.held, strict=True):
-                self._sheet.name(value, self._sheet.named[old].text, kind)
-                self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
-                self._sheet.put(self._sheet.instead, value, old)
+        if any(self._taken_over(effect, kind) is None for effect in group):
+            raise NoFormulaError
         place = self._begins([e.held for e in group])
         assert place is not None, "each is neighbours in an array"
         return place
@@ -302,21 +268,24 @@ class Statements:
         self._sheet.say(f"{kind} {name} = {value};", effect.place)
         self._sheet.name(effect.results[0], name, kind)
 
-    def _given(self, effect: Assembly) -> tuple[list[operations.Parameter], list[str]]:
-        """The parameters of an instruction's wrapper, and what it is called with."""
-        parameters, given = [], []
-        at = 0
-        for count in effect.groups:
-            values, role = effect.inputs[at : at + count], effect.roles[at]
+    def _given(self, group: tuple[Assembly, ...]) -> tuple[list[operations.Parameter], list[str]]:
+        """The parameters of an instruction's wrapper, and what it is called with once, or by a loop.
+
+        Raises:
+            NoFormulaError: no loop says them.
+        """
+        parameters, given, at = [], [], 0
+        for count in group[0].groups:
+            parts, role = [e.inputs[at : at + count] for e in group], group[0].roles[at]
             at += count
-            kind = self._write.kinds.of(values[0])
-            array = self._neighbours(values) if count > 1 and kind == operations.passed(values[0]) else None
-            if array is not None:
+            kind = self._write.kinds.of(parts[0][0])
+            array = self._begins(parts) if count > 1 else None
+            if array is not None and kind == operations.passed(parts[0][0]):
                 parameters.append(operations.Parameter(f"const {kind}*", count, role))
                 given.append(array)
                 continue
-            for value in values:
-                kind, text = self._input((value,), role)
+            for pack in zip(*parts, strict=True):
+                kind, text = self._input(pack, role)
                 parameters.append(
                     operations.Parameter(kind, 1, role if kind in ("const void*", "bool") else "value")
                 )
@@ -336,13 +305,7 @@ class Statements:
 
     def _updated(self, effect: Assembly, kind: str) -> str:
         """A pointer to an array that holds what an instruction reads, and then its results."""
-        once = all(self._write.scopes.uses[v] == 1 and v.op in ("variable", "result") for v in effect.held)
-        place = self._neighbours(effect.held)
-        if once and place is not None and self._write.kinds.of(effect.held[0]) == kind:
-            for value, old in zip(effect.results, effect.held, strict=True):
-                self._sheet.name(value, self._sheet.named[old].text, kind)
-                self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
-                self._sheet.put(self._sheet.instead, value, old)
+        if (place := self._taken_over(effect, kind)) is not None:
             return place
         array = self._sheet.name_of(effect.place, "total" if kind != "int" else "held", kind)
         count = len(effect.held)
@@ -352,6 +315,19 @@ class Statements:
             self._filled(array, effect.held, kind)
         self._sheet.own(array, kind, effect.results)
         return array
+
+    def _taken_over(self, effect: Assembly, kind: str) -> str | None:
+        """A pointer to the array that holds what an instruction reads, where its results take the place of that: nobody else
+        reads it. None of others."""
+        once = all(self._write.scopes.uses[v] == 1 and v.op in ("variable", "result") for v in effect.held)
+        place = self._neighbours(effect.held)
+        if not once or place is None or self._write.kinds.of(effect.held[0]) != kind:
+            return None
+        for value, old in zip(effect.results, effect.held, strict=True):
+            self._sheet.name(value, self._sheet.named[old].text, kind)
+            self._sheet.put(self._sheet.arrays, value, self._sheet.arrays[old])
+            self._sheet.put(self._sheet.instead, value, old)
+        return place
 
     def _filled(self, array: str, values: Pack, kind: str, begin: int = 0) -> None:
         """Values into an array from an element on, by loops where these say them."""

@@ -19,15 +19,9 @@ UNSIGNED = {
 _WORDS = {"int": "int", "unsigned": "uint", "float": "float"}
 _HALVES = {"__half": "half", "__nv_bfloat16": "bfloat16"}
 _INTEGERS = {
-    "int": 32,
-    "unsigned": 32,
-    "long long": 64,
-    "unsigned long long": 64,
-    "short": 16,
-    "unsigned short": 16,
-    "signed char": 8,
-    "unsigned char": 8,
-}
+    "int": 32, "unsigned": 32, "long long": 64, "unsigned long long": 64, "short": 16, "unsigned short": 16,
+    "signed char": 8, "unsigned char": 8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,14 +45,10 @@ class Text:
         if self.type == want:
             return self
         width = _INTEGERS.get(self.type)
-        if width is not None and _INTEGERS.get(want) == width:
-            return Text(f"({want}){self.at(UNARY)}", UNARY, want)
-        if width == 32 and want in (
-            "long long",
-            "unsigned long long",
-        ):  # a number of 64 bits that is known to fit
-            return Text(f"({want}){self.at(UNARY)}", UNARY, want)
-        if self.type.endswith("*") and _INTEGERS.get(want) == 64:
+        # Of its own width; or as 64 bits a number that is known to fit, or a pointer.
+        if want in _INTEGERS and (
+            _INTEGERS[want] == width or (_INTEGERS[want] == 64 and (width == 32 or self.type.endswith("*")))
+        ):
             return Text(f"({want}){self.at(UNARY)}", UNARY, want)
         if self.type in _WORDS and want in _WORDS:
             return Text(f"__{_WORDS[self.type]}_as_{_WORDS[want]}({self.text})", PRIMARY, want)

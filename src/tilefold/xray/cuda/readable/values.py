@@ -10,8 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from tilefold.xray.reach import reached
 
 Point = tuple[str, int, int]  # a file by its name, line and column
 
@@ -35,6 +38,8 @@ _CONSTANT = {
     "xor": lambda a, b: a ^ b,
 }
 OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+# Of sides that change places.
+MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "ne": "ne"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,24 +340,11 @@ def _below(most: int, full: int) -> int:
 def apart(values: tuple[Value, ...]) -> bool:
     """Whether none of some values is made of another one of them."""
     least = min(v.number for v in values)
-    seen: set[Value] = set()
-    waiting = [a for v in values for a in v.args]
-    while waiting:
-        at = waiting.pop()
-        if at.number >= least and at not in seen:  # what a value is made of has lower numbers
-            seen.add(at)
-            waiting += at.args
-    return seen.isdisjoint(values)
+    # What a value is made of has lower numbers.
+    made_of = reached((a for v in values for a in v.args), lambda v: v.args if v.number > least else ())
+    return {*made_of}.isdisjoint(values)
 
 
 def leaves(value: Value) -> Iterator[Value]:
     """What a value is made of in the end, each once."""
-    seen, waiting = set(), [value]
-    while waiting:
-        at = waiting.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        if at.op in LEAVES:
-            yield at
-        waiting += at.args
+    return (v for v in reached([value], attrgetter("args")) if v.op in LEAVES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilefold.xray.cuda.readable.expressions import Expressions
 from tilefold.xray.cuda.readable.folds import shorter
@@ -23,7 +23,6 @@ class Group:
     name: str
     kind: str
     members: tuple[int, ...]
-    given: bool = False  # declared with what the second region would give
 
     def text(self, k: int) -> str:
         """The k-th of them."""
@@ -47,11 +46,10 @@ class Variables:
         ):
             first = effect.merged[members[0]]
             group = self._named(variables, members, *first[1:])
-            simple = not effect.other.effects
             others = tuple(effect.merged[m][2] for m in members)
-            self._declare(group, others if simple else None)
+            self._declare(group, None if effect.other.effects else others)
             self._held(group, variables)
-            found.append(replace(group, given=simple))
+            found.append(group)
         return found
 
     def take(self, groups: Sequence[Group], values: Sequence[Value]) -> None:

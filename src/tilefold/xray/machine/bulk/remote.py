@@ -13,7 +13,7 @@ from tilefold.xray.machine.bulk.barriers import Barriers
 from tilefold.xray.machine.matrix.warps import together
 from tilefold.xray.machine.spaces import RANK_BIT
 from tilefold.xray.machine.types import TYPES, Array
-from tilefold.xray.ptx.syntax import Instruction, Vector
+from tilefold.xray.ptx.syntax import Instruction, items_of
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
@@ -95,7 +95,7 @@ def _send(binder: Binder, instruction: Instruction, number: int) -> Step:
         raise unknown(instruction)
     kind = TYPES[instruction.modifiers[-1]]
     to, data, at = instruction.operands
-    items = data.items if isinstance(data, Vector) else (data,)
+    items = items_of(data)
     place, barrier, reads = (
         address_of(binder, to),
         address_of(binder, at),

@@ -15,15 +15,10 @@ import numpy as np
 from tilefold.xray.machine.binding import Binder, Mask, Read, Write
 from tilefold.xray.machine.matrix.arithmetic import BYTES, SUMS, elements
 from tilefold.xray.machine.types import TYPES, Array
-from tilefold.xray.ptx.syntax import Operand, Vector
+from tilefold.xray.ptx.syntax import Operand, items_of
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
-
-
-def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """The registers of a fragment."""
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 class Factor:
