@@ -12,7 +12,7 @@ from tilefold.checkpoints.tables import short_dtype
 from tilefold.cli.dtypes import SPELLINGS, dtype_name, dtype_of
 from tilefold.errors import ArgumentError
 from tilefold.xray.compile import argument
-from tilefold.xray.compile.arguments import _OF_DTYPE, TYPES
+from tilefold.xray.compile.arguments import OF_DTYPE, TYPES
 
 WORDS = [(word, name) for name, others in SPELLINGS.items() for word in (name, *others)]
 
@@ -35,7 +35,7 @@ def test_names_that_others_show_are_taken() -> None:
         if name not in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
             assert dtype_name(short_dtype(name).replace("f8_", "f8")) == name
     kinds = set(TYPES) - {"fp8e4b15"}  # what the library's kernels call powers of two: nobody's spelling
-    assert {_OF_DTYPE[dtype_name(kind) or ""] for kind in kinds} == kinds
+    assert {OF_DTYPE[dtype_name(kind) or ""] for kind in kinds} == kinds
 
 
 @pytest.mark.parametrize("text", ["fp33", "", "torch", "tensor", "float128", "torch.nn"])
