@@ -247,7 +247,7 @@ def test_passes_and_barriers_of_copies_are_not_a_layout_s() -> None:
     report: Any = SimpleNamespace(num_warps=2)
     evidence: Any = SimpleNamespace(
         entry=entry,
-        places=SimpleNamespace(line=lambda _: ("f", 1)),
+        at=lambda _: range(len(entry.instructions)),
         ttgir=SimpleNamespace(walk=lambda: iter(())),
         execution=SimpleNamespace(warps=lambda: np.full(len(entry.instructions), 6)),
     )

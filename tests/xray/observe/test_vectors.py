@@ -358,7 +358,7 @@ def promising_kernel(clocks: int, monkeypatch: pytest.MonkeyPatch, *, executed: 
     causes._trials = SimpleNamespace(compile=lambda _: None)
     causes._barriers = lambda _: "barriers in the PTX 8 -> 10"
     causes._clocks = lambda ttir: (100, 80 if ttir == "ab" else clocks)
-    monkeypatch.setattr(offline, "resources", lambda _: SimpleNamespace(spill_stores=0, spill_loads=0))
+    monkeypatch.setattr(offline, "resources", lambda _: SimpleNamespace(spilled=0))
     monkeypatch.setattr(vectors, "promising_each", lambda _, promise: "".join(promise))
     return causes
 
