@@ -61,7 +61,8 @@ SLOW := tests/fuzz tests/cli/test_output.py tests/test_cli_style.py tests/test_r
 	tests/algebra/test_long_graphs.py tests/planner/products/test_tune.py \
 	tests/planner/products/test_row.py tests/backends/cpu/test_scans.py tests/backends/cpu/test_loops.py \
 	tests/backends/test_interpret.py tests/backends/test_operations.py tests/backends/test_scan_sums.py \
-	tests/backends/test_scans_in_place.py tests/backends/test_packed_products.py tests/distributed/test_long.py
+	tests/backends/test_scans_in_place.py tests/backends/test_packed_products.py tests/backends/cpu/test_segments.py \
+	tests/distributed/test_long.py tests/distributed/test_dtensors.py
 
 PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --dtypes float32,float64,float16,bfloat16
 
