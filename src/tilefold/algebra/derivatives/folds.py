@@ -116,11 +116,9 @@ class Gradient:
         form = self._at_ties if known is None else known[0]
         if form is not None:
             program = replace(program, combine=infer(form, program.combine.input_dtypes))
-        return (
-            program
-            if self._project is None
-            else replace(program, project=infer(self._project, program.state))
-        )
+        if (project := self._project) is not None:
+            program = replace(program, project=infer(project, program.state))
+        return program
 
     @functools.cached_property
     def _project(self) -> Graph | None:

@@ -51,8 +51,8 @@ def resolved(typed: TypedGraph, n: int) -> Graph | None:
         node = combine.nodes[at]
         return node.op in COMPARISONS and is_float(typed.dtypes[node.args[0]]) and sides[at] == FIRST | SECOND
 
-    def step(at: int, x: list[Any]) -> Any:
-        op, turn = combine.nodes[at].op, order(at)
+    def step(at: int, op: str, x: Sequence[Any], value: Any) -> Any:
+        turn = order(at)
         if op in ("eq", "ne") and compares(at) and (turn or all(sides[a] for a in combine.nodes[at].args)):
             if op == "eq":
                 return apply("and", apply("eq", *x), apply("isinf", x[0]))
@@ -60,19 +60,14 @@ def resolved(typed: TypedGraph, n: int) -> Graph | None:
         if op == "abs" and (turn := order(combine.nodes[at].args[0])):
             return apply("where", apply("ge" if turn > 0 else "gt", x[0], 0.0), x[0], apply("neg", x[0]))
         if not turn:
-            return apply(op, *x, value=combine.nodes[at].value)
+            return apply(op, *x, value=value)
         if op == ("maximum" if turn > 0 else "minimum"):  # the last one of two equal operands has the slope
             return apply(op, *x[::-1])
-        return apply((_LARGER if turn > 0 else _TURNED).get(op, op), *x, value=combine.nodes[at].value)
+        return apply((_LARGER if turn > 0 else _TURNED).get(op, op), *x, value=value)
 
-    def run(*v: Any) -> list[Any]:
-        made = list[Any]()
-        for at, node in enumerate(combine.nodes):
-            if node.op in ("input", "const"):
-                made.append(v[node.value] if node.op == "input" else node.value)
-            else:
-                made.append(step(at, [made[a] for a in node.args]))
-        return [made[o] for o in combine.outputs]
+    def run(*v: Any) -> tuple[Any, ...]:
+        steps = (at for at, node in enumerate(combine.nodes) if node.op not in ("input", "const"))
+        return combine.replay(v, lambda op, x, value: step(next(steps), op, x, value))
 
     return trace(run, 2 * n) if any(map(compares, range(len(combine.nodes)))) else None
 
